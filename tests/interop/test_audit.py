@@ -9,7 +9,13 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from click.testing import CliRunner
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
 
 import barnabas
 from barnabas.audit.balance import balance
@@ -101,6 +107,48 @@ def test_all_that_was_produced_is_there(broker: BrokerProcess) -> None:
     ]
     assert found["complete_until"] == 3 * MINUTE_MS
     assert audit(broker.bootstrap, "why", TOPIC) == (0, [])
+
+
+def test_refused_records_are_not_produced_and_end_their_spans(broker: BrokerProcess) -> None:
+    make_topic(broker.bootstrap)
+    exporter, provider = InMemorySpanExporter(), TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    limits: Any = {"max_request_size": 2_000, "batch_size": 1_000, "audit": True}
+    values = [b"a", b"b", bytes(3_000), b"c"]
+
+    def with_tracing() -> Any:
+        return {**limits, "interceptors": [barnabas.ProducerTracing(provider)]}
+
+    def send_all() -> None:
+        with barnabas.Producer(broker.bootstrap, **with_tracing()) as producer:
+            producer.send(TOPIC, b"v", partition=0)
+            with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+                producer.send(TOPIC, bytes(3_000), partition=0)
+            with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+                producer.send_many(TOPIC, values, partition=0)
+            with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+                producer.send_arrow(TOPIC, pa.table({"value": values}), partition=0)
+
+    async def send_all_async() -> None:
+        async with barnabas.AsyncProducer(broker.bootstrap, **with_tracing()) as producer:
+            await producer.send(TOPIC, b"v", partition=0)
+            with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+                await producer.send(TOPIC, bytes(3_000), partition=0)
+            with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+                await producer.send_many(TOPIC, values, partition=0)
+            with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+                await producer.send_arrow(TOPIC, pa.table({"value": values}), partition=0)
+
+    send_all()
+    asyncio.run(send_all_async())
+    code, found = audit(broker.bootstrap, TOPIC)
+    assert code == 0
+    assert sum(each["produced"] for each in found["windows"]) == 10
+    assert sum(each["stored"] for each in found["windows"]) == 10
+    spans = exporter.get_finished_spans()
+    failed = [span for span in spans if span.status.status_code is StatusCode.ERROR]
+    assert (len(spans), len(failed)) == (20, 10)
+    assert {(span.attributes or {}).get("error.type") for span in failed} == {"MESSAGE_TOO_LARGE"}
 
 
 def test_lost_batch_is_found_with_its_sender_and_its_place(broker: BrokerProcess) -> None:

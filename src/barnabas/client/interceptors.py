@@ -1,7 +1,8 @@
 """Interceptors: code of the application at fixed points of a client.
 
-A producer calls `on_send` before a record enters its batch, and `on_delivery` when the outcome of a batch is known. A
-consumer calls `on_records` when it has decoded records for the application, and `on_commit` after a commit.
+A producer calls `on_send` before a record enters its batch, and `on_delivery` when the outcome of a batch is known, or
+when the producer refuses a record. A consumer calls `on_records` when it has decoded records for the application, and
+`on_commit` after a commit.
 
 The hooks for records have a second form for batches. A client calls the batch form of a class that overrides it, else
 the record form, and nothing where a class overrides neither. It looks up the overridden hooks once, at construction: a
@@ -26,7 +27,16 @@ from barnabas.client.cluster import Cluster
 from barnabas.clock import Clock
 from barnabas.errors import BarnabasError, ConfigurationError
 from barnabas.metrics.otlp import Point
-from barnabas.model import Header, Headers, OffsetAndMetadata, TopicPartition
+from barnabas.model import (
+    NO_OFFSET,
+    NO_TIMESTAMP,
+    Header,
+    Headers,
+    OffsetAndMetadata,
+    RecordHeader,
+    TimestampType,
+    TopicPartition,
+)
 from barnabas.records import Record
 
 log = logging.getLogger(__name__)
@@ -36,6 +46,9 @@ WAIT_S_MAX = 30.0
 
 GRACE_S = 1.0
 """Time beyond the caller's limit after which the client cancels a hook that is awaited."""
+
+UNKNOWN_PARTITION = -1
+"""The partition of a refused record for which none was chosen."""
 
 InterceptorT = TypeVar("InterceptorT")
 BatchT = TypeVar("BatchT", bound="SendBatch")
@@ -252,15 +265,23 @@ class ProducerInterceptor:
     def on_delivery(self, record: Record, error: BarnabasError | None) -> None:
         """Look at a record whose outcome is known.
 
-        The producer's event loop calls this before deliveries and their callbacks know the outcome. A record that
-        `send` refused does not come here.
+        The producer's event loop calls this before deliveries and their callbacks know the outcome.
 
-        :param record: its offset is -1 where it is unknown.
-        :param error: why the record was not delivered; None: it was.
+        A record may be refused after `on_send`: it is too large, memory is full, the producer is closed, the call is
+        cancelled. Then the thread or task that sends calls this, before the call raises. If `send_many` or `send_arrow`
+        refuses a record, this gets each record of the call that is in no batch.
+
+        :param record: its offset is -1 where it is unknown. The same holds for the partition and the timestamp of a
+            refused record.
+        :param error: why the record was not delivered; None: it was. The `__cause__` of a plain `BarnabasError` is
+            the exception with which another part refused the record, for example the partitioner.
         """
 
     def on_delivery_batch(self, batch: SentBatch, error: BarnabasError | None) -> None:
-        """Look at a record batch whose outcome is known, in place of `on_delivery`. No records are decoded."""
+        """Look at a record batch whose outcome is known, in place of `on_delivery`. No records are decoded.
+
+        A refused record is in no batch. `on_delivery` gets it, also in a class that overrides both.
+        """
 
     def flush(self, timeout_s: float | None) -> Awaitable[None] | None:
         """Finish what `flush` of the producer should wait for. Called when all records sent so far are settled.
@@ -403,8 +424,8 @@ class ProducerInterceptors:
     """All interceptors of one producer, in the order in which they are called.
 
     :ivar delivery_hooks: the accumulator calls these with each settled batch; `delivery_failed` takes what they raise.
-    :ivar intercepts_send: whether `on_send` has to be called.
-    :ivar intercepts_batches: whether `on_send_batch` has to be called.
+    :ivar see_send: whether `on_send` has to be called, or `refused` after it.
+    :ivar see_batches: whether `on_send_batch` has to be called, or `refused` after it.
     :raises ConfigurationError: an element is no `ProducerInterceptor`.
     """
 
@@ -415,12 +436,13 @@ class ProducerInterceptors:
         self._send = _hooks(every, base, "on_send")
         self._send_batch = _hooks(every, base, "on_send_batch", "on_send")
         self._delivery = _hooks(every, base, "on_delivery_batch", "on_delivery")
+        self._refusal = _hooks(every, base, "on_delivery")
         self._start = _hooks(every, base, "start")
         self._flush = _hooks(every, base, "flush")
         self._close = _hooks(every, base, "close")
         self._has_started = False
-        self.intercepts_send = bool(self._send)
-        self.intercepts_batches = bool(self._send_batch)
+        self.see_send = bool(self._send or self._refusal)
+        self.see_batches = bool(self._send_batch or self._refusal)
         self.delivery_hooks: tuple[DeliveryHook, ...] = tuple(
             hook.call if hook.name == "on_delivery_batch" else _RecordDeliveries(hook, self._calls)
             for hook in self._delivery
@@ -441,20 +463,32 @@ class ProducerInterceptors:
             if other is None or other is record:
                 return record
             check_topic(other, record.topic)
-            check(other)
         except Exception as error:  # noqa: BLE001 - of the application's own code
             self._calls.note(hook, error)
             return record
-        return other  # type: ignore[no-any-return]  # checked
+        refusal = _reason_to_refuse(other, check)
+        if refusal is not None and type(_reason_to_refuse(record, check)) is not type(refusal):
+            self._calls.note(hook, refusal)
+            return record
+        # If the producer refuses the record with or without the hook, `refused` gets the record of the hook.
+        return other  # type: ignore[no-any-return]  # check_topic has checked the type
 
-    def on_send_batch(self, batch: BatchT, check: Callable[[ProducerRecord], None]) -> BatchT:
-        """Return the batch to send in place of one; see `on_send`."""
+    def on_send_batch(
+        self,
+        batch: BatchT,
+        check: Callable[[ProducerRecord], None],
+        remake: Callable[[BatchT, list[ProducerRecord]], BatchT],
+    ) -> BatchT:
+        """Return the batch to send in place of one; see `on_send`.
+
+        :param remake: returns the batch with other records, without a check of them.
+        """
         for hook in self._send_batch:
             if hook.name == "on_send":
                 before = batch.records()
                 after = [self._replaced(hook, record, check) for record in before]
                 if any(one is not other for one, other in zip(before, after, strict=True)):
-                    batch = _made_of(batch, batch.with_records(after))
+                    batch = remake(batch, after)
             else:
                 batch = self._replaced_batch(hook, batch)
         return batch
@@ -466,6 +500,16 @@ class ProducerInterceptors:
         except Exception as error:  # noqa: BLE001 - of the application's own code
             self._calls.note(hook, error)
             return batch
+
+    def refused(self, records: Iterable[ProducerRecord], error: BaseException) -> None:
+        """Pass records that the producer refused to `on_delivery`.
+
+        :param error: the exception that the caller of the producer gets.
+        """
+        if self._refusal:
+            reason = _as_barnabas_error(error)
+            for record in records:
+                self._calls.call_all(self._refusal, _undelivered(record), reason)
 
     def delivery_failed(self, hook: DeliveryHook, error: Exception) -> None:
         """Note that one of `delivery_hooks` raised."""
@@ -490,6 +534,42 @@ class ProducerInterceptors:
         if self._has_started:
             self._has_started = False
             await self._calls.await_all(self._close, timeout_s, timeout_s=timeout_s)
+
+
+def _reason_to_refuse(record: ProducerRecord, check: Callable[[ProducerRecord], None]) -> Exception | None:
+    """Return the exception with which the producer would refuse a record; None: it would not."""
+    try:
+        check(record)
+    except Exception as error:  # noqa: BLE001 - the caller notes it
+        return error
+    return None
+
+
+def _undelivered(record: ProducerRecord) -> Record:
+    """Return a record that is in no batch as `on_delivery` gets it."""
+    try:
+        headers = tuple(RecordHeader(*header) for header in record.headers)
+    except TypeError:  # perhaps why the producer refused the record
+        headers = ()
+    return Record(
+        record.topic,
+        UNKNOWN_PARTITION if record.partition is None else record.partition,
+        NO_OFFSET,
+        NO_TIMESTAMP if record.timestamp_ms is None else record.timestamp_ms,
+        TimestampType.CREATE_TIME,
+        record.key,
+        record.value,
+        headers,
+    )
+
+
+def _as_barnabas_error(error: BaseException) -> BarnabasError:
+    """Return an error as it is; for another exception an error whose cause it is."""
+    if isinstance(error, BarnabasError):
+        return error
+    made = BarnabasError(f"the record was not sent: {error!r}")
+    made.__cause__ = error
+    return made
 
 
 class _RecordDeliveries:

@@ -95,7 +95,7 @@ def links_to(headers_of_records: Iterator[Sequence[Header]]) -> list[Link]:
 
 
 class ProducerTracing(ProducerInterceptor):
-    """Makes a span of each record that a producer sends, from `send` until its outcome is known.
+    """Makes a span of each record that a producer sends, from `send` until its outcome is known or `send` raises.
 
     The span is a child of the current one, and the record carries it. `send_many` and `send_arrow` get a span for each
     record, too, which costs them their speed.
@@ -140,7 +140,8 @@ class ProducerTracing(ProducerInterceptor):
             span = self._open.pop(carried, None)
         if span is None:
             return
-        span.set_attribute(PARTITION, str(record.partition))
+        if record.partition >= 0:
+            span.set_attribute(PARTITION, str(record.partition))
         if record.offset >= 0:
             span.set_attribute(OFFSET, record.offset)
         if error is not None:
@@ -225,4 +226,6 @@ def _add_content(attributes: Attributes, key: object, value: object) -> None:
 
 def _fail(span: Span, error: BarnabasError) -> None:
     span.set_status(StatusCode.ERROR, str(error))
-    span.set_attribute(ERROR_TYPE, error.code.name if isinstance(error, ApiError) else type(error).__qualname__)
+    is_wrapped = type(error) is BarnabasError and error.__cause__ is not None
+    kind = type(error.__cause__ if is_wrapped else error).__qualname__
+    span.set_attribute(ERROR_TYPE, error.code.name if isinstance(error, ApiError) else kind)

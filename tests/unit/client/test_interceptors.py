@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from barnabas.client import interceptors as interceptors_module
+from barnabas.client.audit.producer_audit import ProducerAudit
 from barnabas.client.interceptors import (
     ClientContext,
     ConsumerInterceptor,
@@ -24,11 +26,11 @@ from barnabas.client.interceptors import (
     SentBatch,
 )
 from barnabas.client.producer.accumulator import Accumulator, TopicQueues, run_callbacks
-from barnabas.client.producer.record_appender import RecordAppender, RecordPartitioner
+from barnabas.client.producer.record_appender import Partitioner, RecordAppender, RecordPartitioner
 from barnabas.client.producer.serializers import Serializers
 from barnabas.clock import ManualClock
-from barnabas.errors import BarnabasError, ConfigurationError, TimedOutError
-from barnabas.model import TopicPartition
+from barnabas.errors import ApiError, BarnabasError, BufferFullError, ClosedError, ConfigurationError, TimedOutError
+from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import Compression, Delivery, OpenEncoders, Record, read_records
 from tests.support.consumer_core import TOPIC, Scene
 
@@ -39,7 +41,7 @@ PARTITIONS = 3
 class Sending:
     """A producer's way from `send` to settled batches, without a broker."""
 
-    def __init__(self, *interceptors: ProducerInterceptor) -> None:
+    def __init__(self, *interceptors: ProducerInterceptor, partitioner: Partitioner | None = None) -> None:
         every = ProducerInterceptors(interceptors)
         open_encoders: dict[str, OpenEncoders] = {}
         self.clock = ManualClock()
@@ -59,7 +61,7 @@ class Sending:
         self.topic = self.accumulator.set_partitions("t", PARTITIONS, range(PARTITIONS))
         self.records = RecordAppender(
             self.accumulator,
-            RecordPartitioner(None),
+            RecordPartitioner(partitioner),
             open_encoders,
             self._queues,
             self.clock,
@@ -75,16 +77,11 @@ class Sending:
 
     def send_many(self, values: Sequence[Any], **settings: Any) -> None:
         given = {"keys": None, "partition": None, "timestamps_ms": None, "headers": None, **settings}
-        self._append(self.records.runs_of_values(self.topic, values, **given)[1])
+        self.records.append_all(self.records.runs_of_values(self.topic, values, **given))
 
     def send_arrow(self, table: pa.Table, **settings: Any) -> None:
         given = {"value": None, "key": None, "timestamp": None, "partition": None, **settings}
-        self._append(self.records.runs_of_rows(self.topic, table, **given)[1])
-
-    def _append(self, runs: Iterator[Any]) -> None:
-        for run in runs:
-            while not run.advance(self.accumulator):
-                pass
+        self.records.append_all(self.records.runs_of_rows(self.topic, table, **given))
 
     def settle(self, error: BarnabasError | None = None, base_offset: int = 100) -> None:
         """Settle all batches that wait."""
@@ -202,7 +199,7 @@ def test_each_interceptor_gets_the_record_of_the_one_before() -> None:
 
 def test_hooks_that_nobody_overrides_are_not_called() -> None:
     unused = ProducerInterceptors([ProducerInterceptor()])
-    assert not any([unused.intercepts_send, unused.intercepts_batches, unused.delivery_hooks, unused.have_flush])
+    assert not any([unused.see_send, unused.see_batches, unused.delivery_hooks, unused.have_flush])
     idle = ConsumerInterceptors([ConsumerInterceptor()])
     assert not any([idle.see_batches, idle.see_records, idle.see_repositions])
 
@@ -342,6 +339,118 @@ def test_on_delivery_batch_gets_whole_batches() -> None:
     sending.send_many([b"a", b"b"], partition=2)
     sending.settle()
     assert seen == [("t", 2, 2, 100, None)]
+
+
+# --- records that the producer refuses ---
+
+TOO_LARGE = bytes(20_000)
+
+
+def refused(outcomes: Outcomes) -> list[tuple[bytes | None, int, int, str]]:
+    """Return value, partition and offset of each record, and its error."""
+    return [
+        (record.value, record.partition, record.offset, str(error)[:17]) for record, error in outcomes.seen if error
+    ]
+
+
+def test_on_delivery_gets_a_record_that_send_refuses_as_on_send_returned_it() -> None:
+    outcomes = Outcomes()
+    sending = Sending(Marking(), outcomes)
+    with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE") as raised:
+        sending.send("t", TOO_LARGE, b"k", partition=2, timestamp_ms=5)
+    [(record, error)] = outcomes.seen
+    assert error is raised.value
+    assert record == Record("t", 2, -1, 5, TimestampType.CREATE_TIME, b"k", TOO_LARGE, (MARK,))
+
+
+def test_caller_gets_the_error_of_an_oversized_record_and_no_hook_is_blamed(caplog: pytest.LogCaptureFixture) -> None:
+    sending = Sending(Marking())
+    with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+        sending.send("t", TOO_LARGE)
+    with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+        sending.send_many([b"a", TOO_LARGE], partition=1)
+    assert [(record.value, record.headers) for record in sending.sent()] == [(b"a", (MARK,))]
+    assert caplog.records == []
+
+
+def test_on_delivery_gets_what_a_closed_producer_and_full_memory_refuse() -> None:
+    outcomes = Outcomes()
+    sending = Sending(outcomes)
+    values = [bytes([number]) * 4_000 for number in range(30)]
+    with pytest.raises(BufferFullError):
+        sending.send_many(values, partition=0)
+    sent = [record.value for record in sending.sent()]
+    assert 0 < len(sent) < len(values)
+    assert sent + [value for value, *_ in refused(outcomes)] == values
+    outcomes.seen.clear()
+    sending.accumulator.refuse(ClosedError("closed for the test"))
+    with pytest.raises(ClosedError):
+        sending.send("t", b"late")
+    assert refused(outcomes) == [(b"late", -1, -1, "closed for the te")]
+
+
+@pytest.mark.parametrize("is_columns", [False, True])
+def test_each_record_of_a_call_is_in_a_batch_or_refused(is_columns: bool) -> None:
+    outcomes = Outcomes()
+    sending = Sending(outcomes)
+    values = [b"%d" % number for number in range(20)]
+    values[11] = TOO_LARGE
+    keys = [b"key %d" % (number % 7) for number in range(20)]
+    send = partial(sending.send_many, values, keys=keys)
+    if is_columns:
+        send = partial(sending.send_arrow, pa.table({"value": values, "key": keys}), key="key")
+    with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+        send()
+    sent = {record.value for record in sending.sent()}
+    missing = [value for value, *_ in refused(outcomes)]
+    assert TOO_LARGE in missing
+    assert missing == [value for value in values if value not in sent]
+    assert len(sent) + len(missing) == len(values)
+
+
+def test_exception_of_the_partitioner_is_the_cause_of_the_error() -> None:
+    outcomes = Outcomes()
+    sending = Sending(outcomes, partitioner=fail)
+    with pytest.raises(RuntimeError, match="planted") as raised:
+        sending.send("t", b"v", b"k")
+    with pytest.raises(RuntimeError, match="planted"):
+        sending.send_many([b"a", b"b"], keys=[b"k", b"k"])
+    errors = [error for _, error in outcomes.seen]
+    assert [type(error) for error in errors] == [BarnabasError] * 3
+    assert errors[0] is not None
+    assert errors[0].__cause__ is raised.value
+    assert [record.value for record, _ in outcomes.seen] == [b"v", b"a", b"b"]
+
+
+def test_class_with_both_forms_gets_refused_records_one_by_one() -> None:
+    class Both(Outcomes):
+        def on_delivery_batch(self, batch: SentBatch, error: BarnabasError | None) -> None:
+            batches.append(batch.count)
+
+    batches: list[int] = []
+    both = Both()
+    sending = Sending(both)
+    with pytest.raises(ApiError):
+        sending.send_many([b"a", b"b", TOO_LARGE], partition=0)
+    sending.settle()
+    assert batches == [2]
+    assert refused(both) == [(TOO_LARGE, 0, -1, "MESSAGE_TOO_LARGE")]
+
+
+def test_audit_neither_counts_refused_records_nor_keeps_send_from_being_compiled() -> None:
+    audit = ProducerAudit()
+    every = ProducerInterceptors([audit])
+    assert not any([every.see_send, every.see_batches])
+    counted: list[int] = []
+    audit._count = lambda batch, error: counted.append(batch.count)  # type: ignore[method-assign]
+    sending = Sending(audit)
+    assert sending.send == sending.plain_send
+    with pytest.raises(ApiError):
+        sending.send("t", TOO_LARGE)
+    with pytest.raises(ApiError):
+        sending.send_many([b"a", b"b", TOO_LARGE, b"c"], partition=0)
+    sending.settle()
+    assert counted == [2]
 
 
 @pytest.mark.parametrize("hook", ["on_delivery", "on_delivery_batch"])

@@ -13,9 +13,9 @@ from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.trace import SpanContext, SpanKind, StatusCode, TraceFlags
 
 from barnabas.client import tracing
-from barnabas.client.interceptors import ProducerRecord
+from barnabas.client.interceptors import ProducerInterceptors, ProducerRecord
 from barnabas.client.tracing import ConsumerTracing, ProducerTracing, process_span
-from barnabas.errors import ApiError, ErrorCode, TimedOutError
+from barnabas.errors import ApiError, ClosedError, ErrorCode, TimedOutError
 from barnabas.model import Headers, TimestampType
 from barnabas.records import Record
 
@@ -86,6 +86,20 @@ def test_failed_delivery_makes_a_failed_span(spans: Spans, error: ApiError | Tim
     assert span.status.status_code is StatusCode.ERROR
     assert (span.attributes or {})["error.type"] == name
     assert "messaging.kafka.offset" not in (span.attributes or {})
+
+
+def test_refused_record_makes_a_failed_span_without_a_place(spans: Spans) -> None:
+    own = ProducerTracing(spans.provider)
+    every = ProducerInterceptors([own])
+    errors = [ApiError(ErrorCode.MESSAGE_TOO_LARGE), ClosedError("closed"), KeyError("from the partitioner")]
+    for error in errors:
+        given = every.on_send(ProducerRecord("clicks", b"v"), lambda _record: None)
+        every.refused([given], error)
+    assert own._open == {}
+    assert [span.status.status_code for span in spans.ended()] == [StatusCode.ERROR] * 3
+    attributes = [dict(span.attributes or {}) for span in spans.ended()]
+    assert [each["error.type"] for each in attributes] == ["MESSAGE_TOO_LARGE", "ClosedError", "KeyError"]
+    assert not any("messaging.destination.partition.id" in each for each in attributes)
 
 
 def test_record_carries_the_span_and_keeps_its_other_headers(spans: Spans) -> None:

@@ -12,11 +12,11 @@ from barnabas.addresses import host_ports
 from barnabas.client.client_lifecycle import ApplicationLoop
 from barnabas.client.config import Bootstrap, ProducerConfig, make_config
 from barnabas.client.configured_interceptors import producer_interceptors
-from barnabas.client.interceptors import ProducerInterceptor
+from barnabas.client.interceptors import ProducerInterceptor, ProducerRecord
 from barnabas.client.producer.accumulator import TopicQueues
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine
-from barnabas.client.producer.record_appender import Run
+from barnabas.client.producer.record_appender import BatchSend, Run
 from barnabas.client.producer.serializers import ColumnSerializer, Serializer, Serializers, with_values
 from barnabas.client.setting_types import ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
@@ -189,13 +189,28 @@ class AsyncProducer(Generic[K_contra, V_contra]):
             value_bytes = self._records.serializers.value(topic, value)
             key_bytes = self._records.serializers.key(topic, key)
         await self._give_way()
+        record: ProducerRecord | None = None
         if self._intercepts_send:
             record = self._records.intercept(queues, value_bytes, key_bytes, partition, timestamp_ms, headers)
             _topic, value_bytes, key_bytes, partition, timestamp_ms, headers = record
         send = self._append_one
-        if not self._append_in_line.locked():
-            try:
-                return send(
+        try:
+            if not self._append_in_line.locked():
+                try:
+                    return send(
+                        topic,
+                        value_bytes,
+                        key_bytes,
+                        partition=partition,
+                        timestamp_ms=timestamp_ms,
+                        headers=headers,
+                        on_delivery=on_delivery,
+                    )
+                except BufferFullError:
+                    pass
+            return await self._when_room(
+                bind(
+                    send,
                     topic,
                     value_bytes,
                     key_bytes,
@@ -204,20 +219,11 @@ class AsyncProducer(Generic[K_contra, V_contra]):
                     headers=headers,
                     on_delivery=on_delivery,
                 )
-            except BufferFullError:
-                pass
-        return await self._when_room(
-            bind(
-                send,
-                topic,
-                value_bytes,
-                key_bytes,
-                partition=partition,
-                timestamp_ms=timestamp_ms,
-                headers=headers,
-                on_delivery=on_delivery,
             )
-        )
+        except (Exception, asyncio.CancelledError) as error:
+            if record is not None:
+                self._records.refused(record, error)
+            raise
 
     async def send_many(
         self,
@@ -231,8 +237,9 @@ class AsyncProducer(Generic[K_contra, V_contra]):
     ) -> Deliveries:
         """Send many records in one call; see `Producer.send_many`. If it is cancelled, some may be sent."""
         queues = await self._queues(topic)
-        deliveries, runs = self._records.runs_of_values(queues, values, keys, partition, timestamps_ms, headers)
-        return await self._append_all(deliveries, runs)
+        return await self._append_all(
+            self._records.runs_of_values(queues, values, keys, partition, timestamps_ms, headers)
+        )
 
     async def send_arrow(
         self,
@@ -250,13 +257,16 @@ class AsyncProducer(Generic[K_contra, V_contra]):
             # On a thread: it waits for the registry, and may take long.
             batch, value = await asyncio.to_thread(with_values, batch, topic, value_schema, value)
         queues = await self._queues(topic)
-        deliveries, runs = self._records.runs_of_rows(queues, batch, value, key, timestamp, partition)
-        return await self._append_all(deliveries, runs)
+        return await self._append_all(self._records.runs_of_rows(queues, batch, value, key, timestamp, partition))
 
-    async def _append_all(self, deliveries: Deliveries, runs: Iterable[Run]) -> Deliveries:
-        for run in runs:
-            await self._append(run)
-        return deliveries
+    async def _append_all(self, batch_send: BatchSend) -> Deliveries:
+        try:
+            for run in batch_send.runs:
+                await self._append(run)
+        except (Exception, asyncio.CancelledError) as error:
+            batch_send.refuse(error)
+            raise
+        return batch_send.deliveries
 
     async def _append(self, run: Run) -> None:
         advance = bind(run.advance, self._accumulator)

@@ -52,6 +52,16 @@ class Deliveries(Sequence[Delivery]):
         self._order.append((start, order))
         self._places = None
 
+    def without_delivery(self, count: int) -> list[int]:
+        """Return the places of the values that `extend` has not added.
+
+        :param count: the number of values of the call.
+        """
+        value_of = list(range(count))
+        for start, order in self._order:
+            value_of[start : start + len(order)] = [start + row for row in order]
+        return sorted(value_of[self._length :])
+
     def __len__(self) -> int:
         return self._length
 

@@ -13,7 +13,6 @@ from barnabas.client.configured_interceptors import producer_interceptors
 from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.producer.delivery import Deliveries, Delivery
 from barnabas.client.producer.engine import CLOSED, ProducerEngine
-from barnabas.client.producer.record_appender import Run
 from barnabas.client.producer.serializers import ColumnSerializer, Serializer, Serializers, with_values
 from barnabas.client.setting_types import ProducerSettings
 from barnabas.clock import SYSTEM_CLOCK
@@ -164,10 +163,10 @@ class Producer(Generic[K_contra, V_contra]):
         :returns: the outcomes, in the order of `values`.
         :raises ValueError: keys, timestamps or headers are not as many as values.
         """
-        deliveries, runs = self._records.runs_of_values(
-            self._engine.queues(topic), values, keys, partition, timestamps_ms, headers
+        records = self._records
+        return records.append_all(
+            records.runs_of_values(self._engine.queues(topic), values, keys, partition, timestamps_ms, headers)
         )
-        return self._append_all(deliveries, runs)
 
     def send_arrow(
         self,
@@ -198,16 +197,10 @@ class Producer(Generic[K_contra, V_contra]):
         """
         if value_schema is not None:
             batch, value = with_values(batch, topic, value_schema, value)
-        deliveries, runs = self._records.runs_of_rows(
-            self._engine.queues(topic), batch, value, key, timestamp, partition
+        records = self._records
+        return records.append_all(
+            records.runs_of_rows(self._engine.queues(topic), batch, value, key, timestamp, partition)
         )
-        return self._append_all(deliveries, runs)
-
-    def _append_all(self, deliveries: Deliveries, runs: Iterable[Run]) -> Deliveries:
-        for run in runs:
-            while not run.advance(self._engine.accumulator):
-                pass
-        return deliveries
 
     def partitions_for(self, topic: str) -> list[int]:
         """Return the partition numbers of a topic; creates it where brokers do that by themselves.

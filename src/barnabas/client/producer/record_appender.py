@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import accumulate
 from typing import Any, NamedTuple, Protocol
 
@@ -312,6 +313,22 @@ Check = Callable[[ProducerRecord], None]
 """Raises for a record that cannot be sent."""
 
 
+class BatchSend(NamedTuple):
+    """A `send_many` or `send_arrow` on its way to the accumulator.
+
+    :ivar deliveries: of the records that are in batches.
+    :ivar refuse: called with the exception if `runs` do not come to their end; interceptors get the other records.
+    """
+
+    deliveries: Deliveries
+    runs: Iterator[Run]
+    refuse: Callable[[BaseException], None]
+
+
+def _ignore_refusal(_error: BaseException) -> None:
+    """Do nothing: there is no interceptor."""
+
+
 class RecordAppender:
     """Appends records to the accumulator.
 
@@ -364,8 +381,8 @@ class RecordAppender:
 
     @property
     def intercepts_send(self) -> bool:
-        """Return whether `send` has to call `intercept`."""
-        return self._interceptors.intercepts_send
+        """Return whether `send` has to call `intercept`, and `refused` if it raises after that."""
+        return self._interceptors.see_send
 
     def intercept(
         self,
@@ -379,6 +396,10 @@ class RecordAppender:
         """Let interceptors see and replace a record."""
         given = ProducerRecord(queues.topic, value, key, partition, timestamp_ms, as_pairs(headers))
         return self._interceptors.on_send(given, self._check_for(queues))
+
+    def refused(self, record: ProducerRecord, error: BaseException) -> None:
+        """Let interceptors see a record that `send` refused after `intercept`."""
+        self._interceptors.refused([record], error)
 
     def intercepted(self, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
         """Return a `send` that calls interceptors first; `send` itself if no interceptor needs that."""
@@ -396,15 +417,19 @@ class RecordAppender:
             on_delivery: OnDelivery | None = None,
         ) -> Delivery:
             record = self.intercept(self._queues_of(topic), value, key, partition, timestamp_ms, headers)
-            return send(
-                topic,
-                record.value,
-                record.key,
-                partition=record.partition,
-                timestamp_ms=record.timestamp_ms,
-                headers=record.headers,
-                on_delivery=on_delivery,
-            )
+            try:
+                return send(
+                    topic,
+                    record.value,
+                    record.key,
+                    partition=record.partition,
+                    timestamp_ms=record.timestamp_ms,
+                    headers=record.headers,
+                    on_delivery=on_delivery,
+                )
+            except Exception as error:
+                self.refused(record, error)
+                raise
 
         return send_intercepted
 
@@ -416,7 +441,7 @@ class RecordAppender:
         partition: int | None,
         timestamps_ms: Sequence[int] | int | None,
         headers: Sequence[GivenHeaders] | None,
-    ) -> tuple[Deliveries, Iterator[Run]]:
+    ) -> BatchSend:
         """Return the runs of a `send_many`, and the deliveries that they fill in.
 
         :raises ValueError: keys, timestamps or headers are not as many as values.
@@ -426,10 +451,7 @@ class RecordAppender:
         stamps = self._clock.time_ms() if timestamps_ms is None else timestamps_ms
         pairs = None if headers is None else [as_pairs(each) for each in headers]
         check_lengths(values, keys, stamps, pairs)
-        if self._interceptors.intercepts_batches:
-            return self._runs_of(queues, self._intercepted(queues, Values(values, keys, partition, stamps, pairs)))
-        deliveries = Deliveries(stamps)
-        return deliveries, self._partitioner.runs_of_values(queues, values, keys, partition, stamps, pairs, deliveries)
+        return self._batch_send(queues, Values(values, keys, partition, stamps, pairs))
 
     def runs_of_rows(
         self,
@@ -439,16 +461,35 @@ class RecordAppender:
         key: str | None,
         timestamp: str | None,
         partition: int | None,
-    ) -> tuple[Deliveries, Iterator[Run]]:
+    ) -> BatchSend:
         """Return the runs of a `send_arrow`, and the deliveries that they fill in."""
         parts = arrow_rows(batch, value=value, key=key, timestamp=timestamp)
-        rows = Rows(parts, partition, self._clock.time_ms())
-        return self._runs_of(queues, self._intercepted(queues, rows) if self._interceptors.intercepts_batches else rows)
+        return self._batch_send(queues, Rows(parts, partition, self._clock.time_ms()))
 
-    def _intercepted(self, queues: TopicQueues, content: Values | Rows) -> Values | Rows:
-        """Let interceptors see and replace the records of a call."""
+    def append_all(self, batch_send: BatchSend) -> Deliveries:
+        """Append all records of a `send_many` or `send_arrow`, and wait where memory is full."""
+        try:
+            for run in batch_send.runs:
+                while not run.advance(self._accumulator):
+                    pass
+        except Exception as error:
+            batch_send.refuse(error)
+            raise
+        return batch_send.deliveries
+
+    def _batch_send(self, queues: TopicQueues, content: Values | Rows) -> BatchSend:
+        if not self._interceptors.see_batches:
+            return BatchSend(*self._runs_of(queues, content), _ignore_refusal)
         check = self._check_for(queues)
-        return self._interceptors.on_send_batch(GivenBatch(queues.topic, content, check), check).content
+        given = GivenBatch(queues.topic, content, check)
+        content = self._interceptors.on_send_batch(given, check, GivenBatch.remade).content
+        deliveries, runs = self._runs_of(queues, content)
+        return BatchSend(deliveries, runs, partial(self._refuse_rest, queues.topic, content, deliveries))
+
+    def _refuse_rest(self, topic: str, content: Values | Rows, deliveries: Deliveries, error: BaseException) -> None:
+        """Let interceptors see the records of a call that are in no batch."""
+        records = list(content.records(topic))
+        self._interceptors.refused([records[place] for place in deliveries.without_delivery(len(records))], error)
 
     def _runs_of(self, queues: TopicQueues, content: Values | Rows) -> tuple[Deliveries, Iterator[Run]]:
         if isinstance(content, Values):
@@ -536,6 +577,10 @@ class GivenBatch(SendBatch):
             raise ValueError(f"{len(records)} records in place of {len(self)}; they must be as many")
         for record in records:
             self._check(record)
+        return self.remade(records)
+
+    def remade(self, records: Sequence[ProducerRecord]) -> GivenBatch:
+        """Return a batch that sends as many other records, without a check."""
         default_ms = self.content.timestamps_ms if isinstance(self.content, Values) else self.content.now_ms
         stamps = [default_ms] * len(records) if isinstance(default_ms, int) else default_ms
         values = Values(

@@ -8,6 +8,7 @@ import os
 
 import pytest
 
+from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.producer import engine
 from barnabas.client.producer.async_producer import AsyncProducer
 from barnabas.errors import (
@@ -256,6 +257,45 @@ def test_a_send_that_is_cancelled_while_it_waits_has_sent_nothing_and_lets_the_n
         assert broker.log[0][2:] == [b"2" * 100]
 
     run(monkeypatch, test, **SMALL_MEMORY)
+
+
+class Outcomes(ProducerInterceptor):
+    def __init__(self):
+        self.failed = []
+
+    def on_delivery(self, record, error):
+        if error is not None:
+            self.failed.append((record.value, error))
+
+
+def test_interceptors_see_records_of_cancelled_and_refused_calls(monkeypatch):
+    outcomes = Outcomes()
+
+    async def test(producer, broker):
+        broker.answers_at_once = False
+        await producer.send_many("t", [bytes(900)] * 2, partition=0)
+        calls = [
+            asyncio.create_task(producer.send("t", b"1" * 100, partition=0)),
+            asyncio.create_task(producer.send_many("t", [b"2" * 100, b"3" * 100], partition=0)),
+        ]
+        await until(lambda: len(broker.waiting) == 2)
+        for call in calls:
+            call.cancel()
+        await asyncio.gather(*calls, return_exceptions=True)
+        assert sorted(value[:1] for value, _ in outcomes.failed) == [b"1", b"2", b"3"]
+        assert all(isinstance(error.__cause__, asyncio.CancelledError) for _, error in outcomes.failed)
+        outcomes.failed.clear()
+        with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+            await producer.send("t", bytes(1500))
+        with pytest.raises(ApiError, match="MESSAGE_TOO_LARGE"):
+            await producer.send_many("t", [bytes(1500), b"x"])
+        broker.answer()
+        await producer.close()
+        with pytest.raises(ClosedError):
+            await producer.send("t", b"late")
+        assert [value[-4:] for value, _ in outcomes.failed] == [bytes(4), bytes(4), b"x", b"late"]
+
+    run(monkeypatch, test, interceptors=[outcomes], **SMALL_MEMORY)
 
 
 def test_cancelling_the_wait_for_a_delivery_leaves_the_record_on_its_way(monkeypatch):
