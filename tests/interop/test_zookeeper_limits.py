@@ -42,7 +42,7 @@ def test_largest_node_is_kept_and_one_byte_more_is_refused(opened):
     tree.create("/a", data)
     tree.set("/a", data)
     assert tree.get("/a").data == data
-    with pytest.raises(TooLargeError, match=r"/a: too large: ZooKeeper takes 1000000 bytes at once"):
+    with pytest.raises(TooLargeError, match=r"/a: too large: the request of 1 operations exceeds ZooKeeper's limit"):
         tree.set("/a", data + b"x")
     assert tree.get("/a").stat.version == 1
 

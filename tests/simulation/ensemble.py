@@ -377,7 +377,7 @@ class SimulatedSession:
             self._late = list(operations)
             wait_s = draw.choice([0.0, draw.uniform(0, ensemble.session_timeout_s / 2)])
             ensemble.world.loop.call_later(wait_s, self._do_late, context=ensemble.network.context)
-        raise MetadataStoreUnavailableError("ZooKeeper did not answer; it may have been done or not")
+        raise MetadataStoreUnavailableError("ZooKeeper did not answer; the outcome of the write is unknown")
 
     def _do_late(self) -> None:
         """Carry out what nobody waits for any longer: while the session lives, and before what it reads or writes next,

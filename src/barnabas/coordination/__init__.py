@@ -1,6 +1,6 @@
-"""Shared state as a tree of nodes with the semantics of ZooKeeper, and what Barnabas keeps in it.
+"""The metadata store: shared state as nodes with ZooKeeper's semantics, and the functions that read and write it.
 
-`metadata_store` is the interface, `embedded_metadata_store` the store of a single broker; `paths` names the nodes,
-`topic_metadata_store` and `offsets` read and write them. Import from those modules: this one loads none, so that a
-process pays only for what it uses.
+`metadata_store` is the interface, and `embedded_metadata_store` the implementation for a single broker. `paths` defines
+the paths of all nodes; `topic_metadata_store` and `offsets` read and write them. This package imports no module itself,
+so a process loads only the modules that it uses.
 """

@@ -1,12 +1,13 @@
-"""Notifications of brokers about their changes: the nodes below `/brokers/changes`, and the JSON in them.
+"""Change notifications between brokers: the nodes below `/brokers/changes`, and the JSON in them.
 
-A node is created in the same `multi` as the change, so that none is missed. It is sequential, so the order is that of
-the changes. A notification of partition states has the states, so 2,000 of them are learned with a few reads. A broker
-watches this one node, however many partitions exist (ZooKeeper's watches fire once, and are set for each node).
+A broker creates a notification in the same `multi` as the change, so no change lacks one. The node is sequential, so
+the notifications are in the order of the changes. A notification of partition states contains the states, so brokers
+learn 2,000 new states with a few reads. A broker watches this one node, however many partitions exist: ZooKeeper's
+watches fire once and would otherwise have to be set for each node.
 
-Brokers create these nodes with consecutive numbers. A gap, or a number far ahead, means that a broker missed
-notifications or that another program created a node; the broker reads the whole state again. Names that brokers do not
-create are ignored. ZooKeeper's numbers are signed and have 32 bits: the one after 2147483647 is -2147483648.
+Notifications have consecutive numbers. A gap, or a number far ahead, means that a broker missed notifications or that
+another program created a node; the broker then reads the whole state again. Names that no broker creates are ignored.
+ZooKeeper's numbers are signed and have 32 bits: the number after 2147483647 is -2147483648.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from barnabas.coordination.values import PartitionState, checked_state, decode_t
 from barnabas.model import TopicPartition
 
 KEPT_MS = 300_000
-"""The age of purged notifications by the store's clock: several times the longest session timeout."""
+"""The minimum age of purged notifications, by the store's clock: several times the longest session timeout."""
 
 _DELETED_AT_ONCE = 500
 
@@ -47,7 +48,7 @@ _CIRCLE = 2**32
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """A partition's new state; `version` is that of its node from now on."""
+    """The new state of a partition; `version` is the new version of its node."""
 
     where: TopicPartition
     topic_id: bytes
@@ -59,9 +60,9 @@ class StateChange:
 class ChangeNotification:
     """The changes of one notification.
 
-    :param topics: were created, deleted, grown or configured.
-    :param brokers: have something else to tell of themselves.
-    :param settings: paths of the nodes with settings of brokers and groups.
+    :param topics: topics that were created, deleted, enlarged or configured.
+    :param brokers: brokers whose registration changed, for example at the start of a controlled shutdown.
+    :param settings: the paths of changed nodes with settings of brokers and groups.
     """
 
     topics: tuple[str, ...] = ()
@@ -76,7 +77,7 @@ def notification_node(change: ChangeNotification) -> Create:
 
 
 def encode_change(change: ChangeNotification) -> bytes:
-    """Return what `/brokers/changes/c-0000000042` holds."""
+    """Return the data of a notification node such as `/brokers/changes/c-0000000042`."""
     fields: dict[str, Any] = {"version": 1}
     if change.topics:
         fields["topics"] = change.topics
@@ -90,9 +91,9 @@ def encode_change(change: ChangeNotification) -> bytes:
 
 
 def decode_change(path: str, data: bytes) -> ChangeNotification:
-    """Read what a change's node holds.
+    """Return the changes in a notification node.
 
-    :raises DamagedNodeError: it cannot be understood.
+    :raises DamagedNodeError: the data is not a valid notification.
     """
     fields = Fields(path, data)
     try:
@@ -107,12 +108,12 @@ def decode_change(path: str, data: bytes) -> ChangeNotification:
 
 
 def numbers_of(names: Iterable[str]) -> list[int]:
-    """Return the numbers of changes, from the names of their nodes, without names that brokers do not create.
+    """Return the numbers of notifications from the names of their nodes; ignore names that no broker creates.
 
-    Ascending in general. A number that the sequence reaches by its overflow comes after those before it.
+    The numbers are in the order of creation: ascending, except after an overflow of the 32-bit number.
     """
     numbers = sorted(number for name in names if (number := _number_of(name)) is not None)
-    # The widest gap of the circle is where the sequence begins.
+    # The sequence starts after the widest gap of the circle of numbers.
     gaps = [(number - before) % _CIRCLE for before, number in zip(numbers[-1:] + numbers, numbers, strict=False)]
     first = gaps.index(max(gaps)) if gaps else 0
     return numbers[first:] + numbers[:first]
@@ -128,7 +129,7 @@ def _name(number: int) -> str:
 
 
 def before(number: int) -> int:
-    """Return the number of the change before another.
+    """Return the number that precedes another one in the 32-bit sequence.
 
     >>> before(7), before(-(2**31))
     (6, 2147483647)
@@ -137,10 +138,10 @@ def before(number: int) -> int:
 
 
 def unseen_of(numbers: list[int], seen: Collection[int]) -> list[int] | None:
-    """Return the numbers that were not seen; None if there are changes between that cannot be read any more.
+    """Return the numbers of unseen notifications; None if notifications before or between them no longer exist.
 
-    :param numbers: of the changes that there are.
-    :param seen: the numbers that a broker has seen; nothing is known of those before them.
+    :param numbers: the numbers of all existing notifications.
+    :param seen: the numbers that a broker has processed. It knows nothing about earlier ones.
     """
     unseen = [number for number in numbers if number not in seen]
     if unseen and before(unseen[0]) not in seen and not (not seen and unseen[0] == 0):
@@ -151,15 +152,15 @@ def unseen_of(numbers: list[int], seen: Collection[int]) -> list[int] | None:
 
 
 def path_of(number: int) -> str:
-    """Return the path of a change's node."""
+    """Return the path of a notification node."""
     return f"{paths.CHANGES}/{_name(number)}"
 
 
 def purge_changes(tree: MetadataStore) -> int:
-    """Delete changes that everybody has had time to see; return how many.
+    """Delete notifications that all brokers have had time to read; return the number of deleted ones.
 
-    Their age is told by the newest of them, so that no two clocks are compared. A node that a stranger created may have
-    any number; so the newest is looked for at the end of each sequence of numbers.
+    The age is relative to the newest notification, so clocks of different machines are not compared. A node from
+    another program may have any number, so the search for the newest looks at the end of each run of numbers.
     """
     numbers = numbers_of(tree.children(paths.CHANGES))
     there = set(numbers)
@@ -186,14 +187,14 @@ def _delete(tree: MetadataStore, numbers: list[int]) -> int:
     try:
         tree.multi([Delete(path_of(number)) for number in numbers])
     except NoNodeError:
-        return 0  # another broker is at it
+        return 0  # Another broker deletes the same notifications.
     except NotEmptyError:
         return sum(_delete_alone(tree, number) for number in numbers)
     return len(numbers)
 
 
 def _delete_alone(tree: MetadataStore, number: int) -> int:
-    """Delete one; a node below which a stranger created others stays."""
+    """Delete one notification; return 0 if another program created children below it."""
     try:
         tree.delete(path_of(number))
     except (NoNodeError, NotEmptyError):
@@ -202,8 +203,10 @@ def _delete_alone(tree: MetadataStore, number: int) -> int:
 
 
 def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
-    """By topic: its id, and of each partition its number, leader, epoch, replicas in sync, and the node's version; and,
-    where some have lost memory, those; and the numbers of the partitions whose states are doubted."""
+    """Return the states by topic: the topic id, and a list for each partition.
+
+    The list contains the partition, leader, leader epoch, ISR, node version and, if any, the former members of the ISR.
+    """
     topics: dict[str, Any] = {}
     for change in changes:
         topic, number = change.where
@@ -217,20 +220,23 @@ def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
 
 
 def _decode_states(topics: Mapping[str, Any]) -> Iterable[StateChange]:
-    """:raises BadValueError: it is something else than `_encode_states` makes."""
+    """Yield the states that `_encode_states` has encoded.
+
+    :raises BadValueError: the value has another form.
+    """
     for topic, entry in topics.items():
         if not is_topic_name(topic):
-            raise BadValueError(f"{shown(topic)} is no name of a topic")
+            raise BadValueError(f"{shown(topic)} is not a topic name")
         if not isinstance(entry, dict) or not isinstance(entry.get("partitions"), list):
             raise BadValueError(f"topic {topic}: {shown(entry)} does not contain states")
         topic_id = decode_topic_id(entry.get("id"))
         doubted = entry.get("doubted", [])
         if not isinstance(doubted, list):
-            raise BadValueError(f"topic {topic}: {shown(doubted)} is no list of partitions")
+            raise BadValueError(f"topic {topic}: {shown(doubted)} is not a list of partitions")
         doubted = {whole_number(each, 0, INT32_MAX) for each in doubted}
         for each in entry["partitions"]:
             if not isinstance(each, list) or not 5 <= len(each) <= 6:
-                raise BadValueError(f"topic {topic}: {shown(each)} is no state of a partition")
+                raise BadValueError(f"topic {topic}: {shown(each)} is not a partition state")
             number, leader, epoch, isr, version, *lost = each
             where = TopicPartition(topic, whole_number(number, 0, INT32_MAX))
             state = replace(checked_state(leader, epoch, isr, *lost), is_doubted=where.partition in doubted)

@@ -1,10 +1,9 @@
-"""What is configured for topics, brokers and groups, beside the defaults of each broker.
+"""The dynamic configuration of topics, brokers and groups in the metadata store.
 
-A configuration is changed by what it is in the tree at that moment, whatever the broker knows of it that is asked, so
-that changes which two brokers are asked for are both kept. It is durable when that returns, and the other brokers are
-told. The nodes and their JSON are Kafka's (docs/explanation/coordination.md lists them). That of a new topic is
-written with the
-topic (`registry`).
+A change starts from the configuration in the metadata store and not from the image of the broker, so that concurrent
+changes at two brokers are both kept. When the function returns, the change is durable, and a notification for the other
+brokers exists. The nodes and their JSON are Kafka's (docs/explanation/coordination.md lists them). The configuration of
+a new topic is written together with the topic (`topic_metadata_store`).
 """
 
 from __future__ import annotations
@@ -30,29 +29,29 @@ from barnabas.coordination.subtrees import ensure_paths
 from barnabas.coordination.values import decode_config, decode_topic, encode_config
 
 ATTEMPTS = 100
-"""Each change that somebody else makes meanwhile costs one."""
+"""The maximum number of attempts. Each concurrent change by another broker uses up one attempt."""
 
 SETTINGS_NAMED_MAX = 5
 
 Settings = Mapping[str, str]
 
 Changed = Callable[[Settings], Settings]
-"""Given what is configured, returns what is to be; may be called more than once."""
+"""A function from the present to the new configuration. It may be called several times."""
 
 
 def read_topic_config(tree: MetadataStore, name: str) -> dict[str, str] | None:
-    """Return what is configured for a topic, beside the broker's defaults; None if that cannot be understood."""
+    """Return the configuration of a topic; None if the node is damaged. Defaults of the broker are not included."""
     return _read_config(tree, paths.topic_config(name))
 
 
 def change_topic_config(
     tree: MetadataStore, name: str, changed: Changed, known: Settings | None = None, topic_id: bytes | None = None
 ) -> dict[str, str]:
-    """Change what is configured for a topic; return that.
+    """Change the configuration of a topic; return the new configuration.
 
-    :param known: what it was, where the node cannot be understood.
-    :param topic_id: of the topic that is meant; None: whichever has the name.
-    :raises NoNodeError: it is not there; there may be another one under its name.
+    :param known: the last configuration that the broker knows, as a replacement for a damaged node.
+    :param topic_id: the id of the topic to change; None: any topic with this name.
+    :raises NoNodeError: the topic does not exist, or another topic has its name now.
     """
 
     def check() -> list[Operation]:
@@ -66,26 +65,23 @@ def change_topic_config(
 
 
 def read_broker_config(tree: MetadataStore, name: str) -> dict[str, str] | None:
-    """Return what is configured for a broker, beside its file and flags; for all brokers, where the name is empty.
-
-    None if that cannot be understood.
-    """
+    """Return the configuration of a broker, or of all brokers if `name` is empty; None if the node is damaged."""
     return _read_config(tree, paths.broker_config(name))
 
 
 def change_broker_config(
     tree: MetadataStore, name: str, changed: Changed, known: Settings | None = None
 ) -> dict[str, str]:
-    """Change what is configured for a broker, or for all; return that.
+    """Change the configuration of a broker, or of all brokers if `name` is empty; return the new configuration.
 
-    :param known: as for topics.
+    :param known: the last configuration that the broker knows, as a replacement for a damaged node.
     """
     path = paths.broker_config(name)
     return _change(tree, path, changed, ChangeNotification(settings=(path,)), known)
 
 
 def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
-    """Return what is configured for groups, by group; without those of which it cannot be understood."""
+    """Return the configurations by group, without those in damaged nodes."""
     try:
         parts = tree.children(paths.GROUP_CONFIGS)
     except NoNodeError:
@@ -98,9 +94,9 @@ def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
 def change_group_config(
     tree: MetadataStore, group_id: str, changed: Changed, known: Settings | None = None
 ) -> dict[str, str]:
-    """Change what is configured for a group, and return that; of one without settings nothing is kept.
+    """Change the configuration of a group; return the new configuration. An empty configuration deletes the node.
 
-    :param known: as for topics.
+    :param known: the last configuration that the broker knows, as a replacement for a damaged node.
     """
     path = paths.group_config(group_id)
     return _change(tree, path, changed, ChangeNotification(settings=(path,)), known, keeps_empty=False)
@@ -114,7 +110,7 @@ def _read_config(tree: MetadataStore, path: str) -> dict[str, str] | None:
 
 
 def settings_in(tree: MetadataStore, path: str, data: bytes) -> dict[str, str] | None:
-    """Return the settings in a node; report a node that cannot be understood, and return None."""
+    """Return the settings in a node; log a damaged node and return None."""
     try:
         return decode_config(path, data)
     except DamagedNodeError as error:
@@ -123,18 +119,18 @@ def settings_in(tree: MetadataStore, path: str, data: bytes) -> dict[str, str] |
 
 
 def report_settings(tree: MetadataStore, path: str, problems: Sequence[str]) -> None:
-    """Report the settings in a node that its topic, group or broker cannot have."""
+    """Log the settings in a node that are unknown or invalid."""
     if problems:
-        told = "; ".join(each[: 3 * SHOWN_CHARACTERS_MAX] for each in problems[:SETTINGS_NAMED_MAX])
+        named = "; ".join(each[: 3 * SHOWN_CHARACTERS_MAX] for each in problems[:SETTINGS_NAMED_MAX])
         more = f"; and {len(problems) - SETTINGS_NAMED_MAX} more" if len(problems) > SETTINGS_NAMED_MAX else ""
-        report_damaged(tree, [DamagedNodeError(path, told + more)], "ignoring some settings in")
+        report_damaged(tree, [DamagedNodeError(path, named + more)], "ignoring some settings in")
 
 
 def _change(
     tree: MetadataStore,
     path: str,
     changed: Changed,
-    told: ChangeNotification,
+    notification: ChangeNotification,
     known: Settings | None,
     check: Callable[[], list[Operation]] = list,
     *,
@@ -161,7 +157,7 @@ def _change(
         else:
             return config
         try:
-            tree.multi([*operations, notification_node(told)])
+            tree.multi([*operations, notification_node(notification)])
         except (BadVersionError, NodeExistsError, NoNodeError):
             if attempt == ATTEMPTS:
                 raise

@@ -1,7 +1,7 @@
-"""Groups that coordinate among themselves, as an administrator sees and changes them.
+"""Administration of groups that coordinate through the metadata store, without a broker (the paper, 3.2).
 
-A group is changed only while nobody is in it, and the tree itself sees to that: the same step deletes the folder of its
-consumers' nodes, which it refuses while there are any. The paper, 3.2.
+A group may change only while it has no consumers. The metadata store enforces this: the same `multi` deletes the parent
+node of the consumers' nodes, which fails while the parent has children.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ ATTEMPTS = 10
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOfGroup:
-    """A consumer that is in a group, or that owns partitions still; sorted topics and partitions."""
+    """A consumer that is in a group or still owns partitions, with sorted topics and partitions."""
 
     consumer_id: str
     topics: tuple[str, ...]
@@ -42,12 +42,12 @@ class ConsumerOfGroup:
 
 
 def list_groups(tree: MetadataStore) -> list[str]:
-    """Return the names of all groups that have, or have had, consumers or offsets in the tree, sorted."""
+    """Return the sorted names of all groups that have, or have had, consumers or offsets in the metadata store."""
     return committed.groups_with_offsets(tree)
 
 
 def consumers_of(tree: MetadataStore, group: str) -> list[ConsumerOfGroup] | None:
-    """Return who is in a group, by id; None: there is no such group."""
+    """Return the consumers of a group, sorted by id; None if the group does not exist."""
     path = paths.group(group)
     if tree.exists(path) is None:
         return None
@@ -59,7 +59,7 @@ def consumers_of(tree: MetadataStore, group: str) -> list[ConsumerOfGroup] | Non
     owned: dict[str, list[TopicPartition]] = {}
     for node_path, node in tree.subtree(paths.group_owners(group)).items():
         if node.stat.owner:
-            with suppress(DamagedNodeError):  # a stranger's
+            with suppress(DamagedNodeError):  # Another program created the node.
                 partition = paths.partition_of_offset(node_path)
                 owned.setdefault(node.data.decode(errors="replace"), []).append(partition)
     return [
@@ -72,13 +72,15 @@ def _topics(path: str, node: NodeData) -> tuple[str, ...]:
     try:
         return tuple(sorted(decode_consumer(path, node.data)))
     except NodeError:
-        return ()  # a stranger's; it is there all the same
+        return ()  # Another program created the node; it still counts as a consumer.
 
 
 def set_offsets(tree: MetadataStore, group: str, offsets: committed.Offsets, now_ms: int) -> None:
-    """Commit offsets for a group that has no consumers; some thousands go in several steps, the check in the last.
+    """Commit offsets for a group without consumers, all or none.
 
-    :raises ApiError: NON_EMPTY_GROUP: it has; UNKNOWN_TOPIC_OR_PARTITION.
+    Thousands of offsets are written in several steps; only the last one checks for consumers.
+
+    :raises ApiError: NON_EMPTY_GROUP (the group has consumers), UNKNOWN_TOPIC_OR_PARTITION.
     """
     if not offsets:
         return
@@ -98,7 +100,7 @@ def set_offsets(tree: MetadataStore, group: str, offsets: committed.Offsets, now
 
 
 def delete_group(tree: MetadataStore, group: str) -> None:
-    """Forget a group without consumers, and what it has committed in the tree.
+    """Delete a group without consumers and its committed offsets in the metadata store.
 
     :raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND.
     """
@@ -109,7 +111,7 @@ def delete_group(tree: MetadataStore, group: str) -> None:
 
 
 def delete_offsets(tree: MetadataStore, group: str, partitions: Collection[TopicPartition]) -> None:
-    """Forget what a group without consumers has committed in some partitions; nothing where it has not.
+    """Delete the committed offsets of a group without consumers in some partitions; ignore partitions without one.
 
     :raises ApiError: NON_EMPTY_GROUP.
     """
@@ -124,7 +126,7 @@ def _delete(tree: MetadataStore, group: str, choose: Callable[[list[str]], list[
         if any(node.stat.owner for node in found.values()):
             raise _has_members(group)
         chosen = choose(list(found))
-        # First, so that of several steps the first is refused where somebody has joined since.
+        # The guard comes first, so that the first of several steps fails if a consumer has joined.
         guard = [Delete(members)] if members in found else []
         others = [Delete(path) for path in sorted(chosen, key=lambda path: -len(ancestors_of(path))) if path != members]
         try:

@@ -1,9 +1,9 @@
-"""The registries of consumers that coordinate among themselves: who is in a group, and who owns which partition.
+"""Registration of consumers that coordinate through the metadata store: group members and partition owners.
 
-The paper, 3.2: a consumer's node, and the nodes of what it owns, go with its session; its offsets stay. Commits go
-through the session that owns the partitions, and each checks in the same step that they are owned: who has lost its
-session cannot commit any more, whatever it believes. JSON and paths are those of Kafka 0.8, but that a consumer counts
-once for each topic, not once for each of its streams.
+The paper, 3.2: the nodes of a consumer and of its partitions are ephemeral; its offsets persist. A consumer commits in
+the session that owns the partitions, and each commit checks the ownership in the same step. A consumer without a
+session therefore cannot commit. JSON and paths are those of Kafka 0.8, except that a consumer has one entry for each
+topic and not one for each stream.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 
 
 class Members(NamedTuple):
-    """What consumers read before they take their shares."""
+    """The state that a consumer needs to assign partitions to itself."""
 
     subscriptions: dict[str, frozenset[str]]
-    """Of each consumer of the group, by its id, the topics that it wants."""
+    """The subscribed topics of each consumer of the group, by consumer id."""
     partition_counts: dict[str, int]
-    """Of the topics that exist."""
+    """The partition counts of the existing topics."""
 
 
 class ConsumerRegistry:
-    """One consumer's part of the registries, by one session. Calls block; one thread at a time may make them.
+    """The registration of one consumer in one session. Calls block; only one thread at a time may call the methods.
 
-    :param consumer_id: a name that no other consumer of the group has.
-    :param on_change: called from the tree's own thread when something has changed since it was read.
+    :param consumer_id: an id that is unique in the group.
+    :param on_change: called by the metadata store's thread after a change of the state that was read.
     """
 
     def __init__(self, tree: MetadataStore, group: str, consumer_id: str, on_change: Callable[[], None]) -> None:
@@ -54,16 +54,16 @@ class ConsumerRegistry:
         self._group = group
         self._consumer_id = consumer_id
         self._watch: Watch = lambda _event: on_change()
-        """One for all, so that reading again leaves no second one where it has not fired."""
+        """A single watch object, so that repeated reads do not add a second watch."""
 
     # --- who is in the group ----------------------------------------------------------------------------
 
     def register(self, topics: Iterable[str], now_ms: int) -> None:
-        """Say that this consumer wants these topics.
+        """Register this consumer with the topics that it subscribes to.
 
-        The node is made anew, since others watch which nodes there are, and not what is in them.
+        The node is deleted and created again: other consumers watch the list of nodes and not their data.
 
-        :raises NodeExistsError: another session has a consumer of this name.
+        :raises NodeExistsError: another session has registered the same consumer id.
         """
         path = paths.group_member(self._group, self._consumer_id)
         ensure_paths(self._tree, [parent_of(path)])
@@ -71,18 +71,18 @@ class ConsumerRegistry:
         self._tree.multi([*own, Create(path, encode_consumer(topics, now_ms), ephemeral=True)])
 
     def leave(self, owned: Iterable[TopicPartition]) -> None:
-        """Own nothing and want nothing any more; does nothing if that is so.
+        """Delete this consumer's registration and ownership, if they exist.
 
-        :param owned: what this consumer may own.
+        :param owned: the partitions that this consumer may own.
         """
         self.release(owned)
         self._delete_own([paths.group_member(self._group, self._consumer_id)])
 
     def read(self, topics: Iterable[str]) -> Members:
-        """Read who is in the group, and how many partitions these topics have; and watch all of it.
+        """Read and watch the members of the group and the partition counts of the given topics.
 
-        A consumer whose node cannot be understood wants nothing. A node that belongs to no session is no consumer's: a
-        backup or a stranger left it there.
+        A consumer with a damaged node counts as one without topics. A node without a session is ignored: a backup or
+        another program created it.
         """
         folder = paths.group_members(self._group)
         names = self._tree.children(folder, self._watch)
@@ -115,10 +115,10 @@ class ConsumerRegistry:
     # --- who owns what ----------------------------------------------------------------------------------
 
     def claim(self, partitions: Iterable[TopicPartition]) -> str | None:
-        """Become the owner of partitions.
+        """Register this consumer as owner of the partitions.
 
-        :return: None, or the path of a node that belongs to another consumer: then some of the others may have become
-            this one's, which has to release them.
+        :return: None on success; else the path of a node of another consumer. In this case, this consumer may own some
+            of the other partitions and must release them.
         """
         nodes = [paths.group_owner(self._group, tp) for tp in sorted(partitions)]
         ensure_paths(self._tree, dict.fromkeys(map(parent_of, nodes)))
@@ -132,7 +132,7 @@ class ConsumerRegistry:
         return None
 
     def _without_strangers(self, nodes: list[str]) -> list[str]:
-        """Delete those of the nodes that belong to no session, since nobody else does; return all."""
+        """Delete nodes without a session, because no consumer does this; return all given paths."""
         strange = [path for path, node in self._tree.get_all(nodes).items() if not node.stat.owner]
         report_damaged(
             self._tree, [DamagedNodeError(path, "it belongs to no session") for path in strange], "deleting the owner"
@@ -143,11 +143,11 @@ class ConsumerRegistry:
         return nodes
 
     def await_release(self, path: str) -> bool:
-        """Whether a node is still there; then `on_change` is called when it is not any more."""
+        """Return whether a node exists. If it does, `on_change` is called when it is deleted."""
         return self._tree.exists(path, self._watch) is not None
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Own these partitions no longer, those that this session does own."""
+        """Delete the ownership of those of these partitions that this session owns."""
         self._delete_own([paths.group_owner(self._group, tp) for tp in sorted(partitions)])
 
     def _delete_own(self, nodes: list[str]) -> None:
@@ -156,17 +156,17 @@ class ConsumerRegistry:
                 self._tree.multi(part)
 
     def _own(self, nodes: list[str]) -> list[str]:
-        """Return those of the nodes that this session has made."""
+        """Return the paths of those nodes that this session has created."""
         there = self._tree.get_all(nodes)
         return [path for path in nodes if path in there and there[path].stat.owner == self._tree.session_id]
 
     # --- offsets ----------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets, now_ms: int, *, as_owner: bool = True) -> None:
-        """Commit offsets, all or none; some thousands go in several steps.
+        """Commit all offsets or none. Thousands of offsets are written in several steps.
 
-        :param as_owner: this consumer must own the partitions.
-        :raises NoNodeError: one of them is not owned, or its topic does not exist.
+        :param as_owner: True if this consumer must own the partitions.
+        :raises NoNodeError: a partition is not owned, or its topic does not exist.
         """
         values = {paths.group_offset(self._group, tp): encode_offset(offset, now_ms) for tp, offset in offsets.items()}
         owned = [paths.group_owner(self._group, tp) for tp in offsets] if as_owner else []
@@ -175,7 +175,7 @@ class ConsumerRegistry:
             put_all(self._tree, values, needed=[*owned, *topics])
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what the group has committed; partitions for which it has not are left out."""
+        """Return the group's committed offsets, without partitions that have none."""
         where = {paths.group_offset(self._group, tp): tp for tp in partitions}
         nodes = self._tree.get_all(list(where))
         found = readable_offsets(self._tree, nodes)

@@ -1,4 +1,4 @@
-"""Reports damaged nodes, which brokers skip: each node once for a broker, however often the broker reads it."""
+"""Logging of damaged nodes, which brokers skip. A broker logs each problem of a node once."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from barnabas.coordination.metadata_store import MetadataStore, NodeError
 from barnabas.log_lines import LogEvent, event
 
 NAMED_MAX = 10
-"""The nodes named by the lines of one report."""
+"""The maximum number of nodes that one report logs by name."""
 REMEMBERED_MAX = 20_000
 
 log = logging.getLogger(__name__)
 
 _reported: WeakKeyDictionary[MetadataStore, dict[str, str]] = WeakKeyDictionary()
-"""The reported problems by path, for each store and so for each broker."""
+"""The logged problems by path, for each metadata store and therefore for each broker."""
 
 
 def report_damaged(tree: MetadataStore, errors: Iterable[NodeError], consequence: str = "skipping") -> None:
-    """Log the problems that were not logged before.
+    """Log the problems that have not been logged yet.
 
-    :param consequence: what the broker does with these nodes.
+    :param consequence: the broker's reaction to these nodes; the beginning of the log line.
     """
     known = _reported.setdefault(tree, {})
     new = [each for each in errors if known.get(each.path) != each.detail]
@@ -34,7 +34,7 @@ def report_damaged(tree: MetadataStore, errors: Iterable[NodeError], consequence
     while len(known) > REMEMBERED_MAX:
         del known[next(iter(known))]
     for each in new[:NAMED_MAX]:
-        detail = each.detail or "mend or delete the node"
+        detail = each.detail or "repair or delete the node"
         extra = event(LogEvent.TREE_DAMAGED)
         log.warning("%s %s: %s: %s", consequence, each.path, each.reason, detail, extra=extra)
     if len(new) > NAMED_MAX:
@@ -43,7 +43,7 @@ def report_damaged(tree: MetadataStore, errors: Iterable[NodeError], consequence
 
 
 def usable_names(tree: MetadataStore, folder: str, parts: Iterable[str]) -> list[str]:
-    """Return the decoded names of the children of a node; report and leave out names that no broker creates."""
+    """Return the decoded names of a node's children; log and leave out names that no broker creates."""
     names, strange = [], []
     for part in parts:
         try:

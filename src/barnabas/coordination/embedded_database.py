@@ -1,18 +1,17 @@
-"""The open file of an embedded tree: its lock, its transactions, its sessions and their watches.
+"""The database of the embedded metadata store: its lock, transactions, sessions and watches.
 
-There are sessions of this process, which end with it, and *kept* sessions, which belong to other processes and stay in
-the file with their ephemeral nodes, so that they outlive a restart; whoever serves them says when one of those ends.
+Sessions of this process end with the process. *Kept* sessions belong to other processes; the file contains them with
+their ephemeral nodes, so they survive a restart. The server of these processes decides when a kept session ends.
 
-Durability. The database runs in WAL mode with `synchronous=NORMAL`: a commit is a write to the WAL that is in
-the page cache when the call returns, so kill -9 loses nothing that was acknowledged; the WAL is synced before
-each checkpoint and its frames carry checksums, so a loss of power cannot corrupt the tree, but may take back
-the last changes. That is the promise which the log itself makes by default (Kafka's flush settings leave fsync
-to the system), and committed offsets that go back only make a group read again. Where going back would do
-harm, as with producer ids, the registry calls `flush`.
+Durability: the database runs in WAL mode with `synchronous=NORMAL`. A commit writes to the WAL in the page cache, so
+kill -9 loses no acknowledged change. The WAL is synced before each checkpoint and has checksums, so a power failure
+cannot corrupt the store, but may revert the last changes. The log itself promises no more by default (Kafka's flush
+settings leave fsync to the operating system), and after reverted offset commits a group only reads some records again.
+Callers that need more, for example the producer ids, call `flush`.
 
-Exclusiveness. SQLite's exclusive locking mode takes a lock that the operating system drops when the process
-dies, however it dies. Ephemeral nodes found at open belong to a process that is dead, and are removed, but for those
-of kept sessions.
+Exclusiveness: SQLite's exclusive locking mode takes a lock that the operating system releases when the process ends in
+any way. When the file is opened, ephemeral nodes belong to a dead process and are removed, except those of kept
+sessions.
 """
 
 from __future__ import annotations
@@ -52,16 +51,16 @@ from barnabas.coordination.watches import WatchTable, WatchThread
 from barnabas.errors import ClosedError, DataFolderError
 
 FORMAT_VERSION = 2
-"""Kept in the database's user_version, so that a later format is refused instead of misread."""
+"""The format, stored as the database's user_version. A later format is rejected instead of misread."""
 
 OnChange = Callable[[Sequence[WatchEvent]], None]
-"""Called with what a transaction did to nodes, under the tree's lock, before any read can see it."""
+"""A function that gets the changes of a transaction, under the store's lock and before any reader can see them."""
 
 _T = TypeVar("_T")
 
 
 class Transaction:
-    """One transaction: applies operations, and collects the events for watches. `moment` is when it happens."""
+    """A transaction: applies operations at one `moment` and collects the events for watches."""
 
     def __init__(self, nodes: NodeTable, session_id: int, moment: Moment) -> None:
         self.nodes = nodes
@@ -82,7 +81,7 @@ class Transaction:
         return None
 
     def create(self, operation: Create) -> str:
-        # Checked with the digits: a sequential node's name may consist of them alone.
+        # The digits are part of the check: the name of a sequential node may consist of digits only.
         check_path(operation.path + "0" if operation.sequential else operation.path)
         path, parent_path = operation.path, parent_of(operation.path)
         parent = self.nodes.stat(parent_path)
@@ -131,23 +130,23 @@ class Transaction:
 
 
 class EmbeddedDatabase:
-    """The open file, its lock, its sessions and their watches. All methods may be called from any thread."""
+    """The open database file with its lock, sessions and watches. All methods are thread-safe."""
 
     def __init__(self, path: Path, clock: Clock, *, keeps_sessions: bool = False) -> None:
         self._path = path
         self._clock = clock
         self.lock = threading.RLock()
-        """Held by every method; who holds it knows that nothing changes meanwhile."""
+        """The lock that every method holds. While a caller holds it, the nodes do not change."""
         self._watches = WatchTable()
         self._watch_thread = WatchThread()
         self._sessions: set[int] = set()
-        """Of this process."""
+        """The sessions of this process."""
         self._session_ids = itertools.count(1)
         self._connection = _open_database(path)
         self._nodes = NodeTable(self._connection)
         self._kept = {session.id: session for session in self._nodes.sessions()} if keeps_sessions else {}
         self.last_change = self._nodes.last_change()
-        """The number of the last change; read under the lock it goes with what else is read."""
+        """The number of the latest change. Read it under the lock together with the nodes."""
         self._remove_nodes_of_the_dead()
         self.on_change: OnChange = lambda _events: None
 
@@ -167,7 +166,7 @@ class EmbeddedDatabase:
 
     @contextmanager
     def change(self, session_id: int) -> Iterator[Transaction]:
-        """Run the body as one transaction; tell the watches after it is committed."""
+        """Run the body as one transaction; fire the watches after the commit."""
         with self.lock:
             self._check_open(session_id)
             with self._translated_errors(), self._transaction() as moment:
@@ -187,7 +186,7 @@ class EmbeddedDatabase:
         self._watches.watch_children(session_id, path, watch)
 
     def file_bytes(self) -> int:
-        """Return how large the file is, without the pages that are free."""
+        """Return the size of the file in bytes, without free pages."""
         with self.lock, self._translated_errors():
             pages, free, size = (
                 int(self._connection.execute(f"PRAGMA {name}").fetchone()[0])
@@ -199,7 +198,7 @@ class EmbeddedDatabase:
         with self.lock:
             self._check_open(session_id)
             with self._translated_errors():
-                # A checkpoint syncs the WAL before it copies from it, and the database after.
+                # A checkpoint syncs the WAL first and the database afterwards.
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def end_session(self, session_id: int) -> None:
@@ -221,18 +220,18 @@ class EmbeddedDatabase:
             return list(self._kept.values())
 
     def keep_session(self, session: KeptSession) -> None:
-        """Begin a session of another process, which lasts until `end_kept_session`, also over a restart."""
+        """Create a session of another process. It lasts until `end_kept_session` and survives a restart."""
         with self.lock:
             with self._translated_errors(), self._transaction():
                 self._nodes.insert_session(session)
             self._kept[session.id] = session
 
     def is_kept(self, session_id: int) -> bool:
-        """Whether it is a session of another process that has not ended."""
+        """Return whether the session belongs to another process and has not ended."""
         return session_id in self._kept
 
     def end_kept_session(self, session_id: int) -> None:
-        """End such a session: its ephemeral nodes go with it, in one step. Does nothing where it has ended."""
+        """End a session of another process and delete its ephemeral nodes in one step. A second call does nothing."""
         with self.lock:
             if session_id not in self._kept:
                 return
@@ -254,7 +253,7 @@ class EmbeddedDatabase:
 
     def _check_open(self, session_id: int) -> None:
         if session_id not in self._sessions and session_id not in self._kept:
-            raise ClosedError(f"the session with the tree {self._path} is closed")
+            raise ClosedError(f"the session with the metadata store {self._path} is closed")
 
     def _remove_nodes_of_the_dead(self) -> None:
         dead = [path for path, owner in self._nodes.owned() if owner not in self._kept]
@@ -275,7 +274,7 @@ class EmbeddedDatabase:
             self._connection.execute("COMMIT")
             self.last_change = moment.change
         except BaseException:
-            # After some errors, a full disk for one, SQLite has already rolled back by itself.
+            # After some errors, for example a full disk, SQLite has already rolled back.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise
@@ -285,30 +284,33 @@ class EmbeddedDatabase:
         try:
             yield
         except sqlite3.Error as error:
-            raise MetadataStoreUnavailableError(f"the tree in {self._path} cannot be used: {error}") from error
+            raise MetadataStoreUnavailableError(f"cannot use the metadata store {self._path}: {error}") from error
 
 
 def _open_database(path: Path) -> sqlite3.Connection:
-    """Open or create the file, take its lock, and see that it is a tree of this format."""
+    """Open or create the file, lock it, and check that it is a metadata store of this format."""
     try:
         connection = sqlite3.connect(path, timeout=0, isolation_level=None, check_same_thread=False)
     except sqlite3.Error as error:
-        raise DataFolderError(f"cannot open the tree {path}: {error}; is its folder writable?") from error
+        raise DataFolderError(
+            f"cannot open the metadata store {path}: {error}; check that its directory is writable"
+        ) from error
     try:
         _closing_on_error(connection, lambda: _prepare_database(connection, path))
     except sqlite3.OperationalError as error:
         if "locked" in str(error):
             raise DataFolderError(
-                f"the tree {path} is used by another process; stop that one, or use another data folder"
+                f"the metadata store {path} is in use by another process;"
+                " stop that process or use another data directory"
             ) from error
-        raise DataFolderError(f"cannot use the tree {path}: {error}") from error
+        raise DataFolderError(f"cannot use the metadata store {path}: {error}") from error
     except sqlite3.DatabaseError as error:
-        raise DataFolderError(f"{path} is not a tree of Barnabas: {error}") from error
+        raise DataFolderError(f"{path} is not a metadata store of Barnabas: {error}") from error
     return connection
 
 
 def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
-    # Before WAL mode is entered: the lock then also covers the WAL, and no shared-memory file is needed.
+    # Set before WAL mode, so that the lock also covers the WAL and no shared-memory file is needed.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
     connection.execute("PRAGMA synchronous = NORMAL")
@@ -316,8 +318,8 @@ def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
     (version,) = connection.execute("PRAGMA user_version").fetchone()
     if version not in range(FORMAT_VERSION + 1):
         raise DataFolderError(
-            f"the tree {path} has format {version}, this version of Barnabas knows {FORMAT_VERSION};"
-            " use the version that wrote it, or a later one"
+            f"the metadata store {path} has format {version}, but this version of Barnabas supports only up to"
+            f" {FORMAT_VERSION}; use the Barnabas version that wrote the file, or a later one"
         )
     if version < FORMAT_VERSION:
         for statement in (MIGRATION if version else SCHEMA).split(";"):

@@ -1,6 +1,6 @@
-"""The tree of a single broker: one SQLite file in its data folder, used by one process at a time.
+"""The embedded metadata store of a single broker: one SQLite file in its data directory, for one process at a time.
 
-What the file promises is written in `embedded_database`.
+`embedded_database` describes the guarantees of the file.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from barnabas.coordination.metadata_store import (
 
 
 class EmbeddedMetadataStore:
-    """A session with the tree in the file `path`, which is created if it does not exist.
+    """A session with the metadata store in the file `path`, which is created if it does not exist.
 
-    :param keeps_sessions: whether sessions of other processes live on (see `embedded_database`); else they end now.
+    Closing the store that opened the file also closes all other sessions.
 
-    Closing the tree that opened the file closes it, and every other session with it.
-
-    :raises DataFolderError: another process uses the file, it is no tree, or it cannot be written.
+    :param keeps_sessions: True if sessions of other processes survive the restart (see `embedded_database`). Otherwise
+        they end now.
+    :raises DataFolderError: another process uses the file, it has another format, or it cannot be written.
     """
 
     def __init__(self, path: Path | str, clock: Clock = SYSTEM_CLOCK, *, keeps_sessions: bool = False) -> None:
@@ -45,14 +45,14 @@ class EmbeddedMetadataStore:
         self._session_id = store.new_session()
 
     def new_session(self) -> EmbeddedMetadataStore:
-        """Return another session with the same tree, with ephemeral nodes and watches of its own."""
+        """Return another session with the same metadata store, with its own ephemeral nodes and watches."""
         session = EmbeddedMetadataStore.__new__(EmbeddedMetadataStore)
         session._attach(self._store, owns_store=False)
         return session
 
     @property
     def store(self) -> EmbeddedDatabase:
-        """What a server needs that speaks with other processes."""
+        """The database, for a server that serves other processes."""
         return self._store
 
     @property
@@ -64,7 +64,7 @@ class EmbeddedMetadataStore:
         return None
 
     def on_session_end(self, call: Callable[[], None]) -> None:
-        """Never call it: sessions end with `close`."""
+        """Ignore the callback: sessions of this store end only by `close`."""
 
     def ping(self, timeout_s: float) -> None:
         self.exists("/")

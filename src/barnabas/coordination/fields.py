@@ -1,8 +1,8 @@
-"""Reads values of the tree with their types and bounds: the one place where the tree's content is checked.
+"""Checked reading of values from the metadata store: all types and bounds are checked here.
 
-The metadata store is untrusted. Tools, other programs and slips of the hand write to it too. A value that these
-functions return fits the protocol's fields, so no frame that contains it fails to encode. Any other value raises
-`DamagedNodeError`; the caller skips the node and reports it (`barnabas.coordination.damaged_nodes`).
+The content of the metadata store is untrusted, because tools, other programs and people write to it, too. The returned
+values fit the fields of the protocol, so each frame with them can be encoded. Any other value raises
+`DamagedNodeError`; the caller skips the node and logs it (`barnabas.coordination.damaged_nodes`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ INT64_MAX = 2**63 - 1
 BROKER_ID_MAX = INT32_MAX
 PORT_MAX = 65_535
 EPOCH_MAX = INT32_MAX - 2**20
-"""The highest leader epoch that a broker believes; a million elections are left above it."""
+"""The highest leader epoch that a broker accepts. It leaves a million further elections."""
 HOST_CHARACTERS_MAX = 255
 TEXT_BYTES_MAX = 32_767
-"""The longest string in a message that is not flexible."""
+"""The maximum length in bytes of a string in a message without flexible encoding."""
 TOPIC_NAME_CHARACTERS_MAX = 249
-"""The longest name whose partition folders still fit a file name, as in Kafka."""
+"""The maximum length of a topic name, as in Kafka: the partition directories must be valid file names."""
 SHOWN_CHARACTERS_MAX = 80
 
 _TOPIC_NAME = re.compile(rf"(?!\.{{1,2}}\Z)[a-zA-Z0-9._-]{{1,{TOPIC_NAME_CHARACTERS_MAX}}}")
@@ -38,18 +38,18 @@ class BadValueError(ValueError):
 
 
 class DamagedNodeError(NodeError):
-    """What stands in a node is not what Barnabas or Kafka write there."""
+    """The data of a node is not in the form that Barnabas or Kafka write."""
 
-    reason = "the node's value cannot be understood"
+    reason = "the node's value is invalid"
 
 
 def shown(value: object) -> str:
-    """Return a value as an error message shows it: escaped, and cut where it is long.
+    """Return a value for an error message: escaped, and truncated if long.
 
     >>> shown("h" * 40_000)[-9:]
     'hhhhhh...'
     """
-    # Only the part that is shown is escaped; the value may have a megabyte.
+    # Escape only the part that is shown; the value may have a megabyte.
     text = repr(value[:SHOWN_CHARACTERS_MAX] if isinstance(value, str | bytes) else value)
     is_long = len(text) > SHOWN_CHARACTERS_MAX or (isinstance(value, str | bytes) and len(value) > SHOWN_CHARACTERS_MAX)
     return f"{text[: SHOWN_CHARACTERS_MAX - 3]}..." if is_long else text
@@ -61,24 +61,24 @@ def whole_number(value: object, least: int, most: int) -> int:
     >>> whole_number("9092", 1, PORT_MAX)
     9092
 
-    :raises BadValueError: it is none, or out of bounds.
+    :raises BadValueError: the value is not a whole number, or is out of bounds.
     """
     if isinstance(value, str) and _NUMBER.fullmatch(value):
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int) or not least <= value <= most:
-        raise BadValueError(f"{shown(value)} is no whole number from {least} to {most}")
+        raise BadValueError(f"{shown(value)} is not a whole number from {least} to {most}")
     return value
 
 
 def broker_ids(found: object) -> tuple[int, ...]:
-    """Return a list of brokers, each once.
+    """Return a list of distinct broker ids.
 
-    :raises BadValueError: it is something else.
+    :raises BadValueError: the value is not a list of distinct broker ids.
     """
     if not isinstance(found, list):
-        raise BadValueError(f"{shown(found)} is no list of brokers")
+        raise BadValueError(f"{shown(found)} is not a list of broker ids")
     if any(isinstance(each, bool | str) for each in found):
-        raise BadValueError(f"{shown(found)} is no list of numbers")
+        raise BadValueError(f"{shown(found)} is not a list of numbers")
     ids = tuple(whole_number(each, 0, BROKER_ID_MAX) for each in found)
     if len(set(ids)) < len(ids):
         raise BadValueError(f"{shown(found)} names a broker twice")
@@ -86,7 +86,7 @@ def broker_ids(found: object) -> tuple[int, ...]:
 
 
 def is_topic_name(name: str) -> bool:
-    """Return whether a topic can have this name, as in Kafka.
+    """Return whether a name is a valid topic name, as in Kafka.
 
     >>> is_topic_name("clicks.eu-1"), is_topic_name(".."), is_topic_name("no json"), is_topic_name("")
     (True, False, False, False)
@@ -107,20 +107,20 @@ def is_text(value: object, bytes_max: int = TEXT_BYTES_MAX) -> bool:
 
 
 def host(value: object) -> str:
-    """Return the name or address of a host; empty where a broker listens on all addresses and names none.
+    """Return a host name or address; empty for a broker that listens on all addresses and advertises none.
 
-    :raises BadValueError: it is none.
+    :raises BadValueError: the value is not a host.
     """
     bare = without_brackets(value) if isinstance(value, str) else value
     if not isinstance(bare, str) or not _HOST.fullmatch(bare) or not is_text(bare):
-        raise BadValueError(f"{shown(value)} is no host of at most {HOST_CHARACTERS_MAX} characters")
+        raise BadValueError(f"{shown(value)} is not a host of at most {HOST_CHARACTERS_MAX} characters")
     return bare
 
 
 def port(value: object) -> int:
     """Return a port.
 
-    :raises BadValueError: it is none.
+    :raises BadValueError: the value is not a port.
     """
     return whole_number(value, 1, PORT_MAX)
 
@@ -128,22 +128,23 @@ def port(value: object) -> int:
 def json_object(path: str, data: bytes) -> Mapping[str, Any]:
     """Return the JSON object in a node.
 
-    :raises DamagedNodeError: there is none.
+    :raises DamagedNodeError: the data is not a JSON object.
     """
     try:
         found = json.loads(data)
     except (RecursionError, ValueError) as error:
         detail = shown(data) if isinstance(error, UnicodeError) else str(error)
-        raise DamagedNodeError(path, f"it is no JSON: {detail[: 2 * SHOWN_CHARACTERS_MAX]}") from error
+        raise DamagedNodeError(path, f"invalid JSON: {detail[: 2 * SHOWN_CHARACTERS_MAX]}") from error
     if not isinstance(found, dict):
-        raise DamagedNodeError(path, "it is not a JSON object")
+        raise DamagedNodeError(path, "not a JSON object")
     return found
 
 
 class Fields:
     """The fields of the JSON object in a node.
 
-    :raises DamagedNodeError: there is none; so does each method for a field that has another type or is out of bounds.
+    :raises DamagedNodeError: the data is not a JSON object. Each method raises it for a field of another type or out
+        of bounds.
     """
 
     def __init__(self, path: str, data: bytes) -> None:
@@ -154,13 +155,13 @@ class Fields:
         return self._fields.get(name) is not None
 
     def value(self, name: str, default: object = None) -> Any:
-        """Return a field as it is."""
+        """Return the unchecked value of a field."""
         return self._fields.get(name, default)
 
     def string(self, name: str, default: str | None = None, bytes_max: int = TEXT_BYTES_MAX) -> str:
         value = self._fields.get(name, default)
         if not is_text(value, bytes_max):
-            raise self.wrong(name, f"{shown(value)} is no text of at most {bytes_max} bytes")
+            raise self.wrong(name, f"{shown(value)} is not a string of at most {bytes_max} bytes")
         return str(value)
 
     def integer(self, name: str, least: int, most: int, default: int | None = None) -> int:
@@ -178,47 +179,47 @@ class Fields:
     def mapping(self, name: str, default: Mapping[str, Any] | None = None) -> Mapping[str, Any]:
         value = self._fields.get(name, default)
         if not isinstance(value, dict):
-            raise self.wrong(name, f"{shown(value)} is no JSON object")
+            raise self.wrong(name, f"{shown(value)} is not a JSON object")
         return value
 
     def sequence(self, name: str, default: Sequence[Any] | None = None) -> Sequence[Any]:
         value = self._fields.get(name, default)
         if not isinstance(value, list | tuple):
-            raise self.wrong(name, f"{shown(value)} is no list")
+            raise self.wrong(name, f"{shown(value)} is not a list")
         return value
 
     def optional_string(self, name: str) -> str:
-        """Return a string, empty where there is none or null."""
+        """Return a string; empty if the field is missing or null."""
         return "" if self._fields.get(name) is None else self.string(name)
 
     def boolean(self, name: str) -> bool:
-        """Return whether it is so; false where nothing is said."""
+        """Return a boolean field; False if it is missing."""
         value = self._fields.get(name, False)
         if not isinstance(value, bool):
             raise self.wrong(name, f"{shown(value)} is neither true nor false")
         return value
 
     def wrong(self, name: str, problem: str) -> DamagedNodeError:
-        """Return the error of a field."""
-        return DamagedNodeError(self._path, f"its field {name!r}: {problem}")
+        """Return the error for a field."""
+        return DamagedNodeError(self._path, f"field {name!r}: {problem}")
 
 
 def texts(found: object, what: str) -> tuple[str, ...]:
     """Return a list of strings.
 
-    :raises BadValueError: it is something else.
+    :raises BadValueError: the value is not a list of strings.
     """
     if not isinstance(found, list) or not all(map(is_text, found)):
-        raise BadValueError(f"{shown(found)} is no list of {what}")
+        raise BadValueError(f"{shown(found)} is not a list of {what}")
     return tuple(found)
 
 
 def topic_names(found: object) -> tuple[str, ...]:
-    """Return a list of names of topics.
+    """Return a list of topic names.
 
-    :raises BadValueError: it is something else.
+    :raises BadValueError: the value is not a list of topic names.
     """
     names = texts(found, "topics")
     if strange := [each for each in names if not is_topic_name(each)]:
-        raise BadValueError(f"{shown(strange[0])} is no name of a topic")
+        raise BadValueError(f"{shown(strange[0])} is not a topic name")
     return names

@@ -1,17 +1,18 @@
-"""Topics of more partitions than the tree takes in one step: made, grown and deleted in several.
+"""Topics with more partitions than a single `multi` can write: creation, enlargement and deletion in several steps.
 
-A tree takes a bounded number of bytes at a time (ZooKeeper a megabyte), and two nodes for each of 10,000 partitions are
-more. So there are moments when a topic is there in part, and a broker may die in any of them. What keeps that from
-everybody else is the topic's node, which alone says how many partitions there are:
+The metadata store limits the size of a `multi` (ZooKeeper: one megabyte), and two nodes for each of 10,000 partitions
+are larger. So a topic may exist partly, and a broker may die at any step. Readers see no partial topic, because only
+the topic's node determines the number of partitions:
 
-- **Making.** The node says "no partitions" until all of their nodes are there. Readers pass over such a topic. Whoever
-  makes a topic of that name takes over what is there, and begins anew.
-- **Growing.** The nodes of new partitions are there before the topic's node counts them. Those that it does not count
-  are nobody's, and are removed by whoever grows the topic next.
-- **Deleting.** The node says "no partitions" first: the topic has vanished. Then the nodes below go, and it last.
+- **Creation.** The node contains no partitions until all partition nodes exist. Readers skip such a topic. A second
+  creation of a topic with this name replaces the unfinished one.
+- **Enlargement.** The new partition nodes are created before the topic's node counts them. Uncounted partition nodes
+  are unused; the next enlargement removes them.
+- **Deletion.** The topic's node first gets an empty list of partitions, which makes the topic invisible. Then the nodes
+  below are deleted, and the topic's node last.
 
-Each step checks that the topic's node still has the version that this writer gave it. So whoever takes over stops the
-one before, and of two who are at it at once only one gets to the end.
+Each step checks that the topic's node has the version that this writer gave it. So a later writer stops an earlier one,
+and only one of two concurrent writers completes.
 """
 
 from __future__ import annotations
@@ -44,13 +45,13 @@ from barnabas.coordination.values import (
 from barnabas.model import TopicPartition
 
 PARTITIONS_AT_ONCE = 500
-"""With names of 249 letters, about half of what ZooKeeper takes at once."""
+"""The number of partitions in a `multi`: with names of 249 characters, about half of ZooKeeper's limit."""
 
 _NO_TOPIC_ID = bytes(16)
 
 
 def partition_nodes(name: str, first: int, states: Sequence[PartitionState]) -> list[Operation]:
-    """Return the operations that make the nodes of partitions, numbered from `first`."""
+    """Return the operations that create the nodes of partitions, numbered from `first`."""
     operations: list[Operation] = []
     for number, state in enumerate(states, start=first):
         where = TopicPartition(name, number)
@@ -60,7 +61,7 @@ def partition_nodes(name: str, first: int, states: Sequence[PartitionState]) -> 
 
 
 def is_unfinished(tree: MetadataStore, name: str) -> bool:
-    """Whether there is a topic that is being made or deleted, or whose making or deletion was cut short."""
+    """Return whether the topic is being created or deleted, or such an operation was interrupted."""
     path = paths.topic(name)
     try:
         return not decode_topic(path, tree.get(path).data).replicas
@@ -69,7 +70,7 @@ def is_unfinished(tree: MetadataStore, name: str) -> bool:
 
 
 def is_large(tree: MetadataStore, name: str) -> bool:
-    """Whether the nodes of a topic's partitions are too many to be deleted in one step."""
+    """Return whether a topic has too many partition nodes for a deletion in one step."""
     stat = tree.exists(paths.topic_partitions(name))
     return stat is not None and stat.children_count > PARTITIONS_AT_ONCE
 
@@ -81,9 +82,9 @@ def create_in_steps(
     states: Sequence[PartitionState],
     config: Mapping[str, str],
 ) -> int:
-    """Make a topic, in place of what an earlier attempt may have left; return the version of its node.
+    """Create a topic, and replace an unfinished earlier one; return the version of its node.
 
-    :raises NodeExistsError: there is a topic of this name, or somebody else has begun to make it since.
+    :raises NodeExistsError: the topic exists, or another broker has started to create it.
     """
     path = paths.topic(name)
     try:
@@ -93,18 +94,18 @@ def create_in_steps(
             [Set(path, encode_topic(assignment), version), notification_node(ChangeNotification(topics=(name,)))]
         )
     except (BadVersionError, NoNodeError) as error:
-        raise NodeExistsError(path, "somebody else makes or deletes it") from error
+        raise NodeExistsError(path, "another broker creates or deletes the topic at this moment") from error
     return version + 1
 
 
 def grow_in_steps(
     tree: MetadataStore, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
 ) -> None:
-    """Give a topic more partitions, in place of what an earlier attempt may have left.
+    """Add partitions to a topic, and replace those of an interrupted earlier attempt.
 
-    :param wanted: the topic with the new partitions, which come last and begin with `states`.
-    :param version: of the topic's node as it was read.
-    :raises BadVersionError: somebody else changed the topic meanwhile.
+    :param wanted: the topic with the new partitions at the end; `states` are their states.
+    :param version: the version of the topic's node that the caller has read.
+    :raises BadVersionError: another broker has changed the topic since.
     """
     path = paths.topic(name)
     count = len(wanted.replicas) - len(states)
@@ -116,10 +117,11 @@ def grow_in_steps(
 
 
 def delete_in_steps(tree: MetadataStore, name: str, also: Sequence[Operation] = ()) -> bool:
-    """Delete a topic with its configuration: at once for all who read it, then node by node; False if there is none.
+    """Delete a topic and its configuration: the topic becomes invisible in one step, then its nodes are deleted.
 
-    :param also: what is written when it vanishes, or must hold then.
-    :raises NodeError: that does not hold; nothing was deleted.
+    :param also: further operations and checks of the step that makes the topic invisible.
+    :returns: False if the topic does not exist.
+    :raises NodeError: an operation in `also` failed; nothing was deleted.
     """
     path = paths.topic(name)
     while True:
@@ -128,7 +130,7 @@ def delete_in_steps(tree: MetadataStore, name: str, also: Sequence[Operation] = 
                 continue
             found = tree.get(check.path)
             if found.stat.version != check.version:
-                raise BadVersionError(check.path, f"it is {found.stat.version}, not {check.version}")
+                raise BadVersionError(check.path, f"expected {check.version}, found {found.stat.version}")
         stat = tree.exists(path)
         if stat is None:
             return False
@@ -139,17 +141,17 @@ def delete_in_steps(tree: MetadataStore, name: str, also: Sequence[Operation] = 
             tree.multi([*also, *operations, notification_node(ChangeNotification(topics=(name,)))])
             break
         except (BadVersionError, NoNodeError):
-            continue  # somebody has just changed or deleted it
+            continue  # Another broker has just changed or deleted the topic.
     try:
         _remove_partitions(tree, name, 0, stat.version + 1)
         tree.multi([Check(path, stat.version + 1), Delete(paths.topic_partitions(name)), Delete(path)])
     except (BadVersionError, NoNodeError):
-        pass  # somebody makes a topic of this name, and has taken the rest over
+        pass  # Another broker creates a topic with this name and removes the remaining nodes.
     return True
 
 
 def _begin(tree: MetadataStore, name: str, unfinished: TopicAssignment, config: Mapping[str, str]) -> int:
-    """Make a topic of no partitions, or take one over; return the version of its node."""
+    """Create a topic without partitions, or reset an unfinished one; return the version of its node."""
     path = paths.topic(name)
     ensure_paths(tree, [paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS])
     try:
@@ -182,12 +184,12 @@ def _add_partitions(tree: MetadataStore, name: str, first: int, states: Sequence
 
 
 def _remove_partitions(tree: MetadataStore, name: str, first: int, version: int) -> None:
-    """Remove the nodes of all partitions from `first` on."""
+    """Remove the nodes of all partitions with numbers of at least `first`."""
     above = paths.topic_partitions(name)
     kept = {f"{above}/{number}" for number in range(first)}
     below = [path for path in tree.subtree(above) if path.removesuffix("/state") not in kept]
     check = Check(paths.topic(name), version)
     for start in range(0, len(below), 2 * PARTITIONS_AT_ONCE):
-        # The last first, so that children go before their parents.
+        # In reverse order, so that children are deleted before their parents.
         part = below[::-1][start : start + 2 * PARTITIONS_AT_ONCE]
         tree.multi([check, *(Delete(path) for path in part)])

@@ -1,7 +1,7 @@
-"""The life counters of log directories, as the metadata tree has them: one node a directory, by the directory's id.
+"""The life counters of log directories in the metadata store: one node for each log directory, by directory id.
 
-A copy of a directory has the id of its original, and an older counter. The nodes stay when a broker or a directory
-goes; what cannot be understood counts as missing.
+A copy of a log directory has the id of its original and an older counter. The nodes stay when a broker or a log
+directory is removed. A damaged node counts as missing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from barnabas.model import LifeMark
 
 
 def read_life_counters(tree: MetadataStore, directory_ids: Collection[str]) -> dict[str, LifeMark]:
-    """Return the counters of those log directories that the tree knows.
+    """Return the life counters that the metadata store has for these log directories.
 
-    :raises CoordinationError: the tree cannot be reached.
+    :raises CoordinationError: the metadata store is unreachable.
     """
-    tree.flush()  # a server that lags behind would look like an older tree
+    tree.flush()  # Without this, a server that lags behind would look like an older metadata store.
     paths_of = {each: paths.life(each) for each in directory_ids}
     found = tree.get_all(list(paths_of.values()))
     lives = {}
@@ -31,16 +31,16 @@ def read_life_counters(tree: MetadataStore, directory_ids: Collection[str]) -> d
         try:
             lives[directory_id] = decode_life(path, found[path].data)
         except DamagedNodeError as error:
-            report_damaged(tree, [error], "taking as missing the life counter in")
+            report_damaged(tree, [error], "ignoring the life counter in")
     return lives
 
 
 def write_life_counters(tree: MetadataStore, broker_id: int, raised: Mapping[str, LifeMark]) -> list[str]:
-    """Raise counters in the tree; return the ids of the directories whose counter somebody else has raised further.
+    """Increase life counters in the metadata store; return the directory ids whose stored counter is not lower.
 
-    A counter in the tree never goes back.
+    A counter in the metadata store never decreases.
 
-    :raises CoordinationError: the tree cannot be reached.
+    :raises CoordinationError: the metadata store is unreachable.
     """
     return [each for each, mark in raised.items() if not _write(tree, broker_id, paths.life(each), mark)]
 
@@ -59,7 +59,7 @@ def _write(tree: MetadataStore, broker_id: int, path: str, mark: LifeMark) -> bo
         if not decode_life(path, found).is_older_than(mark):
             return False
     except DamagedNodeError:
-        pass  # it counts as missing
+        pass  # A damaged node counts as missing.
     try:
         tree.set(path, data, stat.version)
     except (BadVersionError, NoNodeError):

@@ -1,14 +1,13 @@
-"""The tree of shared state: nodes with data, versions, owners and watches, as in ZooKeeper.
+"""The interface of the metadata store: nodes with data, versions, owners and watches, as in ZooKeeper.
 
-A node has a path (`/brokers/ids/1`), data (bytes), children, and a version that starts at 0 and grows by one
-with each `set`. A write that names the version it expects is a compare-and-set: it fails with `BadVersionError`
-if somebody was faster. An ephemeral node lives as long as the session that made it. A watch fires once: it
-says that something changed since the read that set it, not what; to learn more, read again.
+A node has a path (`/brokers/ids/1`), data (bytes), children, and a version that starts at 0 and increases with each
+`set`. A write with an expected version is a compare-and-set: it fails with `BadVersionError` if another session was
+faster. An ephemeral node exists as long as the session that created it. A watch fires once. It shows that something has
+changed since the read that set the watch, but not the new value.
 
-Every implementation blocks until an operation is done, may be used from several threads, and passes the suite
-in `tests/support/tree_contract.py`. What an operation returned survives the death of the process;
-`flush` makes it survive the loss of power. Facts: ZooKeeper programmer's guide ("The ZooKeeper data model",
-"ZooKeeper watches"); the use that is made of it: the paper, 3.2.
+Methods block until the operation is done and are thread-safe. All implementations pass the tests in
+`tests/support/tree_contract.py`. Completed operations survive the death of the process; `flush` makes them survive a
+power failure. Sources: ZooKeeper programmer's guide ("The ZooKeeper data model", "ZooKeeper watches"); the paper, 3.2.
 """
 
 from __future__ import annotations
@@ -22,13 +21,13 @@ from typing import NamedTuple, Protocol
 from barnabas.errors import CoordinationError
 
 ANY_VERSION = -1
-"""Given as the expected version: any version will do."""
+"""The expected version of an operation that accepts any version."""
 
 _PATH = re.compile(r"/|(/(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]+)+")
 
 
 class NodeError(CoordinationError):
-    """An operation on one node was refused; nothing was changed. `path` names the node."""
+    """An operation on the node `path` failed and changed nothing."""
 
     reason = "refused"
 
@@ -42,25 +41,25 @@ class NodeError(CoordinationError):
 
 
 class NoNodeError(NodeError):
-    """The node, or the parent of one to be created, does not exist."""
+    """The node, or the parent of the node to create, does not exist."""
 
     reason = "no such node"
 
 
 class NodeExistsError(NodeError):
-    """The node that was to be created exists."""
+    """The node to create already exists."""
 
     reason = "node exists"
 
 
 class BadVersionError(NodeError):
-    """The node's version is not the one expected: somebody else has changed it since it was read."""
+    """The node has another version than expected: another session has changed it since it was read."""
 
     reason = "version differs"
 
 
 class NotEmptyError(NodeError):
-    """The node has children, so it cannot be deleted."""
+    """The node cannot be deleted because it has children."""
 
     reason = "node has children"
 
@@ -68,32 +67,32 @@ class NotEmptyError(NodeError):
 class NoChildrenForEphemeralsError(NodeError):
     """An ephemeral node cannot have children."""
 
-    reason = "an ephemeral node has no children"
+    reason = "ephemeral nodes cannot have children"
 
 
 class InvalidPathError(NodeError):
-    """Not a path: it must begin with `/`, must not end with it, and has no empty, `.` or `..` parts."""
+    """Not a valid path. It must begin with `/`, must not end with `/`, and has no empty, `.` or `..` parts."""
 
-    reason = "not a path of the tree"
+    reason = "not a valid path"
 
 
 class TooLargeError(NodeError):
-    """The node's data, or a `multi` with an operation on it, is larger than the tree takes at once."""
+    """The data of the node, or the `multi` that contains it, is larger than the metadata store accepts."""
 
     reason = "too large"
 
 
 class MetadataStoreUnavailableError(CoordinationError):
-    """The tree could not be read or written: disk full or failing, servers out of reach."""
+    """The metadata store could not be read or written: its disk is full or fails, or no server is reachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
-    """What is known of a node beside its data.
+    """The attributes of a node besides its data.
 
-    `created_at` and `modified_at` count the tree's changes (ZooKeeper's czxid and mzxid): they grow, and all
-    changes of one `multi` have the same. The times are wall time. `owner` is the session of an ephemeral
-    node, 0 for any other.
+    `created_at` and `modified_at` are numbers of changes (ZooKeeper's czxid and mzxid): they increase, and all changes
+    of one `multi` have the same number. The times are wall-clock times. `owner` is the session of an ephemeral node,
+    and 0 for other nodes.
     """
 
     version: int
@@ -107,36 +106,36 @@ class Stat:
 
 
 class NodeData(NamedTuple):
-    """A node's data, and its stat as it was then."""
+    """The data and the stat of a node from one read."""
 
     data: bytes
     stat: Stat
 
 
 class EventKind(enum.Enum):
-    """What happened to a watched node."""
+    """The kind of change of a watched node."""
 
     CREATED = "created"
     CHANGED = "changed"
     DELETED = "deleted"
     CHILDREN_CHANGED = "children changed"
-    """A child was created or deleted; a change of a child's data does not count."""
+    """A child was created or deleted. Changes of a child's data do not count."""
 
 
 class WatchEvent(NamedTuple):
-    """Something happened to the node that was watched."""
+    """The change of a watched node."""
 
     kind: EventKind
     path: str
 
 
 Watch = Callable[[WatchEvent], None]
-"""Called once, from the tree's own thread, in the order of the changes. It must not block for long."""
+"""A function that the metadata store's thread calls once, in the order of the changes. It must not block for long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """In a `multi`: create a node, as `MetadataStore.create` does."""
+    """Part of a `multi`: create a node, as `MetadataStore.create` does."""
 
     path: str
     data: bytes = b""
@@ -146,7 +145,7 @@ class Create:
 
 @dataclass(frozen=True, slots=True)
 class Set:
-    """In a `multi`: replace a node's data, as `MetadataStore.set` does."""
+    """Part of a `multi`: replace a node's data, as `MetadataStore.set` does."""
 
     path: str
     data: bytes
@@ -155,7 +154,7 @@ class Set:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """In a `multi`: delete a node, as `MetadataStore.delete` does."""
+    """Part of a `multi`: delete a node, as `MetadataStore.delete` does."""
 
     path: str
     version: int = ANY_VERSION
@@ -163,7 +162,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """In a `multi`: go on only if the node exists and has this version."""
+    """Part of a `multi`: fail unless the node exists and has this version."""
 
     path: str
     version: int = ANY_VERSION
@@ -171,48 +170,49 @@ class Check:
 
 Operation = Create | Set | Delete | Check
 OperationResult = str | Stat | None
-"""The path for `Create`, the stat for `Set`, None for `Delete` and `Check`."""
+"""The result of an operation: the path for `Create`, the stat for `Set`, None for `Delete` and `Check`."""
 
 
 OPERATION_BYTES = 128
-"""What an operation takes in a request beside its path and data: its header, its version, the node's ACL."""
+"""The size in bytes of an operation in a request without path and data: its header, version and ACL."""
 
 
 def size_of(operation: Operation) -> int:
-    """Return at least how many bytes an operation takes in a request to ZooKeeper's servers."""
+    """Return a lower bound of the size in bytes of an operation in a request to ZooKeeper's servers."""
     data = operation.data if isinstance(operation, Create | Set) else b""
     return OPERATION_BYTES + len(operation.path.encode()) + len(data)
 
 
 class MetadataStore(Protocol):
-    """One session with a tree.
+    """A session with a metadata store.
 
-    Every method raises `InvalidPathError` for what is not a path, `MetadataStoreUnavailableError` if the tree cannot be
-    reached, and `ClosedError` after `close`.
+    All methods raise `InvalidPathError` for an invalid path, `MetadataStoreUnavailableError` if the store is
+    unreachable, and `ClosedError` after `close`.
     """
 
     @property
     def session_id(self) -> int:
-        """What `Stat.owner` of this session's ephemeral nodes says; never 0."""
+        """The id of this session, never 0: `Stat.owner` of its ephemeral nodes."""
         ...
 
     @property
     def session_timeout_s(self) -> float | None:
-        """A session of which the servers have heard nothing for so long is lost; None where none can be lost."""
+        """The session timeout: the session is lost after this time without a heartbeat. None if it cannot be lost."""
         ...
 
     def on_session_end(self, call: Callable[[], None]) -> None:
-        """Have something called once, from the tree's own thread, when the session is lost.
+        """Register a function that the metadata store's thread calls once when the session is lost.
 
-        Its ephemeral nodes and watches are gone then, every call raises `MetadataStoreUnavailableError`, and the owner
-        opens another session. A connection that is lost is no lost session. `close` calls nothing.
+        Its ephemeral nodes and watches are gone then, each call raises `MetadataStoreUnavailableError`, and the owner
+        must open another session. The loss of a connection is not the loss of the session. `close` does not call the
+        function.
         """
         ...
 
     def ping(self, timeout_s: float) -> None:
-        """Return when the tree has answered a read.
+        """Return when the metadata store has answered a read.
 
-        :raises MetadataStoreUnavailableError: it did not within `timeout_s`.
+        :raises MetadataStoreUnavailableError: no answer within `timeout_s`.
         """
         ...
 
@@ -227,45 +227,45 @@ class MetadataStore(Protocol):
     ) -> str:
         """Create a node and return its path.
 
-        :param ephemeral: the node goes when this session ends, and can have no children.
-        :param sequential: append ten digits that no other sequential child of this parent had, and that grow.
-        :param make_parents: create what is missing on the way, as empty nodes that stay.
-        :raises NodeExistsError: it exists.
-        :raises NoNodeError: its parent does not, and `make_parents` is false.
-        :raises NoChildrenForEphemeralsError: its parent is ephemeral.
+        :param ephemeral: True if the node is deleted when this session ends. It cannot have children.
+        :param sequential: True to append ten digits that increase and that no sequential sibling has had before.
+        :param make_parents: True to create missing ancestors as empty, persistent nodes.
+        :raises NodeExistsError: the node exists.
+        :raises NoNodeError: the parent does not exist and `make_parents` is false.
+        :raises NoChildrenForEphemeralsError: the parent is ephemeral.
         """
         ...
 
     def get(self, path: str, watch: Watch | None = None) -> NodeData:
         """Return a node's data. The watch fires when the data changes or the node is deleted.
 
-        :raises NoNodeError: it does not exist; no watch is left then.
+        :raises NoNodeError: the node does not exist; no watch is set.
         """
         ...
 
     def get_all(self, paths: Sequence[str]) -> dict[str, NodeData]:
-        """Return those of the nodes that exist, by their paths; as in `subtree`, they need not be of one moment."""
+        """Return the existing nodes by path. Nodes need not come from the same moment, as in `subtree`."""
         ...
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
         """Replace a node's data.
 
-        :raises NoNodeError: it does not exist.
-        :raises BadVersionError: its version is not `version`.
+        :raises NoNodeError: the node does not exist.
+        :raises BadVersionError: the node has another version than `version`.
         """
         ...
 
     def delete(self, path: str, version: int = ANY_VERSION) -> None:
         """Delete a node.
 
-        :raises NoNodeError: it does not exist.
-        :raises BadVersionError: its version is not `version`.
-        :raises NotEmptyError: it has children.
+        :raises NoNodeError: the node does not exist.
+        :raises BadVersionError: the node has another version than `version`.
+        :raises NotEmptyError: the node has children.
         """
         ...
 
     def exists(self, path: str, watch: Watch | None = None) -> Stat | None:
-        """Return a node's stat, or None. The watch fires when it is created, changed or deleted."""
+        """Return a node's stat, or None. The watch fires when the node is created, changed or deleted."""
         ...
 
     def children(self, path: str, watch: Watch | None = None) -> list[str]:
@@ -273,45 +273,45 @@ class MetadataStore(Protocol):
 
         The watch fires when a child is created or deleted, or the node itself is deleted.
 
-        :raises NoNodeError: it does not exist; no watch is left then.
+        :raises NoNodeError: the node does not exist; no watch is set.
         """
         ...
 
     def subtree(self, path: str) -> dict[str, NodeData]:
-        """Return all nodes below `path` by their paths, parents before children; empty if there are none.
+        """Return all nodes below `path` by path, parents before children; empty if there are none.
 
-        An embedded tree reads them at once; another may read node by node, so that they need not be of one
-        moment.
+        The embedded store reads all nodes at one moment. ZooKeeper's are read one by one and may come from different
+        moments.
         """
         ...
 
     def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
-        """Do all of it, in order, or nothing.
+        """Apply all operations in order, or none of them.
 
-        If this raises `MetadataStoreUnavailableError`, as `create`, `set` and `delete` may, the operations were done or
-        not. A later read of this session shows which: they are never done after that read.
+        After `MetadataStoreUnavailableError`, which `create`, `set` and `delete` may also raise, the outcome is
+        unknown. A later read in this session shows it: the operations are never applied after that read.
 
-        :raises NodeError: the error of the first operation that cannot be done.
-        :raises TooLargeError: the tree takes less at once; see `subtrees.in_parts`.
+        :raises NodeError: the error of the first operation that cannot be applied.
+        :raises TooLargeError: the store does not accept so large a `multi`; see `subtrees.in_parts`.
         """
         ...
 
     def flush(self) -> None:
-        """Return when all that was done up to now survives a loss of power."""
+        """Return when all completed operations survive a power failure."""
         ...
 
     def close(self) -> None:
-        """End the session: its ephemeral nodes go, its watches are forgotten. Closing twice does nothing."""
+        """End the session: delete its ephemeral nodes and drop its watches. A second call does nothing."""
         ...
 
 
 def check_path(path: str) -> str:
-    """Return `path` if it is one.
+    """Return `path` if it is valid.
 
     >>> check_path("/brokers/ids")
     '/brokers/ids'
 
-    :raises InvalidPathError: it is not.
+    :raises InvalidPathError: the path is not valid.
     """
     if not _PATH.fullmatch(path):
         raise InvalidPathError(path)
@@ -319,7 +319,7 @@ def check_path(path: str) -> str:
 
 
 def parent_of(path: str) -> str:
-    """Return the path of the node above; the root is its own parent.
+    """Return the path of the parent node; the root is its own parent.
 
     >>> parent_of("/brokers/ids"), parent_of("/brokers"), parent_of("/")
     ('/brokers', '/', '/')
@@ -328,7 +328,7 @@ def parent_of(path: str) -> str:
 
 
 def ancestors_of(path: str) -> list[str]:
-    """Return the paths of all nodes above but the root, the highest first.
+    """Return the paths of all ancestors except the root, the topmost first.
 
     >>> ancestors_of("/a/b/c")
     ['/a', '/a/b']

@@ -1,11 +1,11 @@
-"""The nodes of the embedded tree as rows of one SQLite table: reads and single-node changes, no transactions.
+"""The nodes of the embedded metadata store as rows of one SQLite table: reads and single changes, without transactions.
 
-A row holds what ZooKeeper's node holds. `path` is the primary key and the table is stored in its order, so all
-that is below a node lies in one range. `children_created` counts the children that a node ever had: the next
-sequential child takes it as its number. `children_changed_at` is the last change that created or deleted one of them,
-or the node itself (ZooKeeper's pzxid). Callers hold the lock and have begun a transaction for every change.
+A row contains the same data as ZooKeeper's node. `path` is the primary key and the table is stored in its order, so all
+nodes below a node form a contiguous range. `children_created` is the number of children that a node has ever had; it is
+the number of the next sequential child. `children_changed_at` is the last change that created or deleted a child or the
+node itself (ZooKeeper's pzxid). Callers hold the lock and have started a transaction before each change.
 
-Another table holds sessions of other processes, for as long as they last.
+Another table contains the live sessions of other processes.
 """
 
 from __future__ import annotations
@@ -46,14 +46,14 @@ UPDATE node SET children_changed_at =
     max(created_at, ifnull((SELECT max(child.created_at) FROM node AS child WHERE child.parent = node.path), 0));
 CREATE TABLE session (id INTEGER PRIMARY KEY, password BLOB NOT NULL, timeout_ms INTEGER NOT NULL);
 """
-"""Makes of format 1 this one."""
+"""The statements that convert format 1 into this format."""
 
 _STAT = "version, created_at, modified_at, created_ms, modified_ms, owner, children_count, length(data)"
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a transaction happens: the tree's change number, and wall time in milliseconds."""
+    """The moment of a transaction: the change number of the store, and wall-clock time in milliseconds."""
 
     change: int
     time_ms: int
@@ -61,7 +61,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A session of another process: who knows its password may go on with it, within its timeout."""
+    """A session of another process. A client with its password can resume it within its timeout."""
 
     id: int
     password: bytes
@@ -69,8 +69,10 @@ class KeptSession:
 
 
 class FullStat(NamedTuple):
-    """All that ZooKeeper tells of a node beside its data; `children_version` grows with each child that comes or
-    goes."""
+    """All attributes that ZooKeeper returns for a node.
+
+    `children_version` increases with each created or deleted child.
+    """
 
     stat: Stat
     children_version: int
@@ -78,13 +80,13 @@ class FullStat(NamedTuple):
 
 
 class NodeTable:
-    """The tables. `connection` has its isolation level None."""
+    """The tables of the store. The isolation level of `connection` must be None."""
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute
 
     def next_change(self) -> int:
-        """Count one more change of the tree and return its number."""
+        """Increase the change number of the store and return it."""
         self._execute("UPDATE tree SET last_change = last_change + 1")
         return self.last_change()
 
@@ -102,7 +104,7 @@ class NodeTable:
         if row is None:
             return None
         stat = Stat(*row[:-2])
-        # As ZooKeeper does it (`DataNode.copyStat`): creations are counted, and what is not there any more was deleted.
+        # As in ZooKeeper (`DataNode.copyStat`): the number of creations plus the number of deletions.
         return FullStat(stat, 2 * row[-2] - stat.children_count, row[-1])
 
     def read(self, path: str) -> NodeData | None:
@@ -117,7 +119,7 @@ class NodeTable:
     def below(self, path: str) -> dict[str, NodeData]:
         prefix = "" if path == "/" else path
         rows = self._execute(
-            # '0' is the character that follows '/'. The root itself has no parent and is left out.
+            # '0' is the character after '/'. The root has no parent and is excluded.
             f"SELECT path, data, {_STAT} FROM node WHERE path > ? AND path < ? AND parent IS NOT NULL ORDER BY path",
             (prefix + "/", prefix + "0"),
         )
@@ -128,14 +130,14 @@ class NodeTable:
         return [path for (path,) in rows]
 
     def owns(self, session_id: int, count: int) -> bool:
-        """Whether a session has so many ephemeral nodes, or more."""
+        """Return whether a session has at least `count` ephemeral nodes."""
         rows = self._execute(
             "SELECT 1 FROM node WHERE owner = ? AND owner != 0 LIMIT 1 OFFSET ?", (session_id, count - 1)
         )
         return rows.fetchone() is not None
 
     def delete_owned(self, session_id: int, moment: Moment) -> list[str]:
-        """Delete the ephemeral nodes of a session, which have no children; return their paths."""
+        """Delete all ephemeral nodes of a session, which have no children; return their paths."""
         found = list(self._execute("SELECT path, parent FROM node WHERE owner = ? AND owner != 0", (session_id,)))
         self._execute("DELETE FROM node WHERE owner = ? AND owner != 0", (session_id,))
         for parent, count in Counter(parent for _, parent in found).items():
@@ -146,11 +148,11 @@ class NodeTable:
         return [path for path, _ in found]
 
     def owned(self) -> list[tuple[str, int]]:
-        """Return the paths of all ephemeral nodes, and the session that each belongs to."""
+        """Return the paths and session ids of all ephemeral nodes."""
         return list(self._execute("SELECT path, owner FROM node WHERE owner != 0"))
 
     def next_sequence(self, path: str) -> int:
-        """Return the number of the next sequential child of an existing node."""
+        """Return the number for the next sequential child of an existing node."""
         (number,) = self._execute("SELECT children_created FROM node WHERE path = ?", (path,)).fetchone()
         return int(number)
 

@@ -1,11 +1,11 @@
-"""The offset registry: what each group has committed, at `/consumers/<group>/offsets/<topic>/<partition>`.
+"""Committed offsets in the metadata store, at `/consumers/<group>/offsets/<topic>/<partition>`.
 
-It is for groups that coordinate among themselves (the paper, 3.2). Those that the brokers coordinate have their offsets
-in `__consumer_offsets`; an earlier release kept them here. Each function is one step of the tree; some thousands of
-partitions go in several.
+They belong to groups that coordinate through the metadata store (the paper, 3.2). Groups with a group coordinator have
+their offsets in `__consumer_offsets`; an earlier release kept them here. Each function is one step; thousands of
+partitions need several steps.
 
-Offsets are committed in topics that exist, and in no others: the tree checks it with the write. So once a topic has
-left the tree, no offsets are added for it.
+The metadata store accepts offsets only for existing topics, and checks this together with the write. So nobody can add
+offsets for a topic after its deletion.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 def commit_offsets(tree: MetadataStore, group_id: str, offsets: Offsets, now_ms: int) -> set[str]:
-    """Store a group's offsets as `commit_all` does; they replace what was committed for the same partitions."""
+    """Store a group's offsets as `commit_all` does. They replace earlier offsets of the same partitions."""
     return commit_all(tree, {group_id: offsets}, now_ms)
 
 
 def commit_all(tree: MetadataStore, commits: Mapping[str, Offsets], now_ms: int) -> set[str]:
-    """Store the offsets of several groups in one step, all or none, but for those in topics that do not exist.
+    """Store the offsets of several groups in one step, all or none. Offsets in topics that do not exist are skipped.
 
-    :returns: the names of these topics.
+    :returns: the names of the topics that do not exist.
     """
     gone: set[str] = set()
     while True:
@@ -58,7 +58,7 @@ def commit_all(tree: MetadataStore, commits: Mapping[str, Offsets], now_ms: int)
 
 
 def read_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return all offsets that a group has committed; empty for a group that is not known."""
+    """Return all committed offsets of a group; empty for an unknown group."""
     return {
         topic_partition: committed.offset
         for topic_partition, committed in read_committed_offsets(tree, group_id).items()
@@ -66,9 +66,9 @@ def read_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPartition, Off
 
 
 def read_committed_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPartition, CommittedOffset]:
-    """Return all offsets that a group has committed, with the time of each commit."""
+    """Return all committed offsets of a group with the time of each commit."""
     folder = paths.group_offsets(group_id)
-    depth = folder.count("/") + 2  # a topic's node holds nothing
+    depth = folder.count("/") + 2  # The nodes of topics contain no offset.
     below = {path: node for path, node in tree.subtree(folder).items() if path.count("/") == depth}
     found = {}
     bad: list[NodeError] = []
@@ -82,7 +82,7 @@ def read_committed_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPart
 
 
 def readable_offsets(tree: MetadataStore, nodes: Mapping[str, NodeData]) -> dict[str, CommittedOffset]:
-    """Return the committed offsets in nodes, by path; report and leave out those that cannot be understood."""
+    """Return the committed offsets in nodes, by path; log and leave out damaged ones."""
     found = {}
     bad: list[NodeError] = []
     for path, node in nodes.items():
@@ -95,12 +95,12 @@ def readable_offsets(tree: MetadataStore, nodes: Mapping[str, NodeData]) -> dict
 
 
 def groups_with_offsets(tree: MetadataStore) -> list[str]:
-    """Return the ids of all groups that have a node, sorted; they may have committed nothing yet."""
+    """Return the sorted ids of all groups that have a node. Such a group may have no committed offset yet."""
     if tree.exists(paths.CONSUMERS) is None:
         return []
     return sorted(usable_names(tree, paths.CONSUMERS, tree.children(paths.CONSUMERS)))
 
 
 def delete_group(tree: MetadataStore, group_id: str) -> bool:
-    """Forget a group with all its offsets; False if there was nothing to forget."""
+    """Delete a group and all its offsets; return False if it did not exist."""
     return delete_recursive(tree, paths.group(group_id))

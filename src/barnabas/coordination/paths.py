@@ -1,8 +1,7 @@
-"""Where things are in the tree: the node paths of Kafka 0.8 and of the releases after it.
+"""The paths of the nodes in the metadata store, as in Kafka 0.8 and later ZooKeeper-based releases.
 
-Names of groups and consumers may hold any character, so they are percent-encoded as one part of a path;
-topics have names that need none of it (Kafka allows letters, digits, `.`, `_` and `-`), but go the same way.
-Nothing else in Barnabas puts such paths together.
+Group and consumer names may contain any character, so they are percent-encoded as one part of a path. Topic names are
+encoded in the same way, but their characters need no encoding. Only this module builds such paths.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ BROKER_IDS = "/brokers/ids"
 TOPICS = "/brokers/topics"
 CHANGES = "/brokers/changes"
 CHANGE = "/brokers/changes/c-"
-"""Where each change is told, with a number behind it."""
+"""The path of a new change notification, to which the metadata store appends a number."""
 LIVES = "/brokers/lives"
-"""One child a log directory, with its life counter."""
+"""The parent of the life counters: one node for each log directory."""
 CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
@@ -32,13 +31,13 @@ ADMIN = "/admin"
 DELETED_TOPIC_IDS = "/admin/deleted_topic_ids"
 REMOVED_REPLICAS = "/admin/removed_replicas"
 OFFSETS_MOVED = "/admin/offsets_in_log"
-"""Is there when the offsets of groups that brokers coordinate are in `__consumer_offsets`."""
+"""The node that exists once the offsets of groups with a coordinator are in `__consumer_offsets`."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._~-]+")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._~-]")
 _ENCODED = re.compile(rb"%([0-9A-F]{2})")
 _EMPTY = "%"
-"""The part that stands for an empty name, which a path cannot hold; no other name is encoded so."""
+"""The encoding of the empty name, because a part of a path cannot be empty. No other name has this encoding."""
 
 
 def encode_name(name: str) -> str:
@@ -57,12 +56,12 @@ def encode_name(name: str) -> str:
 
 
 def decode_name(part: str) -> str:
-    """Return the name that `encode_name` made this part of.
+    """Return the name that `encode_name` has encoded.
 
     >>> decode_name("a%2Fb")
     'a/b'
 
-    :raises DamagedNodeError: it made no such part; a stranger created the node.
+    :raises DamagedNodeError: `encode_name` never returns `part`; another program created the node.
     """
     if _SAFE.fullmatch(part):
         return part
@@ -73,23 +72,22 @@ def decode_name(part: str) -> str:
     if part == _EMPTY:
         return ""
     if encode_name(name) != part:
-        raise DamagedNodeError(shown(part), "brokers and consumers write no such name")
+        raise DamagedNodeError(shown(part), "not a name that brokers or consumers write")
     return name
 
 
 def deleted_topic_id(topic_id: bytes) -> str:
-    """`/admin/deleted_topic_ids/0001...0f`: a topic of which folders or offsets may be left; in hexadecimal."""
+    """`/admin/deleted_topic_ids/0001...0f`: a deleted topic whose log directories or offsets may still exist."""
     return f"{DELETED_TOPIC_IDS}/{topic_id.hex()}"
 
 
 def removed_replica(topic_id: bytes, partition: int, broker_id: int) -> str:
-    """`/admin/removed_replicas/0001...0f-0-1`: a broker that has yet to delete what it holds of a partition; the
-    topic's id in hexadecimal, the partition, the broker."""
+    """`/admin/removed_replicas/0001...0f-0-1`: a replica that its broker must delete: topic id, partition, broker."""
     return f"{REMOVED_REPLICAS}/{topic_id.hex()}-{partition}-{broker_id}"
 
 
 def broker(broker_id: int) -> str:
-    """`/brokers/ids/1`: a broker that is alive; ephemeral."""
+    """`/brokers/ids/1`: the registration of a live broker; ephemeral."""
     return f"{BROKER_IDS}/{broker_id}"
 
 
@@ -104,76 +102,76 @@ def topic(name: str) -> str:
 
 
 def topic_partitions(name: str) -> str:
-    """`/brokers/topics/clicks/partitions`: one child a partition."""
+    """`/brokers/topics/clicks/partitions`: the parent of the partition nodes."""
     return f"{topic(name)}/partitions"
 
 
 def partition(topic_partition: TopicPartition) -> str:
-    """`/brokers/topics/clicks/partitions/0`: empty, above the state."""
+    """`/brokers/topics/clicks/partitions/0`: an empty node, the parent of the partition state."""
     return f"{topic_partitions(topic_partition.topic)}/{topic_partition.partition}"
 
 
 def partition_state(topic_partition: TopicPartition) -> str:
-    """`/brokers/topics/clicks/partitions/0/state`: leader, epoch and in-sync replicas."""
+    """`/brokers/topics/clicks/partitions/0/state`: leader, leader epoch and in-sync replicas."""
     return f"{partition(topic_partition)}/state"
 
 
 def topic_config(name: str) -> str:
-    """`/config/topics/clicks`: what was configured for the topic."""
+    """`/config/topics/clicks`: the configuration of a topic."""
     return f"{TOPIC_CONFIGS}/{encode_name(name)}"
 
 
 def broker_config(name: str) -> str:
-    """`/config/brokers/0`: what was configured for a broker; `/config/brokers/<default>`, no name, for all."""
+    """`/config/brokers/0`: the configuration of a broker; `/config/brokers/<default>` (empty name): of all brokers."""
     return f"{BROKER_CONFIGS}/{encode_name(name) if name else '<default>'}"
 
 
 def group_config(group_id: str) -> str:
-    """`/config/groups/ctr`: what was configured for a group."""
+    """`/config/groups/ctr`: the configuration of a group."""
     return f"{GROUP_CONFIGS}/{encode_name(group_id)}"
 
 
 def group(group_id: str) -> str:
-    """`/consumers/ctr`: all that belongs to a group."""
+    """`/consumers/ctr`: the parent of all nodes of a group."""
     return f"{CONSUMERS}/{encode_name(group_id)}"
 
 
 def group_members(group_id: str) -> str:
-    """`/consumers/ctr/ids`: one ephemeral child a consumer, where consumers coordinate themselves."""
+    """`/consumers/ctr/ids`: the parent of the consumers' ephemeral nodes, in a group without a group coordinator."""
     return f"{group(group_id)}/ids"
 
 
 def group_member(group_id: str, consumer_id: str) -> str:
-    """`/consumers/ctr/ids/<consumer>`: what one consumer subscribes to."""
+    """`/consumers/ctr/ids/<consumer>`: the subscription of a consumer; ephemeral."""
     return f"{group_members(group_id)}/{encode_name(consumer_id)}"
 
 
 def group_owners(group_id: str) -> str:
-    """`/consumers/ctr/owners`: one child a topic, and below it one a partition that is owned."""
+    """`/consumers/ctr/owners`: the parent of the topics' nodes, which are the parents of the owners' nodes."""
     return f"{group(group_id)}/owners"
 
 
 def group_owner(group_id: str, topic_partition: TopicPartition) -> str:
-    """`/consumers/ctr/owners/clicks/0`: which consumer owns the partition; ephemeral."""
+    """`/consumers/ctr/owners/clicks/0`: the consumer that owns the partition; ephemeral."""
     name, number = topic_partition
     return f"{group_owners(group_id)}/{encode_name(name)}/{number}"
 
 
 def group_offsets(group_id: str) -> str:
-    """`/consumers/ctr/offsets`: one child a topic, and below it one a partition."""
+    """`/consumers/ctr/offsets`: the parent of the topics' nodes, which are the parents of the committed offsets."""
     return f"{group(group_id)}/offsets"
 
 
 def group_offset(group_id: str, topic_partition: TopicPartition) -> str:
-    """`/consumers/ctr/offsets/clicks/0`: the committed offset."""
+    """`/consumers/ctr/offsets/clicks/0`: the committed offset of a partition."""
     name, number = topic_partition
     return f"{group_offsets(group_id)}/{encode_name(name)}/{number}"
 
 
 def partition_of_offset(path: str) -> TopicPartition:
-    """Return the partition whose path was made by `group_offset`, or by `group_owner`.
+    """Return the partition of a path from `group_offset` or `group_owner`.
 
-    :raises DamagedNodeError: none of them made it.
+    :raises DamagedNodeError: neither function returns this path.
     """
     name, number = path.rsplit("/", 2)[1:]
     try:

@@ -1,14 +1,14 @@
-"""How the tree has it that a partition's replicas are changed (KIP-455): begun by who serves the admin request, and
-ended by the partition's leader, each in one `multi`.
+"""Reassignments (KIP-455) in the metadata store: the broker that gets the admin request begins one, and the
+partition's leader completes it, each in one `multi`.
 
-Who serves the request writes the topic's node, and there adds replicas only: those that are to go stay until the end,
-and so do those that were on their way and are not wanted any more. Only the leader takes replicas away, together with
-the partition's state, which is its own to write. So no replica is in sync that is none, whoever is faster: a leader
-that takes one in names the version of the topic's node by which it is one
+The first broker changes the topic's node and only adds replicas there: replicas to remove stay until completion, and so
+do replicas that an earlier reassignment has added and that are no longer wanted. Only the leader removes replicas,
+together with a new partition state, which the leader owns. So a broker without a replica is never in the ISR. For the
+same reason, a leader that adds a replica to the ISR checks the version of the topic's node
 (`barnabas.coordination.topic_metadata_store.write_partition_states`).
 
-With the end each broker that is to delete its replica is named in a node of its own, which it deletes when it has done
-so. Nothing is deleted that is not named.
+The completion creates a removal node for each broker that must delete its replica. The broker deletes this node
+afterwards. No replica is deleted without such a node.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ from barnabas.coordination.values import (
 from barnabas.model import TopicPartition
 
 ENDED_AT_ONCE = 250
-"""Reassignments that are ended in one step: each writes a state and names some brokers."""
+"""The number of reassignments that are completed in one step. Each one writes a state and some removal nodes."""
 
 _REMOVAL = re.compile("(?P<topic_id>[0-9a-f]{32})-(?P<partition>[0-9]{1,10})-[0-9]{1,10}")
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """How a reassignment ends.
+    """The completion of a reassignment.
 
-    :param before: the replicas that the leader knows of: where there are others meanwhile, it does not end.
-    :param state: of the partition from then on.
-    :param version: of the partition's state as the leader knows it.
+    :param before: the replicas that the leader knows. If the topic's node has others, the completion fails.
+    :param state: the new state of the partition.
+    :param version: the version of the partition's state node that the leader knows.
     """
 
     where: TopicPartition
@@ -79,12 +79,12 @@ class End:
 
     @property
     def after(self) -> ReplicaSet:
-        """The replicas from then on."""
+        """The replicas after the completion."""
         return ReplicaSet(self.before.target)
 
 
 class Removal(NamedTuple):
-    """A replica that a broker is to delete."""
+    """A replica that a broker must delete."""
 
     topic_id: bytes
     where: TopicPartition
@@ -93,11 +93,11 @@ class Removal(NamedTuple):
 def begin_reassignments(
     tree: MetadataStore, name: str, topic_id: bytes, change: Callable[[TopicAssignment], Mapping[int, ReplicaSet]]
 ) -> None:
-    """Write other replicas of partitions of a topic; nobody changes the topic meanwhile.
+    """Write new replicas of a topic's partitions to the topic's node, with a compare-and-set.
 
-    :param change: given the topic, returns the partitions that change, by number; what it raises is passed on. It may
-        be asked more than once.
-    :raises NoNodeError: there is no such topic any more.
+    :param change: a function from the topic to the new replicas by partition number. Its exceptions are passed to the
+        caller. It may be called several times.
+    :raises NoNodeError: the topic no longer exists.
     """
     path = paths.topic(name)
     while True:
@@ -110,14 +110,16 @@ def begin_reassignments(
         try:
             tree.multi([*operations, notification_node(ChangeNotification(topics=(name,)))])
         except (BadVersionError, NoNodeError):
-            continue  # a leader has ended another one, the topic has grown, or a broker has just deleted its replica
+            continue  # A leader has completed another reassignment, the topic has grown, or a removal has ended.
         tree.flush()
         return
 
 
 def _taking_back(tree: MetadataStore, found: TopicAssignment, changed: Mapping[int, ReplicaSet]) -> list[Operation]:
-    """Return what takes back that brokers are to delete what they held once: they hold it again, and go on with it if
-    it is there still."""
+    """Return the operations that delete the removal nodes of replicas that their brokers hold again.
+
+    The brokers then keep these replicas if they have not deleted them yet.
+    """
     new = [
         paths.removed_replica(found.topic_id, number, broker_id)
         for number, each in changed.items()
@@ -129,10 +131,10 @@ def _taking_back(tree: MetadataStore, found: TopicAssignment, changed: Mapping[i
 
 
 def end_reassignments(tree: MetadataStore, topic_id: bytes, ends: Iterable[End]) -> None:
-    """End reassignments of partitions of one topic where nobody was faster; read what there is now afterwards.
+    """Complete reassignments of one topic, except where another writer was faster. The caller reads the result again.
 
-    :raises NoNodeError: there is no such topic any more.
-    :raises TooLargeError: the tree does not even take the end of one.
+    :raises NoNodeError: the topic no longer exists.
+    :raises TooLargeError: the metadata store does not accept even the completion of one reassignment.
     """
     left, at_once = list(ends), ENDED_AT_ONCE
     while left:
@@ -143,14 +145,14 @@ def end_reassignments(tree: MetadataStore, topic_id: bytes, ends: Iterable[End])
         except TooLargeError:
             if len(some) == 1:
                 raise
-            # The topic's node is written as well, and of a topic with many partitions that is most of what fits.
+            # The `multi` contains the topic's node. For many partitions, this node is most of the permitted size.
             at_once = len(some) // 2
             continue
         left = left[at_once:]
 
 
 def _not_ended(tree: MetadataStore, topic_id: bytes, ends: list[End]) -> list[End]:
-    """End them; return those with which to try again."""
+    """Try to complete reassignments; return those to try again."""
     name = ends[0].where.topic
     found, version = _read(tree, name, topic_id)
     ends = [each for each in ends if found.replica_set(each.where.partition) == each.before]
@@ -170,33 +172,33 @@ def _not_ended(tree: MetadataStore, topic_id: bytes, ends: list[End]) -> list[En
     try:
         tree.multi([*operations, notification_node(ChangeNotification(topics=(name,), states=states))])
     except (BadVersionError, NodeExistsError, NoNodeError):
-        # Another leader may have ended its own: then only the topic has another version.
+        # If another leader has completed its own reassignment, only the version of the topic's node has changed.
         return [each for each in ends if _version(tree, paths.partition_state(each.where)) == each.version]
     return []
 
 
 def _noted(tree: MetadataStore) -> frozenset[str]:
-    """Return the paths of all notes of replicas that are to be deleted: one request, however many partitions move."""
+    """Return the paths of all removal nodes with one request."""
     try:
         names = tree.children(paths.REMOVED_REPLICAS)
     except NoNodeError:
-        # A stranger's work: without it no move could end.
+        # Another program deleted the parent node. Without it, no reassignment could be completed.
         ensure_paths(tree, [paths.REMOVED_REPLICAS])
         return frozenset()
     return frozenset(f"{paths.REMOVED_REPLICAS}/{name}" for name in names)
 
 
 def _naming(noted: AbstractSet[str], topic_id: bytes, where: TopicPartition, broker_id: int) -> Operation:
-    """Return what names a broker that is to delete its replica; it may be named already, and have been away since."""
+    """Return the operation that writes the removal node of a replica; the node may exist since an earlier removal."""
     path = paths.removed_replica(topic_id, where.partition, broker_id)
     data = json.dumps({"version": 1, "name": where.topic}, separators=(",", ":")).encode()
     return Set(path, data) if path in noted else Create(path, data)
 
 
 def read_removals(tree: MetadataStore, broker_id: int) -> list[Removal]:
-    """Return the replicas that a broker is to delete, unless it holds them again.
+    """Return the replicas that a broker must delete, unless it holds them again.
 
-    A note that cannot be understood is passed over: then nothing is deleted.
+    Damaged removal nodes are skipped, so no replica is deleted because of them.
     """
     found = []
     bad: list[NodeError] = []
@@ -206,7 +208,7 @@ def read_removals(tree: MetadataStore, broker_id: int) -> list[Removal]:
             found.append(_removal(path, node.data))
         except DamagedNodeError as error:
             bad.append(error)
-    report_damaged(tree, bad, "skipping the note of a removed replica")
+    report_damaged(tree, bad, "skipping the removal node")
     return found
 
 
@@ -214,7 +216,7 @@ def _removal(path: str, data: bytes) -> Removal:
     match = _REMOVAL.fullmatch(path.rpartition("/")[2])
     name = Fields(path, data).string("name")
     if match is None or not is_topic_name(name):
-        raise DamagedNodeError(path, f"it names no replica of topic {shown(name)}")
+        raise DamagedNodeError(path, f"not a replica of topic {shown(name)}")
     try:
         partition = whole_number(match["partition"], 0, INT32_MAX)
     except BadValueError as error:
@@ -223,18 +225,18 @@ def _removal(path: str, data: bytes) -> Removal:
 
 
 def is_removal_noted(tree: MetadataStore, topic_id: bytes, partition: int, broker_id: int) -> bool:
-    """Whether a broker is to delete what it holds of a partition."""
+    """Return whether a removal node exists for a broker's replica."""
     return tree.exists(paths.removed_replica(topic_id, partition, broker_id)) is not None
 
 
 def end_removal(tree: MetadataStore, topic_id: bytes, partition: int, broker_id: int) -> None:
-    """Note that a broker has deleted its replica, or holds it again."""
+    """Delete the removal node of a replica, because its broker has deleted the replica or holds it again."""
     with suppress(NoNodeError):
         tree.delete(paths.removed_replica(topic_id, partition, broker_id))
 
 
 def forget_removals(tree: MetadataStore) -> None:
-    """Let no broker delete a replica that it was to delete up to now: its folder stays as it is."""
+    """Delete all removal nodes, so that no broker deletes a replica because of them."""
     for part in in_parts(Delete(path) for path in tree.subtree(paths.REMOVED_REPLICAS)):
         tree.multi(part)
 
@@ -244,7 +246,7 @@ def _read(tree: MetadataStore, name: str, topic_id: bytes) -> tuple[TopicAssignm
     data, stat = tree.get(path)
     found = decode_topic(path, data)
     if found.topic_id != topic_id:
-        raise NoNodeError(path, "there is another topic of this name")
+        raise NoNodeError(path, "another topic has this name")
     return found, stat.version
 
 

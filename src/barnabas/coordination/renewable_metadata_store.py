@@ -1,6 +1,6 @@
-"""A tree whose sessions follow one another: who has it asks the present one, whichever that is.
+"""A metadata store that replaces its lost sessions: its users always call the present session.
 
-Between a session that was lost and the next one, every call raises `MetadataStoreUnavailableError`.
+Between the loss of a session and the next one, each call raises `MetadataStoreUnavailableError`.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from barnabas.coordination.metadata_store import (
 
 
 class RenewableMetadataStore:
-    """A `MetadataStore` that hands on to another.
+    """A `MetadataStore` that delegates to the present session.
 
-    :param open_session: opens a session with the tree.
-    :raises MetadataStoreUnavailableError: none could be opened.
+    :param open_session: opens a session with the metadata store.
+    :raises MetadataStoreUnavailableError: no session could be opened.
     """
 
     def __init__(self, open_session: Callable[[], MetadataStore]) -> None:
@@ -31,9 +31,9 @@ class RenewableMetadataStore:
         self._session: MetadataStore | None = open_session()
 
     def renew(self) -> None:
-        """Open another session in place of the present one, which is lost.
+        """Replace the present session, which is lost, by a new one.
 
-        :raises MetadataStoreUnavailableError: none could be opened; there is none now.
+        :raises MetadataStoreUnavailableError: no session could be opened; there is none now.
         """
         lost, self._session = self._session, None
         if lost is not None:
@@ -44,10 +44,10 @@ class RenewableMetadataStore:
     def session(self) -> MetadataStore:
         """The present session.
 
-        :raises MetadataStoreUnavailableError: there is none.
+        :raises MetadataStoreUnavailableError: there is no session.
         """
         if self._session is None:
-            raise MetadataStoreUnavailableError("there is no session with the tree")
+            raise MetadataStoreUnavailableError("no session with the metadata store")
         return self._session
 
     @property

@@ -1,8 +1,8 @@
-"""Operations on several nodes that any tree can do: delete all below a node, make sure that nodes exist.
+"""Operations on several nodes of any metadata store, for example the deletion of all nodes below a node.
 
-They read, then write with one `multi`; if the nodes were changed in between, they try again. What is more than a tree
-takes at once (`in_parts`) goes in several: then a part of it may be done, if somebody else or the end of this process
-comes in between.
+The functions read, then write with one `multi`, and try again if the nodes have changed in between. If the operations
+are larger than a `multi` may be, they are split into several (`in_parts`). Another writer or the death of the process
+may then leave them partly done.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from barnabas.coordination.metadata_store import (
 )
 
 STEP_BYTES_MAX = 500_000
-"""What is written in one step: half of what ZooKeeper takes."""
+"""The maximum size of a step in bytes: half of ZooKeeper's limit."""
 
 STEP_OPERATIONS_MAX = 2_000
-"""The same in operations, checks not counted: nothing else is done with an embedded tree during a step."""
+"""The maximum number of operations in a step, without checks. An embedded store does nothing else during a step."""
 
 
 def in_parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
-    """Yield operations in their order, as many together as go into one step; always at least one part.
+    """Yield the operations in order, in the largest parts that fit one step; yield at least one part.
 
     >>> [len(part) for part in in_parts([Set("/a", bytes(300_000))] * 3)]
     [1, 1, 1]
@@ -50,7 +50,7 @@ def in_parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
 def multi_in_parts(
     tree: MetadataStore, checks: Sequence[Operation], operations: Iterable[Operation], also: Sequence[Operation]
 ) -> None:
-    """Do operations, each part of them with all the checks, and the last one with something else besides."""
+    """Apply operations in several steps, each with all checks. The last step also contains the operations in `also`."""
     *parts, last = in_parts(operations)
     for part in parts:
         tree.multi([*checks, *part])
@@ -58,9 +58,9 @@ def multi_in_parts(
 
 
 def delete_recursive(tree: MetadataStore, path: str) -> bool:
-    """Delete a node and all below it in one step; False if it did not exist.
+    """Delete a node and all nodes below it in one step; return False if it did not exist.
 
-    :raises NodeError: others kept changing what is below.
+    :raises NodeError: other writers changed the nodes during each attempt.
     """
     return delete_all(tree, [path])
 
@@ -72,14 +72,14 @@ def delete_all(
     checks: Sequence[Operation] = (),
     attempts: int = 10,
 ) -> bool:
-    """Delete several nodes and all below them, together in one step; False if none of them existed.
+    """Delete several nodes and all nodes below them in one step; return False if none of them existed.
 
-    :param also: what else is done in that step, if there is something to delete.
-    :param checks: what must hold before.
+    :param also: further operations of that step; they are applied only if a node is deleted.
+    :param checks: operations that must succeed before any deletion.
     """
     paths = list(paths)
     for attempt in range(attempts):
-        found: dict[str, None] = {}  # each once, also where one of the paths is below another
+        found: dict[str, None] = {}  # Without duplicates, also if one path is below another.
         for path in paths:
             if tree.exists(path) is not None:
                 found.update(dict.fromkeys(reversed([path, *tree.subtree(path)])))
@@ -96,17 +96,17 @@ def delete_all(
 
 
 def ensure_paths(tree: MetadataStore, paths: Iterable[str]) -> None:
-    """Create the nodes that do not exist, and their parents, empty."""
+    """Create missing nodes and their missing ancestors, without data."""
     for path in paths:
         if tree.exists(path) is None:
             try:
                 tree.create(path, make_parents=True)
             except NodeExistsError:
-                continue  # somebody else was faster, which is as good
+                continue  # Another writer has just created the node.
 
 
 def missing_parents(tree: MetadataStore, paths: Iterable[str]) -> list[str]:
-    """Return the nodes above `paths` that do not exist, parents before children, each once."""
+    """Return the missing ancestors of `paths`, parents before children, without duplicates."""
     missing: dict[str, None] = {}
     known: set[str] = set()
     for path in paths:
@@ -124,13 +124,13 @@ def put_all(
     attempts: int = 10,
     also: Sequence[Operation] = (),
 ) -> None:
-    """Set nodes to values in one step, whatever they were; create those that do not exist, with their parents.
+    """Set nodes to values in one step without version checks; create missing nodes and ancestors.
 
-    The usual case, that all exist, costs one `multi` and no reads.
+    If all nodes exist, which is the usual case, this costs one `multi` and no reads.
 
-    :param needed: nodes that have to exist.
-    :param also: what else is done in that step.
-    :raises NoNodeError: one of them does not; nothing is set.
+    :param needed: nodes that must exist.
+    :param also: further operations of the step.
+    :raises NoNodeError: a needed node does not exist; no node is changed.
     """
     checks = [Check(path) for path in needed]
     operations: list[Operation] = [Set(path, data) for path, data in values.items()]

@@ -1,15 +1,15 @@
-"""Notes of topic deletions: the brokers that still have to do their part, which allows the deletion of their files.
+"""Deletion notes: nodes that list the brokers that must still delete the files and offsets of a deleted topic.
 
-A note exists before the topic goes, and stays until the last broker has done its part. A starting broker may find a
-note of a topic that exists: the deletion has not begun. It removes such a note for all brokers, in a step that requires
-the topic, because running brokers never look at it. A topic goes only while its note is as the deleting broker has
-written it. So every broker takes part in a deletion that takes place. Only a creation that its broker takes back,
+A note is created before the topic is deleted and stays until the last broker has done its part. A starting broker may
+find a note of an existing topic: that deletion has not begun. The broker removes such a note, in a step that checks the
+topic, because running brokers do not look for notes of existing topics. A topic is deleted only if its note is as the
+deleting broker has written it. So each broker takes part in each deletion. Only a creation that its broker reverts,
 without replicas elsewhere, needs no note (`topic_metadata_store.take_topic_back`).
 
-A topic may be created again under its name, and its nodes then have the versions of the deleted topic's nodes. So a
-compare-and-set by a broker that has not heard of the deletion could change the wrong topic. A write to the nodes of a
-topic therefore requires in the same step that this topic is not deleted (`guards`): there is no note, or the note is as
-it was before the deletion, which changes the note. A broker ends its part of a deletion after its last write.
+A topic may be created again under its name, and its nodes then have the same versions as those of the deleted topic.
+Therefore the compare-and-set of a broker that does not know of the deletion could change the wrong topic. So each write
+to a topic's nodes also checks in the same step that the topic has not been deleted (`guards`): the note does not exist,
+or is unchanged, because a deletion changes it. A broker removes itself from the note after its last write.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ _TOPIC_ID = re.compile("[0-9a-f]{32}")
 
 
 def note_deletion(tree: MetadataStore, topic_id: bytes, name: str, brokers: Iterable[int]) -> Set | None:
-    """Note, before a topic is deleted, that its files and offsets may be removed; durable with the deletion.
+    """Create the deletion note of a topic before its deletion; return the operation that the deletion must include.
 
-    Return what the deletion has to write as well, which leaves the note as it is, with another version: so it deletes
-    this topic, and not one that others have made under its name since. None, and no note, if this topic is not there:
-    whoever deletes it may not have heard of that yet. A broker that starts finds a topic whose deletion was not begun,
-    and removes the note (`forget_deletion_not_begun`).
+    The note permits brokers to delete the topic's files and offsets. It becomes durable together with the deletion. The
+    returned operation writes the note with a new version, so the deletion fails if the topic was deleted and created
+    again since. If the deletion never begins, a starting broker removes the note (`forget_deletion_not_begun`).
 
-    :param brokers: who has to do that; with those that an earlier attempt has noted.
+    :param brokers: the brokers that must delete their files and offsets, in addition to those in an existing note.
+    :returns: None, without a note, if the topic does not exist. The caller may not know of its deletion yet.
     """
     path, wanted = paths.deleted_topic_id(topic_id), set(brokers)
     ensure_paths(tree, [paths.DELETED_TOPIC_IDS])
     while True:
-        # First the note: the deletion of what is found there after it would change it, and so the version be another.
+        # Read the note before the topic: a deletion after both reads changes the note's version.
         note = tree.exists(path)
         is_there = check_topic(tree, topic_id, name)
         if is_there is None:
@@ -65,19 +65,19 @@ def note_deletion(tree: MetadataStore, topic_id: bytes, name: str, brokers: Iter
             if stat.version != note.version:
                 continue
             known = _noted_brokers(path, data)
-            if known is not None and (not known or wanted <= known):  # a note that names nobody is for all
+            if known is not None and (not known or wanted <= known):  # A note without brokers is for all brokers.
                 return Set(path, data, stat.version)
             noted = encode_deletion(Deletion(name, tuple(sorted(wanted | (known or set())))))
             tree.multi([is_there, Set(path, noted, stat.version)])
             return Set(path, noted, stat.version + 1)
         except (BadVersionError, NoNodeError, NodeExistsError):
-            continue  # somebody has just changed the note, or the topic
+            continue  # Another broker has just changed the note or the topic.
 
 
 def check_topic(tree: MetadataStore, topic_id: bytes, name: str) -> Check | None:
-    """Return what a `multi` needs to do nothing where a topic is not there any more; None if it is not there now.
+    """Return a check that makes a `multi` fail if a topic has been deleted; None if it does not exist now.
 
-    One whose node cannot be understood is taken to be the one.
+    A topic with a damaged node counts as existing.
     """
     path = paths.topic(name)
     try:
@@ -91,7 +91,7 @@ def check_topic(tree: MetadataStore, topic_id: bytes, name: str) -> Check | None
 
 
 def _noted_brokers(path: str, data: bytes) -> set[int] | None:
-    """Return the brokers that a note names; None if it cannot be understood, and may be written anew."""
+    """Return the brokers in a deletion note; None if the note is damaged and may be overwritten."""
     try:
         return set(decode_deletion(path, data).brokers)
     except DamagedNodeError:
@@ -99,9 +99,9 @@ def _noted_brokers(path: str, data: bytes) -> set[int] | None:
 
 
 def forget_deletion_not_begun(tree: MetadataStore, topic_id: bytes) -> None:
-    """Remove the note of a deletion that was not begun: the topic is there, and nobody has to do anything.
+    """Remove the deletion note of an existing topic, because its deletion has not begun.
 
-    Whoever is about to delete it then notes that anew. If the topic has gone meanwhile, the note stays as it is.
+    A broker that is about to delete the topic then creates the note again. If the topic does not exist, the note stays.
     """
     path = paths.deleted_topic_id(topic_id)
     while True:
@@ -115,7 +115,7 @@ def forget_deletion_not_begun(tree: MetadataStore, topic_id: bytes) -> None:
         except (NoNodeError, DamagedNodeError):
             return
         except BadVersionError:
-            continue  # the note or the topic has just been changed
+            continue  # Another broker has just changed the note or the topic.
         return
 
 
@@ -125,7 +125,7 @@ def _without(broker_id: int, path: str, deletion: Deletion, version: int) -> Ope
 
 
 def end_deletion(tree: MetadataStore, topic_id: bytes, broker_id: int) -> None:
-    """Note that nothing is left of a deleted topic on this broker; the last one forgets that it was deleted."""
+    """Remove a broker from a topic's deletion note after its last write; the last broker deletes the note."""
     path = paths.deleted_topic_id(topic_id)
     while True:
         try:
@@ -134,16 +134,16 @@ def end_deletion(tree: MetadataStore, topic_id: bytes, broker_id: int) -> None:
         except (NoNodeError, DamagedNodeError):
             return
         except BadVersionError:
-            continue  # another broker is done as well
+            continue  # Another broker has just changed the note.
         return
 
 
 Guards = Mapping[bytes, tuple[Operation, ...]]
-"""By the topic's id: what a `multi` needs to do nothing where that topic is deleted."""
+"""The operations by topic id that make a `multi` fail if the topic has been deleted."""
 
 
 def guards(topic_ids: Iterable[bytes]) -> Guards:
-    """Return guards for topics of which no deletion is noted; where one is, `NodeExistsError` is raised."""
+    """Return guards for topics without a deletion note. They raise `NodeExistsError` if a note exists."""
     found: dict[bytes, tuple[Operation, ...]] = {}
     for topic_id in topic_ids:
         path = paths.deleted_topic_id(topic_id)
@@ -152,9 +152,9 @@ def guards(topic_ids: Iterable[bytes]) -> Guards:
 
 
 def guards_by_notes(tree: MetadataStore, topics: Mapping[bytes, str]) -> Guards:
-    """Return guards for those of some topics that are there, deletions of which may be noted.
+    """Return guards for those of the given topics that exist, with or without a deletion note.
 
-    :param topics: names by id.
+    :param topics: topic names by topic id.
     """
     ensure_paths(tree, [paths.DELETED_TOPIC_IDS])
     found = dict(guards(topics))
@@ -176,9 +176,9 @@ def _is_there(tree: MetadataStore, topic_id: bytes, name: str) -> bool:
 
 
 def read_deletions(tree: MetadataStore) -> dict[bytes, Deletion]:
-    """Return the topics whose deletion was noted and has not ended everywhere, by id.
+    """Return the deletion notes that are not done at all brokers, by topic id.
 
-    A note that cannot be understood is passed over: then nothing is removed.
+    Damaged notes are skipped, so nothing is deleted because of them.
     """
     found = {}
     bad: list[NodeError] = []
@@ -186,9 +186,9 @@ def read_deletions(tree: MetadataStore) -> dict[bytes, Deletion]:
         name = path.removeprefix(f"{paths.DELETED_TOPIC_IDS}/")
         try:
             if not _TOPIC_ID.fullmatch(name):
-                raise DamagedNodeError(path, "its name is no topic id")  # noqa: TRY301 - one place reports both
+                raise DamagedNodeError(path, "its name is not a topic id")  # noqa: TRY301 - one place reports both
             found[bytes.fromhex(name)] = decode_deletion(path, node.data)
         except DamagedNodeError as error:
             bad.append(error)
-    report_damaged(tree, bad, "skipping the note of a deletion")
+    report_damaged(tree, bad, "skipping the deletion note")
     return found

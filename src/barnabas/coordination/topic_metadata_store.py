@@ -1,9 +1,8 @@
-"""The metadata of the cluster in the metadata tree: brokers, topics, partition states, cluster id, producer ids.
+"""The cluster's metadata in the metadata store: brokers, topics, partition states, cluster id, producer ids.
 
-Typed functions over any `MetadataStore`; the nodes and their JSON are Kafka's (docs/explanation/coordination.md lists
-them). A
-value that several brokers change is read with the version of its node and written with that version. A
-`BadVersionError` then means that another broker was faster, and the caller has to read again.
+The functions work on any `MetadataStore`. The nodes and their JSON are Kafka's (docs/explanation/coordination.md lists
+them). A value that several brokers change is read with the version of its node and written with that version. A
+`BadVersionError` then means that another broker was faster, and the caller must read again.
 """
 
 from __future__ import annotations
@@ -69,15 +68,15 @@ from barnabas.errors import CoordinationError
 from barnabas.model import NO_PRODUCER_ID, TopicPartition
 
 PRODUCER_ID_BLOCK_SIZE = 1_000
+"""The number of producer ids that a broker allocates at a time, as in Kafka."""
 PRODUCER_IDS_PASSED_OVER = 1_000_000
-"""So many ids are passed over when the counter was below an id that is in use."""
-"""How many producer ids a broker takes at a time, as in Kafka."""
+"""The number of producer ids to skip after the counter was below a producer id in use."""
 
 STATES_AT_ONCE = 800
-"""Partition states that are changed in one step; ZooKeeper takes up to a megabyte."""
+"""The number of partition states in one step; ZooKeeper accepts up to one megabyte."""
 
 TOPICS_AT_ONCE = 100
-"""Topics that are read together."""
+"""The number of topics that are read together."""
 
 
 _NONE: Mapping[int, LiveBroker] = {}
@@ -88,9 +87,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """A partition's replicas and its state; `version` is what a compare-and-set of the state must name.
+    """The replicas and the state of a partition. `version` is the expected version for a compare-and-set of the state.
 
-    :param adding: while the replicas are being changed, those that are new; `removing`: those that are to go.
+    :param adding: the replicas that an unfinished reassignment adds.
+    :param removing: the replicas that an unfinished reassignment removes.
     """
 
     replicas: tuple[int, ...]
@@ -101,16 +101,16 @@ class PartitionInfo:
 
     @property
     def replica_set(self) -> ReplicaSet:
-        """The replicas, with what is to become of them."""
+        """The replicas, including those of an unfinished reassignment."""
         return ReplicaSet(self.replicas, self.adding, self.removing)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """All that the tree knows of a topic; `partitions` by partition number.
+    """The metadata of a topic; `partitions` in the order of their numbers.
 
-    :param version: of the topic's node, which has the replicas.
-    :param has_unreadable_config: whether it is not known what is configured for the topic.
+    :param version: the version of the topic's node, which contains the replicas.
+    :param has_unreadable_config: True if the node with the topic's configuration is damaged.
     """
 
     name: str
@@ -120,21 +120,22 @@ class TopicInfo:
     version: int = 0
     has_unreadable_config: bool = False
     created_at: int = field(default=0, compare=False)
-    """When the topic's node was created, as `Stat.created_at` counts; 0 where that was not read."""
+    """The creation of the topic's node, as in `Stat.created_at`; 0 if unknown."""
 
 
 # -- the cluster and its brokers ---------------------------------------------------------------------------
 
 
 def prepare(tree: MetadataStore, new_cluster_id: str, known_cluster_id: str | None = None) -> str:
-    """Create the nodes under which all else stands, if they are missing, and return the cluster's id.
+    """Create missing root nodes and return the cluster id.
 
-    A new id survives a loss of power before it is returned: the logs' folder bears it from then on.
+    A new cluster id survives a power failure before it is returned, because it is then written to the data directory.
 
-    :param new_cluster_id: becomes the cluster's id if it has none yet.
-    :param known_cluster_id: the id in the broker's data folder. It becomes the cluster's id where the node was damaged,
-        or was deleted from a tree that has topics. In an empty tree it does not: the broker may have a wrong address.
-    :raises NewerFormatError: a newer release has written what stands there.
+    :param new_cluster_id: the cluster id if the cluster has none.
+    :param known_cluster_id: the cluster id in the broker's data directory. It replaces a damaged node, or a node that
+        was deleted from a store with topics. It is not written to an empty store, because the broker may be connected
+        to the wrong one.
+    :raises NewerFormatError: a newer release of Barnabas has written the nodes.
     """
     ensure_roots(tree)
     while True:
@@ -153,22 +154,22 @@ def prepare(tree: MetadataStore, new_cluster_id: str, known_cluster_id: str | No
             tree.set(paths.CLUSTER_ID, encode_cluster_id(new), stat.version)
             break
         except (BadVersionError, NoNodeError):
-            continue  # another broker was faster
+            continue  # Another broker has just written the cluster id.
     tree.flush()
     return new
 
 
 def ensure_roots(tree: MetadataStore) -> None:
-    """Create the nodes under which all else stands, where somebody deleted them."""
+    """Create the root nodes that are missing, for example because another program deleted them."""
     ensure_paths(tree, [paths.BROKER_IDS, paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS, paths.CONSUMERS])
     ensure_paths(tree, [paths.REMOVED_REPLICAS])
 
 
 def register_broker(tree: MetadataStore, broker: BrokerRegistration) -> int:
-    """Tell the others that this broker is alive, for as long as the tree's session lives; return its epoch.
+    """Register a broker in an ephemeral node and notify other brokers; return the broker epoch.
 
-    A node that an earlier session of the same data folder left is replaced: its broker is dead, since this one holds
-    the folder's lock, or is this one (KAFKA-7165). What a session has told already is told anew.
+    A node from an earlier session with the same data directory is replaced: its broker is this one or is dead, because
+    this one holds the lock of the data directory (KAFKA-7165). A second registration in a session replaces the first.
 
     :raises NodeExistsError: another broker with this id is alive.
     """
@@ -195,12 +196,12 @@ def register_broker(tree: MetadataStore, broker: BrokerRegistration) -> int:
 
 
 def is_registered(tree: MetadataStore, broker_id: int) -> bool:
-    """Return whether there is a registration with this id."""
+    """Return whether a registration with this broker id exists."""
     return tree.exists(paths.broker(broker_id)) is not None
 
 
 def is_as_registered(tree: MetadataStore, broker: BrokerRegistration) -> bool:
-    """Return whether the registration that this session wrote is unchanged; true also where it wrote none."""
+    """Return whether the registration of this session is unchanged; True if this session has no registration."""
     path = paths.broker(broker.id)
     try:
         data, stat = tree.get(path)
@@ -213,7 +214,7 @@ def is_as_registered(tree: MetadataStore, broker: BrokerRegistration) -> bool:
 
 
 def read_broker_epochs(tree: MetadataStore, broker_ids: Iterable[int]) -> dict[int, int]:
-    """Return the epochs of those of some brokers that are alive, by id."""
+    """Return the broker epochs of those of the given brokers that are alive, by id."""
     paths_of = {each: paths.broker(each) for each in broker_ids}
     found = tree.get_all(list(paths_of.values()))
     epochs = {}
@@ -229,11 +230,11 @@ def read_brokers(
     watch: Watch | None = None,
     known: Mapping[int, LiveBroker] = _NONE,
 ) -> dict[int, LiveBroker]:
-    """Return the brokers that are alive, by id. The watch fires when one comes or goes.
+    """Return the live brokers by id. The watch fires when a broker registers or its registration ends.
 
-    A registration that cannot be understood is reported and skipped, unless it could be when it was read last.
+    A damaged registration is logged and skipped, unless it is in `known`.
 
-    :param known: what was read last.
+    :param known: the brokers of the previous read.
     """
     brokers = {}
     damaged: list[NodeError] = []
@@ -243,7 +244,7 @@ def read_brokers(
             data, stat = tree.get(path)
             registration = decode_broker(path, data)
         except NoNodeError:
-            continue  # it has just gone
+            continue  # The registration has just ended.
         except DamagedNodeError as error:
             damaged.append(error)
             before = next((each for each in known.values() if each.created_at == stat.created_at), None)
@@ -268,13 +269,13 @@ def create_topic(
 ) -> TopicInfo:
     """Create a topic in one step: assignment, configuration, and a state for each partition.
 
-    A large one is made in several steps, and is there when the last of them is done (`large_topics`).
+    A large topic is created in several steps and is visible after the last one (`large_topics`).
 
-    :param replicas: for each partition the brokers that hold it; the first one that lives leads.
-    :param live: the brokers that live; None: all of them do. The others are not in sync.
-    :raises NodeExistsError: there is a topic of this name.
+    :param replicas: the brokers that hold each partition; the first live one is the leader.
+    :param live: the live brokers; None: all brokers. The others are not in the ISR.
+    :raises NodeExistsError: a topic with this name exists.
     """
-    ensure_paths(tree, [paths.DELETED_TOPIC_IDS])  # what is written of its partitions looks there
+    ensure_paths(tree, [paths.DELETED_TOPIC_IDS])  # Later writes of partition states look for deletion notes here.
     assignment = TopicAssignment(bytes(topic_id), tuple(tuple(each) for each in replicas))
     states = [_first_state(each, live) for each in assignment.replicas]
     version = 0
@@ -291,7 +292,7 @@ def _is_created_at_once(
     states: Sequence[PartitionState],
     config: Mapping[str, str] | None,
 ) -> bool:
-    """Create a topic, unless it is large or what is left of another stands in the way."""
+    """Create a topic in one step; return False if it is large or an unfinished topic has its name."""
     if len(states) > PARTITIONS_AT_ONCE:
         return False
     operations: list[Operation] = [
@@ -318,22 +319,22 @@ def grow_topic(
     live: Collection[int] | None = None,
     topic_id: bytes | None = None,
 ) -> int:
-    """Give a topic more partitions than `from_count`, together; return how many it has now.
+    """Add partitions to a topic that has `from_count` partitions, all at once; return the number of partitions.
 
-    Adds none where it has others already, so it can be repeated if its outcome is not known.
+    If the topic has another number of partitions, none are added. So a call with an unknown outcome can be repeated.
 
     :param added: the replicas of each new partition.
-    :param live: as in `create_topic`.
-    :param topic_id: of the topic that is meant; None: whichever has the name.
-    :raises NoNodeError: there is no such topic.
-    :raises BadVersionError: somebody else changed the topic meanwhile.
+    :param live: the live brokers; None: all brokers. The others are not in the ISR.
+    :param topic_id: the id of the topic to change; None: any topic with this name.
+    :raises NoNodeError: the topic does not exist.
+    :raises BadVersionError: another broker has changed the topic meanwhile.
     """
     path = paths.topic(name)
     data, stat = tree.get(path)
     found = decode_topic(path, data)
     count = len(found.replicas)
     if not count:
-        raise NoNodeError(path, "the topic is being made or deleted")
+        raise NoNodeError(path, "the topic is being created or deleted")
     if topic_id is not None and found.topic_id != topic_id:
         raise NoNodeError(path, "another topic has this name")
     if count == from_count:
@@ -350,7 +351,7 @@ def grow_topic(
 def _is_grown_at_once(
     tree: MetadataStore, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
 ) -> bool:
-    """Add partitions, unless they are many or what is left of an earlier attempt stands in the way."""
+    """Add partitions in one step; return False if they are many or unfinished ones exist."""
     if len(states) > PARTITIONS_AT_ONCE:
         return False
     operations = partition_nodes(name, len(wanted.replicas) - len(states), states)
@@ -368,13 +369,13 @@ def _is_grown_at_once(
 
 
 def delete_topic(tree: MetadataStore, name: str, *checks: Operation) -> bool:
-    """Delete a topic and its configuration in one step; False if there is none of this name.
+    """Delete a topic and its configuration in one step; return False if it does not exist.
 
-    A large one vanishes at once as well, and its nodes go in several steps (`large_topics`).
+    A large topic also becomes invisible in one step; its nodes are then deleted in several steps (`large_topics`).
 
-    :param checks: what is written with it, or must hold: what `note_deletion` returned, so that the deletion is noted
-        still as that has done it.
-    :raises NodeError: that does not hold; nothing was deleted.
+    :param checks: further operations of the first step, for example the result of `note_deletion`, which ensures that
+        the deletion note is unchanged.
+    :raises NodeError: one of the checks failed; nothing was deleted.
     """
     if is_large(tree, name):
         is_deleted = delete_in_steps(tree, name, checks)
@@ -386,11 +387,12 @@ def delete_topic(tree: MetadataStore, name: str, *checks: Operation) -> bool:
 
 
 def take_topic_back(tree: MetadataStore, made: TopicInfo) -> bool:
-    """Delete a topic that this broker has just made, alone, and of which it has nothing; False if others have changed
-    or deleted it since.
+    """Delete a topic that only this broker knows and for which it has no files, after a failed creation.
 
-    So no note is needed (`note_deletion`), for which a full disk may have no room. Another topic that has its name by
-    now stays.
+    This needs no deletion note (`note_deletion`), for which a full disk may have no space. Another topic that has
+    received the name since stays.
+
+    :returns: False if another broker has changed or deleted the topic since.
     """
     while True:
         guard = guards_by_notes(tree, {made.topic_id: made.name}).get(made.topic_id)
@@ -400,11 +402,11 @@ def take_topic_back(tree: MetadataStore, made: TopicInfo) -> bool:
         try:
             return delete_topic(tree, made.name, is_there, *guard)
         except (BadVersionError, NodeExistsError, NoNodeError):
-            continue  # somebody has just changed it, or the note of its deletion
+            continue  # Another broker has just changed the topic or its deletion note.
 
 
 def must_move_offsets(tree: MetadataStore) -> bool:
-    """Whether an earlier release left the offsets of groups in the tree. If it did not, that is noted."""
+    """Return whether an earlier release left the offsets of groups in the metadata store. If not, record this."""
     if tree.exists(paths.OFFSETS_MOVED) is not None:
         return False
     if tree.children(paths.CONSUMERS):
@@ -414,7 +416,7 @@ def must_move_offsets(tree: MetadataStore) -> bool:
 
 
 def note_offsets_moved(tree: MetadataStore) -> None:
-    """Note durably that they are in the log now."""
+    """Record durably that the offsets of groups are in `__consumer_offsets`."""
     ensure_paths(tree, [paths.OFFSETS_MOVED])
     tree.flush()
 
@@ -422,7 +424,7 @@ def note_offsets_moved(tree: MetadataStore) -> None:
 def read_topics(tree: MetadataStore, watch: Watch | None = None) -> dict[str, TopicInfo]:
     """Return all topics by name. The watch fires when a topic is created or deleted.
 
-    :raises NodeError: what the nodes of a topic say cannot be understood.
+    :raises NodeError: a node of a topic is damaged.
     """
     topics = {}
     for name, topic in each_topic(tree, watch):
@@ -433,25 +435,27 @@ def read_topics(tree: MetadataStore, watch: Watch | None = None) -> dict[str, To
 
 
 def each_topic(tree: MetadataStore, watch: Watch | None = None) -> Iterator[tuple[str, TopicInfo | NodeError]]:
-    """Yield the names of all topics and what the tree knows of each; or, of a topic whose nodes cannot be understood,
-    why not. A few at a time: there may be ten thousand partitions."""
+    """Yield the names and metadata of all topics; a `NodeError` instead of the metadata if a node is damaged.
+
+    The topics are read in small groups, because there may be 10,000 partitions.
+    """
     names = _topic_names(tree, tree.children(paths.TOPICS, watch))
     for start in range(0, len(names), TOPICS_AT_ONCE):
         yield from _read_topics(tree, names[start : start + TOPICS_AT_ONCE])
 
 
 def _topic_names(tree: MetadataStore, parts: Iterable[str]) -> list[str]:
-    """Return the names of topics, without names that no topic can have."""
+    """Return the topic names among node names; log and leave out invalid ones."""
     names = usable_names(tree, paths.TOPICS, parts)
     strange = [name for name in names if not is_topic_name(name)]
-    report_damaged(tree, [DamagedNodeError(paths.topic(name), "no topic can have its name") for name in strange])
+    report_damaged(tree, [DamagedNodeError(paths.topic(name), "not a valid topic name") for name in strange])
     return [name for name in names if is_topic_name(name)]
 
 
 def read_topic(tree: MetadataStore, name: str) -> TopicInfo | None:
-    """Return one topic, or None if there is none of this name.
+    """Return the metadata of a topic, or None if it does not exist.
 
-    :raises NodeError: what its nodes say cannot be understood.
+    :raises NodeError: a node of the topic is damaged.
     """
     for _, topic in _read_topics(tree, [name]):
         if isinstance(topic, NodeError):
@@ -461,7 +465,7 @@ def read_topic(tree: MetadataStore, name: str) -> TopicInfo | None:
 
 
 def _read_topics(tree: MetadataStore, names: Sequence[str]) -> Iterator[tuple[str, TopicInfo | NodeError]]:
-    """Yield those of the topics that there are."""
+    """Yield the metadata of those of the topics that exist."""
     nodes = tree.get_all([path for name in names for path in (paths.topic(name), paths.topic_config(name))])
     found: dict[str, TopicAssignment | NodeError] = {}
     for name in names:
@@ -489,9 +493,9 @@ def _state_paths(name: str, assignment: TopicAssignment | NodeError) -> list[str
 def read_partition_state(
     tree: MetadataStore, topic_partition: TopicPartition, watch: Watch | None = None
 ) -> tuple[PartitionState, int]:
-    """Return a partition's state and its node's version. The watch fires when it changes.
+    """Return the state of a partition and the version of its node. The watch fires when the state changes.
 
-    :raises NoNodeError: there is no such partition.
+    :raises NoNodeError: the partition does not exist.
     """
     path = paths.partition_state(topic_partition)
     data, stat = tree.get(path, watch)
@@ -499,9 +503,9 @@ def read_partition_state(
 
 
 def read_partition_states(tree: MetadataStore, wanted: Iterable[StateChange]) -> list[StateChange]:
-    """Return, as they are now, the states of the partitions that these changes name; without those that are gone.
+    """Return the present states of the partitions in `wanted`, without those that no longer exist.
 
-    A state that cannot be understood is `UNREADABLE`, so that it does not keep the others from being read.
+    A damaged state is returned as `UNREADABLE`, so it does not prevent the reading of the others.
     """
     found = []
     for each in wanted:
@@ -518,13 +522,14 @@ def read_partition_states(tree: MetadataStore, wanted: Iterable[StateChange]) ->
 def write_partition_states(
     tree: MetadataStore, changes: Sequence[StateChange], topic_versions: Mapping[str, int] = _NO_VERSIONS
 ) -> list[StateChange]:
-    """Change the states of partitions whose nodes still have the version before the one named, many in one step.
+    """Write many partition states in few steps, if their nodes still have the version before the given one.
 
-    The topics must have these ids: a deleted topic with the same name is not changed.
+    The topics must have the given ids, so that a new topic with the name of a deleted one is not changed.
 
-    :param topic_versions: of topics whose nodes must have the version named, too: who takes a replica in has to know
-        that it is one still.
-    :returns: those that were changed. Of the others the nodes have another version, or are gone: read them again.
+    :param topic_versions: the versions that the nodes of some topics must have, too. A leader that adds a replica to
+        the ISR uses it to check that the broker still has a replica.
+    :returns: the states that were written. The nodes of the others have another version or no longer exist; the caller
+        must read them again.
     """
     written: list[StateChange] = []
     for start in range(0, len(changes), STATES_AT_ONCE):
@@ -563,8 +568,10 @@ def _write_states(
 def _write_others(
     tree: MetadataStore, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
 ) -> Sequence[StateChange]:
-    """Write those of several states that others have not changed: often very many, where two brokers take over from a
-    third. So it is read which."""
+    """Write those of several states that other brokers have not changed, after a step with all of them has failed.
+
+    Often two brokers become leaders of many partitions of a third one, so the present versions are read first.
+    """
     if len(changes) == 1:
         return []
     names = _with_versions(changes, topic_versions)
@@ -602,12 +609,12 @@ def take_producer_ids(
     attempts: int = 100,
     highest_used: int = NO_PRODUCER_ID,
 ) -> range:
-    """Take a block of producer ids that nobody else ever gets, by compare-and-set (KIP-98).
+    """Allocate a block of unique producer ids by compare-and-set (KIP-98).
 
-    It survives a loss of power before it is returned: an id that is given out twice would make a broker take
-    new records for duplicates, and drop them.
+    The allocation survives a power failure before this function returns. Otherwise an id could be allocated twice, and
+    a broker would drop new records as duplicates.
 
-    :param highest_used: the highest id that the broker knows to be in use; the block is above it.
+    :param highest_used: the highest producer id that the broker knows to be in use; the block is above it.
     """
     for _ in range(attempts):
         try:
@@ -616,7 +623,7 @@ def take_producer_ids(
             start = raised.end + 1
             _set_counter(tree, version, encode_producer_id_block(broker_id, start, start + size - 1, raised.raised_to))
         except (BadVersionError, NodeExistsError, NoNodeError):
-            continue  # another broker took a block in between
+            continue  # Another broker has just allocated a block.
         tree.flush()
         return range(start, start + size)
     raise _contended(attempts)
@@ -625,9 +632,9 @@ def take_producer_ids(
 def raise_producer_ids(
     tree: MetadataStore, broker_id: int, highest_used: int, attempts: int = 100
 ) -> ProducerIdCounter:
-    """Raise the counter above an id that is in use, if it is below; return the counter.
+    """Raise the counter above a producer id in use if it is lower; return the counter.
 
-    A counter that is missing or below comes from a tree that is older than the logs.
+    A missing or lower counter means that the metadata store is older than the logs.
     """
     for _ in range(attempts):
         try:
@@ -644,17 +651,17 @@ def raise_producer_ids(
 
 
 def _raised(counter: ProducerIdCounter, highest_used: int) -> ProducerIdCounter:
-    """Return the counter above an id that is in use.
+    """Return a counter that is above the producer id `highest_used`.
 
-    Where it was below, it passes over a million ids more: others that were allocated may not have been used yet.
+    If the counter was lower, a million further ids are skipped, because ids that were allocated later may be in use.
     """
     if highest_used <= counter.end:
         return counter
     raised = ProducerIdCounter(highest_used + PRODUCER_IDS_PASSED_OVER, max(highest_used, counter.raised_to))
-    found = "is missing" if counter.end == NO_PRODUCER_ID else f"says {counter.end}"
+    found = "is missing" if counter.end == NO_PRODUCER_ID else f"is {counter.end}"
     log.warning(
-        "%s %s, but producer id %d is in use: the tree is older than the logs, or a client chose this id; the next ids"
-        " begin at %d",
+        "%s %s, but producer id %d is in use: the metadata store is older than the logs, or a client chose this id;"
+        " the next allocated id is %d",
         paths.PRODUCER_ID_BLOCK,
         found,
         highest_used,
@@ -664,7 +671,7 @@ def _raised(counter: ProducerIdCounter, highest_used: int) -> ProducerIdCounter:
 
 
 def _producer_id_counter(tree: MetadataStore) -> tuple[ProducerIdCounter, int | None]:
-    """Return the counter and the version of its node, None if there is no node; one that cannot be read is missing."""
+    """Return the counter and the version of its node, or None without a node. A damaged node counts as no counter."""
     path = paths.PRODUCER_ID_BLOCK
     if tree.exists(path) is None:
         return ProducerIdCounter(), None
@@ -685,7 +692,7 @@ def _set_counter(tree: MetadataStore, version: int | None, data: bytes) -> None:
 
 def _contended(attempts: int) -> CoordinationError:
     path = paths.PRODUCER_ID_BLOCK
-    return CoordinationError(f"{path}: others were faster {attempts} times; is a broker asking without end?")
+    return CoordinationError(f"{path}: another broker was faster {attempts} times; check for one that never stops")
 
 
 # -- inside ------------------------------------------------------------------------------------------------
@@ -697,7 +704,7 @@ def _first_state(replicas: tuple[int, ...], live: Collection[int] | None) -> Par
 
 
 def _multi_with_parents(tree: MetadataStore, operations: list[Operation]) -> None:
-    """Do it; if the registry's own nodes are missing (nobody called `prepare`), create them first."""
+    """Apply the operations; if root nodes are missing because nobody called `prepare`, create them first."""
     try:
         tree.multi(operations)
     except NoNodeError:
@@ -708,7 +715,7 @@ def _multi_with_parents(tree: MetadataStore, operations: list[Operation]) -> Non
 def _topic_info(
     tree: MetadataStore, name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]
 ) -> TopicInfo | NodeError | None:
-    """Return what was read of a topic; None if it is being made, or was deleted while it was read."""
+    """Return the metadata of a topic from its nodes; None if it is being created or was deleted meanwhile."""
     if not assignment.replicas:
         return None
     try:
@@ -727,7 +734,7 @@ def _put_together(
     partitions = []
     for number, path in enumerate(_state_paths(name, assignment)):
         if path not in nodes:
-            raise NoNodeError(path, f"topic {name!r} has lost the state of a partition")
+            raise NoNodeError(path, f"topic {name!r} has lost a partition state")
         data, stat = nodes[path]
         replicas, adding, removing = assignment.replica_set(number)
         partitions.append(PartitionInfo(replicas, _state_of(tree, path, data), stat.version, adding, removing))
@@ -741,7 +748,7 @@ def _put_together(
 
 
 def _state_of(tree: MetadataStore, path: str, data: bytes) -> PartitionState:
-    """Return a partition's state; report one that cannot be understood, and return `UNREADABLE`."""
+    """Return a partition state; log a damaged one and return `UNREADABLE`."""
     try:
         return decode_partition_state(path, data)
     except DamagedNodeError as error:

@@ -1,8 +1,7 @@
-"""The JSON that stands in the nodes: written with Kafka's field names, read with every field checked.
+"""The JSON in the nodes of the metadata store, with Kafka's field names. Decoders check each field.
 
-Fields that Kafka's own tools expect and that mean nothing here (`jmx_port`, `controller_epoch`) are written with
-Kafka's value for "none". Fields that are not known are passed over, so that nodes which another version wrote
-can be read.
+Fields that Kafka's tools expect and that have no meaning here (`jmx_port`, `controller_epoch`) have Kafka's value for
+"none". Unknown fields are ignored, so nodes that another version has written can be read.
 """
 
 from __future__ import annotations
@@ -40,41 +39,44 @@ _CLUSTER_ID = re.compile(r"[!-~]{1,255}")
 _BARE_NUMBER = re.compile(rb"[0-9]{1,19}")
 
 PRODUCER_ID_MAX = 2**62
-"""The highest producer id that a broker believes the tree to have given out; as many are left above it."""
+"""The highest allocated producer id that a broker accepts from the metadata store."""
 SETTING_NAME_BYTES_MAX = 249
-"""Longer names are no settings'."""
+"""The maximum length of the name of a setting in a node; longer names are ignored."""
 FORMAT_MAX = 1_000
-"""What is above is no format of a later release."""
+"""The highest format that a later release could have; a higher number is a damaged value."""
 
 NO_LEADER = -1
 """The leader of a partition that has none."""
 
 BROKER_EPOCH_MAX = 2**63 - 1
-"""A fetch request has 64 signed bits for the broker epoch."""
+"""The highest broker epoch: the field of a fetch request has 64 bits with sign."""
 
 
 class NewerFormatError(NodeError):
-    """The nodes are of a format that only newer releases know."""
+    """Only newer releases of Barnabas support the format of the nodes."""
 
-    reason = "a newer release of Barnabas has written what stands in the tree"
+    reason = "a newer release of Barnabas has written the metadata"
 
 
 FORMAT = 1
-"""Of the nodes, all together; a release reads those of its own and of less. It grows when a release writes what those
-before it would take for something else; a field that they pass over is no such thing."""
+"""The format of all nodes together. A release reads this format and lower ones.
+
+A release increases it if it writes values that earlier releases would misunderstand. New fields that earlier releases
+ignore do not count.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
-    """A broker that is alive, as `/brokers/ids/<id>` tells it. Its node is ephemeral.
+    """The registration of a live broker in the ephemeral node `/brokers/ids/<id>`.
 
-    :param host: at which clients reach it, at `port`.
-    :param replication_host: at which other brokers fetch from it, at `replication_port`; 0 where none can.
-    :param rack: where it stands; empty where nobody said.
-    :param folder_id: of its data folder: who has it is this broker, and no other one with the same id.
-    :param is_leaving: whether it is shutting down: it is not to become a leader, nor in sync again.
-    :param release: of Barnabas; empty where it does not say.
-    :param epoch: the broker epoch, a random number; 0 for a broker of release 0.1, which has `created_at`.
+    :param host: the host at which clients reach the broker; `port` is the port.
+    :param replication_host: the host at which other brokers fetch; `replication_port` is the port, 0 for none.
+    :param rack: the rack of the broker; empty if it has none.
+    :param folder_id: the id of the data directory. It distinguishes this broker from another one with the same id.
+    :param is_leaving: True if the broker is shutting down. It must not become a leader or join the ISR.
+    :param release: the release of Barnabas; empty if unknown.
+    :param epoch: the broker epoch, a random number; 0 for a broker of release 0.1, which uses `created_at`.
     """
 
     id: int
@@ -92,12 +94,12 @@ class BrokerRegistration:
 
 @dataclass(frozen=True, slots=True)
 class LiveBroker:
-    """A broker that is alive, and its broker epoch (KIP-380).
+    """A live broker and its broker epoch (KIP-380).
 
     Each registration has another epoch. Epochs are random, because any client that reaches the inter-broker listener
     could otherwise guess one and act as a follower. So epochs are compared for equality only.
 
-    :param created_at: the `Stat.created_at` of the registration's node: the epoch for brokers of release 0.1.
+    :param created_at: the `Stat.created_at` of the registration's node: the broker epoch for release 0.1.
     """
 
     registration: BrokerRegistration
@@ -106,21 +108,21 @@ class LiveBroker:
 
     @classmethod
     def of(cls, registration: BrokerRegistration, created_at: int) -> LiveBroker:
-        """Return the broker whose registration stands in a node."""
+        """Return the live broker for a registration in a node."""
         return cls(registration, registration.epoch or created_at, created_at)
 
     @property
     def has_random_epoch(self) -> bool:
-        """Whether the broker knows random epochs, which release 0.1 does not."""
+        """True if the broker uses random epochs; release 0.1 does not."""
         return self.registration.epoch > 0
 
 
 @dataclass(frozen=True, slots=True)
 class Remnant:
-    """What a replica has left that may have lost records with the memory of its machine, or with its disk.
+    """A former member of the ISR that may have lost records, and its reported log end.
 
-    :param epoch: of its last record.
-    :param end_offset: where its log ends; -1 while it has not told.
+    :param epoch: the leader epoch of its last record.
+    :param end_offset: its log end offset; -1 until the broker has reported it.
     """
 
     broker_id: int
@@ -129,32 +131,32 @@ class Remnant:
 
     @classmethod
     def gone(cls, broker_id: int) -> Remnant:
-        """Return that a replica's log is gone: it has nothing to tell, unless that is put back."""
+        """Return the entry of a replica whose log is gone. It has no log end, unless an operator restores the log."""
         return cls(broker_id, NO_LEADER_EPOCH, _GONE)
 
     @property
-    def is_told(self) -> bool:
-        """Whether it has told what it has."""
+    def has_reported(self) -> bool:
+        """True if the broker has reported its log end."""
         return self.end_offset >= 0
 
     @property
     def is_gone(self) -> bool:
-        """Whether its log is gone."""
+        """True if the log of the replica is gone."""
         return self.end_offset == _GONE
 
     @property
     def extent(self) -> tuple[int, int]:
-        """By which it is compared with others: of two replicas the one with the greater has all that both have."""
+        """The sort key of log ends: the replica with the greater extent has all records that two replicas have."""
         return self.epoch, self.end_offset
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionState:
-    """Who leads a partition, since which epoch, and which replicas are in sync (design of Kafka 0.8).
+    """The leader, the leader epoch and the in-sync replicas of a partition.
 
-    :param lost_memory: those that were in sync until they lost memory (`barnabas.replication.unclean_recovery`).
-    :param is_doubted: all replicas report what they have, because the tree is older than a log, or a stranger wrote the
-        state. A leader that such a state deposes may have records that no later leader has.
+    :param lost_memory: the former members of the ISR that may lack records (`barnabas.replication.unclean_recovery`).
+    :param is_doubted: True if all replicas must report their log ends, because the metadata store is older than a log
+        or another program wrote the state. A leader that is deposed by such a state may have unique records.
     """
 
     leader: int
@@ -165,12 +167,13 @@ class PartitionState:
 
 
 UNREADABLE = PartitionState(NO_LEADER, NO_LEADER_EPOCH, ())
-"""Stands for a state that no broker writes; its epoch is below that of each other state."""
+"""The value for a damaged state. Its leader epoch is lower than that of any valid state."""
 
 
 class ReplicaSet(NamedTuple):
-    """The brokers that hold a partition, the preferred leader first; and, while they are being changed, which of them
-    are new and which are to go (KIP-455). One that is new, and is not wanted any more, is both.
+    """The brokers that hold a partition, the preferred leader first, and the changes of a reassignment (KIP-455).
+
+    A replica that was added and is no longer wanted is in `adding` and in `removing`.
 
     >>> ReplicaSet((1, 4, 2), adding=(4,), removing=(2,)).target
     (1, 4)
@@ -184,26 +187,26 @@ class ReplicaSet(NamedTuple):
 
     @property
     def target(self) -> tuple[int, ...]:
-        """Those that are to hold it in the end."""
+        """The replicas after the completion of the reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing)
 
     @property
     def origin(self) -> tuple[int, ...]:
-        """Those that held it before."""
+        """The replicas before the reassignment."""
         return tuple(each for each in self.replicas if each not in self.adding)
 
     @property
     def is_moving(self) -> bool:
-        """Whether they are being changed."""
+        """True if the partition is being reassigned."""
         return bool(self.adding or self.removing)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicAssignment:
-    """A topic as `/brokers/topics/<topic>` tells it: its id (16 bytes), and each partition's replicas.
+    """The content of `/brokers/topics/<topic>`: the topic id (16 bytes) and the replicas of each partition.
 
-    :param adding: of partitions whose replicas are being changed, by number, those that are new.
-    :param removing: likewise, those that are to go.
+    :param adding: the replicas that unfinished reassignments add, by partition number.
+    :param removing: the replicas that unfinished reassignments remove, by partition number.
     """
 
     topic_id: bytes
@@ -212,11 +215,11 @@ class TopicAssignment:
     removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def replica_set(self, number: int) -> ReplicaSet:
-        """Return the replicas of a partition."""
+        """Return the replicas of a partition, with an unfinished reassignment."""
         return ReplicaSet(self.replicas[number], self.adding.get(number, ()), self.removing.get(number, ()))
 
     def changed(self, sets: Mapping[int, ReplicaSet]) -> TopicAssignment:
-        """Return the same with other replicas of some partitions, by number."""
+        """Return a copy with other replicas of some partitions, by partition number."""
         all_sets = {number: self.replica_set(number) for number in range(len(self.replicas))} | dict(sets)
         return TopicAssignment(
             self.topic_id,
@@ -228,7 +231,7 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A topic that was deleted: the name it had, and the brokers that may have folders or offsets of it yet."""
+    """A deletion note: the name of a deleted topic and the brokers that may still have files or offsets of it."""
 
     name: str
     brokers: tuple[int, ...]
@@ -236,17 +239,17 @@ class Deletion:
 
 @dataclass(frozen=True, slots=True)
 class CommittedOffset:
-    """A group's offset in one partition, and when it was committed."""
+    """A committed offset of a group in one partition, with the time of the commit."""
 
     offset: OffsetAndMetadata
     committed_ms: int
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Return what `/brokers/ids/<id>` holds: Kafka's version 5, and what only Barnabas needs."""
+    """Return the data of `/brokers/ids/<id>`: Kafka's version 5 and additional fields of Barnabas."""
     endpoints = [f"PLAINTEXT://{host_port(broker.host, broker.port)}"]
     if broker.replication_port:
-        # Without brackets: release 0.1.0 reads this endpoint, and takes brackets for a part of an IPv6 address.
+        # Without brackets: release 0.1.0 would take brackets for a part of an IPv6 address.
         endpoints.append(f"REPLICATION://{broker.replication_host}:{broker.replication_port}")
     return _dump(
         {
@@ -268,7 +271,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(path: str, data: bytes) -> BrokerRegistration:
-    """Read what `/brokers/ids/<id>` holds; the id stands in the path alone."""
+    """Decode the data of `/brokers/ids/<id>`. The broker id is only in the path."""
     fields = Fields(path, data)
     name = path.rsplit("/", 1)[1]
     try:
@@ -300,7 +303,7 @@ def _replication_endpoint(fields: Fields) -> tuple[str, int]:
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:
-    """Return what `/brokers/topics/<topic>` holds, in Kafka's version 3, which has the topic id (KIP-516)."""
+    """Return the data of `/brokers/topics/<topic>` in Kafka's version 3, which contains the topic id (KIP-516)."""
     return _dump(
         {
             "version": 3,
@@ -313,7 +316,7 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(path: str, data: bytes) -> TopicAssignment:
-    """Read what `/brokers/topics/<topic>` holds; of a topic that is being made or deleted that is no partition."""
+    """Decode the data of `/brokers/topics/<topic>`. A topic that is being created or deleted has no partitions."""
     fields = Fields(path, data)
     partitions = fields.mapping("partitions")
     try:
@@ -335,31 +338,33 @@ def _replicas(found: object) -> tuple[int, ...]:
 
 
 def decode_topic_id(found: object) -> bytes:
-    """Return the id of a topic.
+    """Return a topic id.
 
-    :raises BadValueError: it is none.
+    :raises BadValueError: the value is not a topic id.
     """
     if not isinstance(found, str) or not _TOPIC_ID.fullmatch(found):
-        raise BadValueError(f"{shown(found)} is no topic id")
+        raise BadValueError(f"{shown(found)} is not a topic id")
     return base64.urlsafe_b64decode(found.rstrip("=") + "==")
 
 
 def _replicas_by_number(fields: Fields, name: str) -> dict[int, tuple[int, ...]]:
-    """Read what a topic's node says of partitions whose replicas are being changed; earlier versions say nothing."""
+    """Return the added or removed replicas by partition number. Versions before 3 have no such field."""
     found = fields.mapping(name, {})
     return {whole_number(number, 0, BROKER_ID_MAX): broker_ids(each) for number, each in found.items() if each}
 
 
 def _check_move(found: ReplicaSet) -> None:
-    """:raises BadValueError: the replicas that come and go are none, or nobody stays."""
+    """Check the changes of a reassignment.
+
+    :raises BadValueError: added or removed brokers are not replicas, or no replica stays.
+    """
     if not {*found.adding, *found.removing} <= set(found.replicas) or not found.target:
         moves = {"adding": list(found.adding), "removing": list(found.removing)}
         raise BadValueError(f"replicas {shown(list(found.replicas))} cannot change by {shown(moves)}")
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Return what a partition's `state` node holds: Kafka's version 1, and what only Barnabas needs, where there is
-    any."""
+    """Return the data of a partition's `state` node: Kafka's version 1 and, if needed, fields of Barnabas."""
     fields: dict[str, Any] = {
         "controller_epoch": 0,
         "leader": state.leader,
@@ -375,7 +380,7 @@ def encode_partition_state(state: PartitionState) -> bytes:
 
 
 def decode_partition_state(path: str, data: bytes) -> PartitionState:
-    """Read what a partition's `state` node holds."""
+    """Decode the data of a partition's `state` node."""
     fields = Fields(path, data)
     try:
         leader, epoch, isr = (fields.value(name) for name in ("leader", "leader_epoch", "isr"))
@@ -386,7 +391,7 @@ def decode_partition_state(path: str, data: bytes) -> PartitionState:
 
 
 def checked_state(leader: object, leader_epoch: object, isr: object, lost_memory: object = ()) -> PartitionState:
-    """Return a partition's state.
+    """Return a partition state from unchecked values.
 
     :raises BadValueError: no broker writes such a state.
     """
@@ -397,22 +402,22 @@ def checked_state(leader: object, leader_epoch: object, isr: object, lost_memory
         decode_remnants(lost_memory),
     )
     if state.isr and state.leader not in (NO_LEADER, *state.isr):
-        raise BadValueError(f"its leader {state.leader} is not in sync; in sync are {shown(list(state.isr))}")
+        raise BadValueError(f"leader {state.leader} is not in the ISR {shown(list(state.isr))}")
     return state
 
 
 def encode_remnants(remnants: Iterable[Remnant]) -> list[list[int]]:
-    """Return the broker, epoch and end offset of each."""
+    """Return the broker id, epoch and log end offset of each former member of the ISR."""
     return [[each.broker_id, each.epoch, each.end_offset] for each in remnants]
 
 
 def decode_remnants(found: object) -> tuple[Remnant, ...]:
-    """Read what `encode_remnants` made.
+    """Decode the result of `encode_remnants`.
 
-    :raises BadValueError: it is something else.
+    :raises BadValueError: the value has another form.
     """
     if not isinstance(found, list | tuple) or not all(isinstance(each, list) and len(each) == 3 for each in found):
-        raise BadValueError(f"{shown(found)} does not say what replicas have left")
+        raise BadValueError(f"{shown(found)} is not a list of reported log ends")
     remnants = tuple(
         Remnant(
             whole_number(broker_id, 0, BROKER_ID_MAX),
@@ -427,12 +432,12 @@ def decode_remnants(found: object) -> tuple[Remnant, ...]:
 
 
 def encode_deletion(deletion: Deletion) -> bytes:
-    """Return what `/admin/deleted_topic_ids/<id>` holds."""
+    """Return the data of `/admin/deleted_topic_ids/<id>`."""
     return _dump({"version": 1, "name": deletion.name, "brokers": list(deletion.brokers)})
 
 
 def decode_deletion(path: str, data: bytes) -> Deletion:
-    """Read what `/admin/deleted_topic_ids/<id>` holds; earlier releases wrote the bare name, or nothing."""
+    """Decode the data of `/admin/deleted_topic_ids/<id>`. Earlier releases wrote only the name, or no data."""
     brokers: tuple[int, ...] = ()
     if not data.startswith(b"{"):
         name = data.decode(errors="replace")
@@ -440,12 +445,12 @@ def decode_deletion(path: str, data: bytes) -> Deletion:
         fields = Fields(path, data)
         name, brokers = fields.string("name"), fields.brokers("brokers")
     if name and not is_topic_name(name):
-        raise DamagedNodeError(path, f"{shown(name)} is no name of a topic")
+        raise DamagedNodeError(path, f"{shown(name)} is not a topic name")
     return Deletion(name, brokers)
 
 
 def encode_life(broker_id: int, mark: LifeMark) -> bytes:
-    """Return what `/brokers/lives/<directory id>` holds."""
+    """Return the data of `/brokers/lives/<directory id>`."""
     return _dump(
         {
             "version": 1,
@@ -458,9 +463,9 @@ def encode_life(broker_id: int, mark: LifeMark) -> bytes:
 
 
 def decode_life(path: str, data: bytes) -> LifeMark:
-    """Read what `/brokers/lives/<directory id>` holds.
+    """Decode the data of `/brokers/lives/<directory id>`.
 
-    :raises DamagedNodeError: a broker does not write such a value.
+    :raises DamagedNodeError: no broker writes such a value.
     """
     fields = Fields(path, data)
     return LifeMark(
@@ -471,17 +476,17 @@ def decode_life(path: str, data: bytes) -> LifeMark:
 
 
 def encode_config(config: Mapping[str, str]) -> bytes:
-    """Return what `/config/topics/<topic>` and its kin hold."""
+    """Return the data of a configuration node such as `/config/topics/<topic>`."""
     return _dump({"version": 1, "config": dict(config)})
 
 
 def decode_config(path: str, data: bytes) -> dict[str, str]:
-    """Read what `/config/topics/<topic>` and its kin hold.
+    """Decode the data of a configuration node such as `/config/topics/<topic>`.
 
-    A value that is no text of a bounded length becomes one that no setting can have. So the check of the settings
-    refuses it, and knows its name.
+    A value that is not a string of bounded length is replaced by a string that no setting accepts. The check of the
+    settings then rejects it and can name the setting.
 
-    :raises DamagedNodeError: there are no settings in it.
+    :raises DamagedNodeError: the node contains no settings.
     """
     found = Fields(path, data).mapping("config", {}) if data else {}
     return {name: _setting(value) for name, value in found.items() if is_text(name, SETTING_NAME_BYTES_MAX)}
@@ -494,7 +499,7 @@ def _setting(value: object) -> str:
 
 
 def encode_offset(offset: OffsetAndMetadata, committed_ms: int) -> bytes:
-    """Return what a committed offset's node holds; fields that say nothing are left out."""
+    """Return the data of a committed offset's node, without empty fields."""
     fields: dict[str, Any] = {"version": 1, "offset": offset.offset, "timestamp": committed_ms}
     if offset.leader_epoch != NO_LEADER_EPOCH:
         fields["leader_epoch"] = offset.leader_epoch
@@ -504,7 +509,7 @@ def encode_offset(offset: OffsetAndMetadata, committed_ms: int) -> bytes:
 
 
 def decode_offset(path: str, data: bytes) -> CommittedOffset:
-    """Read a committed offset; a bare number, as Kafka 0.8 writes it, is one too."""
+    """Decode a committed offset. Kafka 0.8 writes only the number."""
     if _BARE_NUMBER.fullmatch(data):
         data = b'{"offset":"%s"}' % data
     fields = Fields(path, data)
@@ -517,42 +522,43 @@ def decode_offset(path: str, data: bytes) -> CommittedOffset:
 
 
 def encode_consumer(topics: Iterable[str], registered_ms: int) -> bytes:
-    """Return what a consumer's node holds: Kafka 0.8's version 1, with one stream of each topic."""
+    """Return the data of a consumer's node: Kafka 0.8's version 1, with one stream for each topic."""
     subscription = dict.fromkeys(sorted(topics), 1)
     return _dump({"version": 1, "subscription": subscription, "pattern": "static", "timestamp": str(registered_ms)})
 
 
 def decode_consumer(path: str, data: bytes) -> frozenset[str]:
-    """Read the topics that a consumer subscribes to."""
+    """Decode the topics that a consumer subscribes to."""
     return frozenset(Fields(path, data).mapping("subscription"))
 
 
 def encode_cluster_id(cluster_id: str) -> bytes:
-    """Return what `/cluster/id` holds: what Kafka writes there, and the format of all nodes."""
+    """Return the data of `/cluster/id`: Kafka's fields and the format of all nodes."""
     return _dump({"version": "1", "id": cluster_id, "format": FORMAT})
 
 
 def decode_cluster_id(path: str, data: bytes) -> str:
-    """Read what `/cluster/id` holds.
+    """Decode the data of `/cluster/id`.
 
-    :raises NewerFormatError: this release does not know the format of the nodes.
+    :raises NewerFormatError: this release does not support the format of the nodes.
     """
     fields = Fields(path, data)
-    found = fields.integer("format", 1, FORMAT_MAX, 1)  # the nodes of 0.1.0 did not say it at first
+    found = fields.integer("format", 1, FORMAT_MAX, 1)  # Early nodes of release 0.1.0 have no such field.
     if found > FORMAT:
-        raise NewerFormatError(path, f"its format is {found}, and this release knows {FORMAT}; start a newer one")
+        raise NewerFormatError(path, f"format {found}, but this release supports up to {FORMAT}; start a newer release")
     found_id = fields.string("id")
     if not _CLUSTER_ID.fullmatch(found_id):
-        raise DamagedNodeError(path, f"{shown(found_id)} is no id of a cluster")
+        raise DamagedNodeError(path, f"{shown(found_id)} is not a cluster id")
     return found_id
 
 
 @dataclass(frozen=True, slots=True)
 class ProducerIdCounter:
-    """How far producer ids are allocated.
+    """The counter of allocated producer ids.
 
-    :param end: the highest id that was allocated; -1 if there is none.
-    :param raised_to: the highest id that a broker found in a log above the counter; blocks below it are not to be used.
+    :param end: the highest allocated id; -1 if there is none.
+    :param raised_to: the highest id that a broker has found in a log above the counter. Blocks below it must not be
+        used.
     """
 
     end: int = NO_PRODUCER_ID
@@ -560,14 +566,13 @@ class ProducerIdCounter:
 
 
 def encode_producer_id_block(broker_id: int, start: int, end: int, raised_to: int = NO_PRODUCER_ID) -> bytes:
-    """Return what `/latest_producer_id_block` holds: the block taken last, both ends included, and how far it was
-    raised, if it was."""
+    """Return the data of `/latest_producer_id_block`: the latest block with both ends, and `raised_to` if set."""
     fields = {"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)}
     return _dump(fields if raised_to == NO_PRODUCER_ID else {**fields, "raised_to": str(raised_to)})
 
 
 def decode_producer_id_counter(path: str, data: bytes) -> ProducerIdCounter:
-    """Read how far producer ids are allocated."""
+    """Decode the counter of allocated producer ids."""
     fields = Fields(path, data)
     end = fields.integer("block_end", NO_PRODUCER_ID, PRODUCER_ID_MAX)
     return ProducerIdCounter(end, fields.integer("raised_to", NO_PRODUCER_ID, PRODUCER_ID_MAX, NO_PRODUCER_ID))

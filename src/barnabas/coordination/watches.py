@@ -1,11 +1,11 @@
-"""The watches on nodes of the embedded tree, and the thread that calls them.
+"""The watches on nodes of the embedded metadata store, and the thread that calls them.
 
-As in ZooKeeper there are two kinds: those on a node's data, left by `get` and `exists`, and those on its list
-of children. A watch fires once; the same callable left twice on the same node fires once for both.
+As in ZooKeeper, there are two kinds: watches on a node's data, set by `get` and `exists`, and watches on its list of
+children. A watch fires once. If the same callable is set twice on a node, it fires once.
 
-The tree calls `collect` under its lock and after the change is durable, so events queue up in the order of the
-changes; one thread, started with the first watch, takes them from the queue. Not thread-safe by itself: the
-tree's lock guards it.
+The store calls `collect` under its lock after a change is durable, so events are queued in the order of the changes. A
+single thread, started with the first watch, takes them from the queue. The tables are not thread-safe; the store's lock
+protects them.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STOP = None
 
 
 class WatchTable:
-    """The watches that are set, by node; each belongs to a session."""
+    """The watches that are set, by node. Each watch belongs to a session."""
 
     def __init__(self) -> None:
         self._on_data: defaultdict[str, _Watchers] = defaultdict(dict)
@@ -37,7 +37,7 @@ class WatchTable:
         self._on_children[path][session_id, watch] = None
 
     def collect(self, event: WatchEvent) -> list[tuple[int, Watch, WatchEvent]]:
-        """Take out the watches that a change of one node fires, with what each is to be told."""
+        """Remove the watches that a change of a node fires; return them with their sessions and events."""
         kind, path = event
         watchers = dict(self._on_data.pop(path, {}))
         if kind is EventKind.DELETED:
@@ -58,7 +58,7 @@ class WatchTable:
 
 
 class WatchThread:
-    """Calls watches, one after the other, in the order in which they were queued."""
+    """A thread that calls watches one after the other, in the order in which they were queued."""
 
     def __init__(self) -> None:
         self._queue: queue.SimpleQueue[tuple[int, Watch, WatchEvent] | None] = queue.SimpleQueue()
@@ -66,7 +66,7 @@ class WatchThread:
         self._gone: set[int] = set()
 
     def start(self) -> None:
-        """Start the thread if it does not run yet."""
+        """Start the thread unless it runs."""
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="barnabas-tree-watches", daemon=True)
             self._thread.start()
@@ -75,11 +75,11 @@ class WatchThread:
         self._queue.put((session_id, watch, event))
 
     def forget_session(self, session_id: int) -> None:
-        """Deliver nothing more to this session."""
+        """Deliver no further events to this session."""
         self._gone.add(session_id)
 
     def stop(self) -> None:
-        """Deliver what is queued and end the thread; from a watch, end it without waiting."""
+        """Deliver the queued events and end the thread. If a watch calls this, do not wait for the end."""
         self._queue.put(_STOP)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()
@@ -91,5 +91,5 @@ class WatchThread:
                 continue
             try:
                 watch(event)
-            except Exception:  # noqa: BLE001 - any error of a watch is its own; it must not silence the others
-                _log.exception("a watch on %s failed; the tree goes on", event.path)
+            except Exception:  # noqa: BLE001 - an error of one watch must not stop the others
+                _log.exception("watch on %s failed; other watches still fire", event.path)

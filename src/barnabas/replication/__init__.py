@@ -1,5 +1,5 @@
-"""The rules of replication, pure: what is known and the time go in, what to do comes out
-(docs/explanation/replication.md).
+"""The rules of replication as pure functions and state machines (docs/explanation/replication.md).
 
-No module here reads a clock, a file, a socket or the tree; the broker is the shell that does, and that acts.
+Callers pass in the known state and the time; the functions return decisions. No module of this package reads a clock,
+a file, a socket or the metadata store: the broker reads these and executes the decisions.
 """

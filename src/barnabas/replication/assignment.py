@@ -1,9 +1,10 @@
-"""Which brokers hold which partitions of a topic: spread evenly, and over racks (KIP-36), as Kafka's `AdminUtils` does.
+"""The assignment of replicas to brokers: an even spread over brokers and racks (KIP-36), as in Kafka's `AdminUtils`.
 
-The first replicas, which lead as a rule, go round robin; the others follow at a distance that grows with each round, so
-that the partitions which one broker leads are followed by all others and not by one neighbour. Brokers are taken
-in an order that alternates racks, and a rack that has a replica of the partition already is passed over while there is
-one that has none. Where racks are not told, each broker counts as a rack of its own.
+The preferred leaders are assigned round robin. The distance between leader and followers grows with each round, so the
+followers of the partitions that one broker leads are spread over all other brokers.
+
+The brokers are ordered so that racks alternate. A rack gets a second replica of a partition only if each rack already
+has one. If any broker has no rack, each broker counts as a rack of its own.
 """
 
 from __future__ import annotations
@@ -22,13 +23,15 @@ def assign_replicas(
     shift: int,
     first_partition: int = 0,
 ) -> list[tuple[int, ...]]:
-    """Return for each partition the brokers that hold it, the preferred leader first.
+    """Return the replicas of each partition, the preferred leader first.
 
-    :param brokers: those that live, each with its rack. If one has none, all racks are passed over.
-    :param start: which broker, counted in the order in which they are taken, leads partition 0: random for a new topic.
-    :param shift: at which distance the followers of partition 0 begin: random for a new topic.
-    :param first_partition: the number of the first one. Partitions get the same in one call and in several.
-    :raises ApiError: INVALID_PARTITIONS, INVALID_REPLICATION_FACTOR.
+    :param brokers: the live brokers, each with its rack. If one broker has no rack, all racks are ignored.
+    :param start: the index of the preferred leader of partition 0 in the list of brokers; random for a new topic.
+    :param shift: the distance from the leader of partition 0 to its followers; random for a new topic.
+    :param first_partition: the number of the first partition to assign. Several calls with consecutive ranges return
+        the same replicas as a single call.
+    :raises ApiError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR if a count is not positive or larger than the
+        number of brokers.
 
     >>> assign_replicas({1: None, 2: None, 3: None}, 4, 2, start=0, shift=0)
     [(1, 2), (2, 3), (3, 1), (1, 3)]
@@ -46,12 +49,12 @@ def assign_replicas(
 def assign_added(
     brokers: Mapping[int, str | None], existing: Sequence[tuple[int, ...]], partition_count: int
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of partitions that a topic gets in addition: as many for each as partition 0 has.
+    """Return the replicas of partitions that are added to a topic, each with the replication factor of partition 0.
 
-    The round goes on where it began, at the leader of partition 0.
+    The round robin starts at the preferred leader of partition 0, as for a new topic.
 
-    :param existing: of the partitions that the topic has, at least one.
-    :raises ApiError: as `assign_replicas`.
+    :param existing: the replicas of each existing partition; at least one partition.
+    :raises ApiError: see `assign_replicas`.
     """
     order = _alternating(_racks(brokers))
     preferred, replication_factor = existing[0][0], len(existing[0])
@@ -65,11 +68,12 @@ def check_assignment(
     first_partition: int = 0,
     replication_factor: int | None = None,
 ) -> None:
-    """Check what an administrator wants instead: partition number to brokers, the preferred leader first.
+    """Check an assignment by an administrator: partition number to brokers, the preferred leader first.
 
-    :param first_partition: the number that the first of them has to have.
-    :param replication_factor: that of partitions which there are already.
-    :raises ApiError: INVALID_REPLICA_ASSIGNMENT.
+    :param first_partition: the lowest partition number that the assignment must contain.
+    :param replication_factor: the number of replicas that each partition must have; None: that of the first partition.
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT if the assignment has a gap, an unknown or repeated broker, or
+        partitions with different numbers of replicas.
     """
     for expected, number in enumerate(sorted(assignment), first_partition):
         replicas = assignment[number]
@@ -80,9 +84,9 @@ def check_assignment(
         if len(set(replicas)) != len(replicas):
             raise _refused(f"partition {number} names a broker twice: {list(replicas)}")
         if unknown := set(replicas).difference(brokers):
-            raise _refused(f"partition {number} names brokers that are not there: {sorted(unknown)}")
+            raise _refused(f"partition {number} names unknown brokers: {sorted(unknown)}")
         if len(replicas) != (replication_factor := replication_factor or len(replicas)):
-            raise _refused(f"partition {number} has {len(replicas)} replicas, and others have {replication_factor}")
+            raise _refused(f"partition {number} has {len(replicas)} replicas, but must have {replication_factor}")
 
 
 def _check_counts(partition_count: int, replication_factor: int, broker_count: int) -> None:
@@ -101,7 +105,7 @@ def _racks(brokers: Mapping[int, str | None]) -> dict[int, str]:
 
 
 def _alternating(racks: Mapping[int, str]) -> list[int]:
-    """Return the brokers, one of each rack in turn; racks by name, and brokers by id within them."""
+    """Return all brokers in an order that alternates racks: racks sorted by name, brokers of a rack by id."""
     members: dict[str, list[int]] = {}
     for broker_id, rack in racks.items():
         members.setdefault(rack, []).append(broker_id)
@@ -114,7 +118,8 @@ def _replicas(
 ) -> tuple[int, ...]:
     """Return the replicas of one partition.
 
-    Any `len(order) - 1` steps in a row come by all other brokers, so each replica is found within as many.
+    Any `len(order) - 1` consecutive steps visit each other broker once, so the loop finds each replica within one
+    round.
     """
     replicas = [order[first % len(order)]]
     used = {racks[replicas[0]]}

@@ -1,10 +1,10 @@
-"""How a cluster's partitions are balanced: as many replicas on each broker, and as many preferred leaders, give or take
-one, with few moves.
+"""The balancing of a cluster: an equal number of replicas and of preferred leaders on each broker, with few moves.
 
-Replicas go from the broker that has the most to the one that has the fewest, and not into fewer racks than a partition
-is in. Which of them goes is chosen by bytes: one that brings the two brokers nearer to each other, or else the
-smallest. Then leaders change places with other replicas of their partitions, which moves no data. Pure: what there is
-comes in, what is to be comes out.
+The numbers of two brokers may differ by one. Replicas move from the broker with the most replicas to the broker with
+the fewest. No move may reduce the number of racks that hold a partition. Among the replicas of a broker, the plan
+prefers one that makes the byte counts of the two brokers more equal, else the smallest.
+
+Afterwards, the plan changes preferred leaders by reordering replicas, which moves no data. The module is pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Generic, TypeVar
 
 Partition = TypeVar("Partition")
-"""What names a partition."""
+"""The type of the keys that identify partitions."""
 
 
 def balance(
@@ -22,11 +22,11 @@ def balance(
     brokers: Mapping[int, str | None],
     sizes: Mapping[Partition, int] | None = None,
 ) -> dict[Partition, tuple[int, ...]]:
-    """Return where partitions are to be; without those that stay as they are.
+    """Return the new replicas of each partition whose replicas should change.
 
-    :param placed: for each partition the brokers that hold it, the preferred leader first.
-    :param brokers: those that live, each with its rack. Of others nothing is taken, and nothing goes to them.
-    :param sizes: in bytes.
+    :param placed: the brokers that hold each partition, the preferred leader first.
+    :param brokers: the live brokers, each with its rack. The plan moves no replicas from or to other brokers.
+    :param sizes: the size of each partition in bytes.
 
     >>> balance({"a": (1, 2), "b": (1, 2), "c": (1, 2)}, {1: None, 2: None, 3: None})
     {'a': (1, 3), 'b': (3, 2), 'c': (2, 1)}
@@ -50,7 +50,7 @@ class _Plan(Generic[Partition]):
         self._brokers = brokers
         self._sizes = sizes
         self._held: dict[int, dict[Partition, None]] = {each: {} for each in brokers}
-        """By broker, the partitions that it holds; in order, so that the same comes out each time."""
+        """The partitions that each broker holds. Dicts keep the order, so the plan is deterministic."""
         self._bytes = Counter(dict.fromkeys(brokers, 0))
         self._leads = Counter(dict.fromkeys(brokers, 0))
         for partition, replicas in self.placed.items():
@@ -63,7 +63,7 @@ class _Plan(Generic[Partition]):
     # -- replicas -------------------------------------------------------------------------------------------------
 
     def move_replicas(self) -> None:
-        """Move replicas until no broker has two more than another that could take one."""
+        """Move replicas until the replica counts of any two brokers differ by at most one, if racks allow that."""
         while (move := self._next_move()) is not None:
             partition, source, target = move
             before, size = self.placed[partition], self._sizes.get(partition, 0)
@@ -86,7 +86,7 @@ class _Plan(Generic[Partition]):
         return None
 
     def _best(self, source: int, target: int) -> Partition | None:
-        """Return which partition goes best from one broker to another, if one can."""
+        """Return the best partition to move from one broker to the other; None if no partition can move."""
         able = [each for each in self._held[source] if self._may_go(each, source, target)]
         ahead = self._bytes[source] - self._bytes[target]
         must_lead = self._leads[source] > self._leads[target]
@@ -104,14 +104,13 @@ class _Plan(Generic[Partition]):
         return target not in replicas and self._rack_count(after) >= self._rack_count(replicas)
 
     def _rack_count(self, replicas: Iterable[int]) -> int:
-        """Count racks; a broker whose rack is not told stands alone."""
+        """Return the number of racks of some replicas; a broker without a rack counts as a rack."""
         return len({self._brokers.get(each) or each for each in replicas})
 
     # -- leaders --------------------------------------------------------------------------------------------------
 
     def change_leaders(self) -> None:
-        """Let partitions prefer other leaders until no broker leads two more than another that could lead in its
-        place."""
+        """Reorder replicas until the leader counts of two brokers that share a partition differ by at most one."""
         leads, is_changed = self._leads, True
         while is_changed:
             is_changed = False
@@ -128,5 +127,5 @@ class _Plan(Generic[Partition]):
 
 
 def _led_by(leader: int, replicas: Sequence[int]) -> tuple[int, ...]:
-    """Return the same replicas with another one first, which changes places with the first."""
+    """Return the replicas with `leader` first; the previous first replica takes its position."""
     return tuple({leader: replicas[0], replicas[0]: leader}.get(each, each) for each in replicas)

@@ -1,16 +1,14 @@
-"""What a follower asks one leader's broker for, over one connection: all partitions in one fetch session (KIP-227).
+"""The fetch state of a follower for one leader's broker: all partitions in one fetch session (KIP-227).
 
-Pure: answers and the time go in, requests come out, and the connection is the caller's. A request names what has
-changed since the one before: a partition that is new, or from which something came. The others the leader remembers. So
-a request costs as much as has changed, not as much as is followed.
+The module is pure: responses and the time go in, requests come out, and the caller owns the connection.
 
-A partition that cannot be fetched for a while (its log is busy, or something went wrong) is taken out of the session,
-and put in again when it can. Requests may overtake their answers: one more than the leader has answered can be sent, so
-that a change need not wait for the end of a long poll. What an answer holds counts only if it answers what was asked of
-that partition last.
-
-For each partition: what is asked next begins where its log ends, and says of which epoch the record before it is, by
-which the leader tells whether the logs are the same up to there (KIP-595).
+- A request contains only partitions that are new, that have a new fetch offset, or that are removed from the session.
+  So the cost of a request depends on the number of changes and not on the number of partitions.
+- A partition that cannot be fetched for a while (busy log, or an error) is removed from the session and added later.
+- Up to two requests can be in flight, so a change need not wait for the end of a long poll. The data of a partition in
+  a response is used only if it answers the latest request for that partition.
+- Each fetch starts at the log end offset and contains the epoch of the last record. The leader compares this epoch
+  with its own log to detect divergence (KIP-595).
 """
 
 from __future__ import annotations
@@ -35,25 +33,30 @@ from barnabas.protocol.messages.fetch import (
 R = TypeVar("R")
 
 IN_FLIGHT_MAX = 2
-"""Requests that may be on their way: one that waits at the leader, and one that ends its wait."""
+"""The maximum number of unanswered requests: one that waits at the leader, and one that ends this wait."""
 
 CUTS_FREE = 8
-"""So often in a row a log may be cut at once, as leaders with other epochs ask for; then each cut makes a pause."""
+"""The number of consecutive truncations without a pause. Each further truncation pauses the partition."""
 
 BULK_BYTES = 256 * 1024
-"""An answer that brings so much is one of many."""
+"""A response with at least this many bytes is a bulk response: more data probably follows."""
 BULK_BYTES_MIN = 2 * 1024 * 1024
 BULK_WAIT_MS = 5
-"""After such an answer the next one may wait so long until there is so much: a fetch costs both sides about the same,
-whatever it brings. The leader waits only while nobody waits for it (acks=all, consumers)."""
+"""The maximum wait for `BULK_BYTES_MIN` in the fetch after a bulk response.
+
+The cost of a fetch hardly depends on its size, so fewer and larger fetches are cheaper. The leader ends the wait if a
+producer (acks=all) or a consumer waits for the follower.
+"""
 
 FIRST_PAUSE_S = 0.05
-"""The pause after the first trouble with a partition; it doubles, up to the limit of the settings. Most trouble is that
-the leader has not heard yet that it leads."""
+"""The pause after the first error of a partition. It doubles up to the limit in the settings.
+
+Usually the leader does not know yet that it leads.
+"""
 
 
 class Limits(NamedTuple):
-    """How much is asked for, and how long the leader may wait until there is as much."""
+    """The limits of each fetch: sizes in bytes and the time that the leader may wait for more data."""
 
     max_wait_ms: int
     min_bytes: int
@@ -72,23 +75,23 @@ class Followed(Generic[R]):
     leader_epoch: int
     fetch_offset: int
     last_epoch: int = NO_LEADER_EPOCH
-    """Of the record before `fetch_offset`."""
+    """The leader epoch of the record before `fetch_offset`."""
     log_start_offset: int = 0
     is_paused: bool = False
-    """Whether it is not to be asked for."""
+    """True if requests must not contain the partition."""
     resumes_at_s: float | None = None
     pause_s: float = 0.0
-    """How long the last pause was that trouble made; the caller sets it to 0 when all is well again."""
+    """The length of the last pause after an error. The caller sets it to 0 after a successful fetch."""
     brought_s: float = 0.0
-    """When records came that count against a quota."""
+    """The time of the last records that count against a replication quota."""
     asked_in: int = 0
-    """The number of the request that has asked for it as it is now; 0: none has."""
+    """The number of the request that contains the present fetch offset; 0 if no request does."""
     answered_in: int = 0
-    """The number of the last request whose answer counted for it."""
+    """The number of the latest request whose response was used for this partition."""
     furthest_offset: int = -1
-    """The greatest log end offset so far."""
+    """The largest log end offset that the follower's log has ever had."""
     cuts: int = 0
-    """How often the leader had the log cut since it last grew beyond `furthest_offset`."""
+    """The number of truncations since the log last grew beyond `furthest_offset`."""
 
     @property
     def key(self) -> tuple[bytes, int]:
@@ -96,54 +99,53 @@ class Followed(Generic[R]):
 
 
 class FetchState(Generic[R]):
-    """The fetches of one connection."""
+    """The fetch session and the followed partitions of one connection."""
 
     def __init__(self, limits: Limits) -> None:
         self.limits = limits
         self._followed: dict[tuple[bytes, int], Followed[R]] = {}
         self._in_session: set[tuple[bytes, int]] = set()
-        """What the leader remembers when the last request has reached it."""
+        """The partitions in the leader's fetch session after the latest request."""
         self._to_name: dict[tuple[bytes, int], None] = {}
         self._to_forget: set[tuple[bytes, int]] = set()
         self._paused: dict[tuple[bytes, int], None] = {}
-        """Those with an end of the pause, in no order."""
+        """The paused partitions whose pause has an end, unordered."""
         self._session_id = NO_FETCH_SESSION
         self._session_epoch = INITIAL_SESSION_EPOCH
         self._numbers: deque[int] = deque()
-        """Of the requests on their way."""
+        """The numbers of the requests in flight."""
         self._number = 0
         self._brought_bytes = 0
-        """By the last answer."""
+        """The size of the records in the latest response."""
 
     def __len__(self) -> int:
         return len(self._followed)
 
     def all(self) -> Iterable[Followed[R]]:
-        """Return what is followed."""
+        """Return the followed partitions."""
         return tuple(self._followed.values())
 
     # --- what is followed ---
 
     def follow(self, followed: Followed[R]) -> None:
-        """Fetch this partition too; in place of what was followed of it before."""
+        """Start fetching this partition. It replaces an earlier `Followed` of the same partition."""
         self._paused.pop(followed.key, None)
         self._followed[followed.key] = followed
         self._to_name[followed.key] = None
         self._to_forget.discard(followed.key)
 
     def unfollow(self, followed: Followed[R]) -> None:
-        """Fetch this partition no longer, unless another replica has taken its place."""
+        """Stop fetching this partition, unless another `Followed` has replaced this one."""
         if self._followed.get(followed.key) is followed:
             del self._followed[followed.key]
             self._paused.pop(followed.key, None)
             self._take_out(followed.key)
 
     def is_followed(self, followed: Followed[R]) -> bool:
-        """Whether it still is."""
         return self._followed.get(followed.key) is followed
 
     def continue_at(self, followed: Followed[R], fetch_offset: int, last_epoch: int) -> None:
-        """Go on with a partition, at this offset."""
+        """Resume the fetches of a partition at the given offset."""
         followed.fetch_offset, followed.last_epoch = fetch_offset, last_epoch
         followed.asked_in = 0
         followed.is_paused, followed.resumes_at_s = False, None
@@ -153,13 +155,13 @@ class FetchState(Generic[R]):
             self._to_forget.discard(followed.key)
 
     def pause(self, followed: Followed[R]) -> None:
-        """Do not ask for a partition until `continue_at`."""
+        """Exclude a partition from requests until `continue_at`."""
         followed.is_paused, followed.asked_in = True, 0
         if self.is_followed(followed):
             self._take_out(followed.key)
 
     def pause_after_error(self, followed: Followed[R], now_s: float) -> None:
-        """Do not ask for a partition for a while: something is wrong with it, here or there."""
+        """Exclude a partition from requests for a while after an error of the leader or of the local log."""
         self.pause(followed)
         followed.pause_s = min(max(2 * followed.pause_s, FIRST_PAUSE_S), self.limits.pause_s_max)
         followed.resumes_at_s = now_s + followed.pause_s
@@ -167,17 +169,17 @@ class FetchState(Generic[R]):
             self._paused[followed.key] = None
 
     def note_log_end(self, followed: Followed[R], log_end_offset: int) -> None:
-        """Note that a partition has new records; only beyond all that it ever had they are progress."""
+        """Record a new log end offset. The truncation count restarts only if the log is longer than ever before."""
         if log_end_offset > followed.furthest_offset:
             followed.furthest_offset, followed.cuts = log_end_offset, 0
 
     def note_truncation(self, followed: Followed[R]) -> bool:
-        """Note that the leader had the log of a partition cut; return whether that happened too often in a row."""
+        """Record a truncation of a partition; return whether there were too many consecutive truncations."""
         followed.cuts += 1
         return followed.cuts > CUTS_FREE
 
     def resume_due(self, now_s: float) -> list[Followed[R]]:
-        """Return those whose pause has ended: the caller looks where their logs end, and calls `continue_at`."""
+        """Return the partitions whose pause has ended. The caller passes each one to `continue_at`."""
         return [
             followed
             for key in self._paused
@@ -185,7 +187,7 @@ class FetchState(Generic[R]):
         ]
 
     def next_due_s(self) -> float | None:
-        """Return when the next pause ends, or None."""
+        """Return the time at which the next pause ends; None if no partition has such a pause."""
         ends = [self._followed[key].resumes_at_s for key in self._paused]
         return min((each for each in ends if each is not None), default=None)
 
@@ -198,19 +200,19 @@ class FetchState(Generic[R]):
 
     @property
     def in_flight(self) -> int:
-        """Requests that were not answered yet."""
+        """The number of unanswered requests."""
         return len(self._numbers)
 
     @property
     def must_interrupt(self) -> bool:
-        """Whether there is something to say to the leader while it lets a request wait."""
-        # Where there is no session yet, the leader has to give it a number first.
+        """True if the follower should send a change now although the leader still delays a response."""
+        # The first response must arrive before: it contains the session id.
         return len(self._numbers) == 1 and self._session_id != NO_FETCH_SESSION and bool(self._to_name)
 
     def next_request(self, replica_id: int, broker_epoch: int) -> FetchRequest | None:
-        """Return what to send now; None if there is nothing to ask for.
+        """Return the next request; None if too many are in flight or no partition needs a fetch.
 
-        :param broker_epoch: of this broker's registration.
+        :param broker_epoch: the epoch of this broker's registration.
         """
         limits = self.limits
         if len(self._numbers) >= IN_FLIGHT_MAX or (self._numbers and self._session_id == NO_FETCH_SESSION):
@@ -226,7 +228,7 @@ class FetchState(Generic[R]):
         self._numbers.append(self._number)
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=replica_id, replica_epoch=broker_epoch),
-            # The first answer brings the session's number, without which nothing more can be asked.
+            # Do not delay the first response: the session id in it is needed for further requests.
             max_wait_ms=0 if is_new else min(BULK_WAIT_MS, limits.max_wait_ms) if is_bulk else limits.max_wait_ms,
             min_bytes=max(BULK_BYTES_MIN, limits.min_bytes) if is_bulk else limits.min_bytes,
             max_bytes=limits.max_bytes,
@@ -265,32 +267,32 @@ class FetchState(Generic[R]):
     # --- answers ---
 
     def on_response(self, response: FetchResponse) -> list[tuple[Followed[R], PartitionData]]:
-        """Take the answer to the request that has waited longest; return what it says of partitions.
+        """Process the response to the oldest request in flight; return the data of each partition that it is valid for.
 
-        :raises ApiError: the leader refuses the request as a whole; the next one begins a new session.
+        :raises ApiError: the leader rejected the whole request. The caller must call `reset_session`.
         """
         number = self._numbers.popleft()
         if response.error_code:
-            raise ApiError(response.error_code, "a fetch from the leader was refused")
+            raise ApiError(response.error_code, "the leader rejected a fetch request")
         if self._session_id == NO_FETCH_SESSION:
             self._session_id = response.session_id
             self._session_epoch = next_session_epoch(INITIAL_SESSION_EPOCH)
         if response.session_id != self._session_id or self._session_id == NO_FETCH_SESSION:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the answer is for no fetch session, or for another one")
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the fetch response has a missing or wrong session id")
         news = []
         self._brought_bytes = 0
         for topic in response.responses:
             for data in topic.partitions:
                 self._brought_bytes += len(data.records or b"")
                 followed = self._followed.get((topic.topic_id, data.partition_index))
-                # An answer counts once for each partition, however often it names the partition.
+                # Use only the first entry of a partition if a response contains several.
                 if followed is not None and 0 < followed.asked_in <= number != followed.answered_in:
                     followed.answered_in = number
                     news.append((followed, data))
         return news
 
     def reset_session(self) -> None:
-        """Say everything again: the connection has ended, or the session."""
+        """Start a new fetch session with all partitions, since the connection or the session has ended."""
         self._numbers.clear()
         self._brought_bytes = 0
         self._session_id, self._session_epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH

@@ -1,14 +1,14 @@
-"""What the leader of a partition knows of its followers: who is in sync, and how far the high watermark may go.
+"""The leader's view of the followers of a partition: the in-sync replicas and the high watermark.
 
-There is one `RemoteReplicas` for each partition that a broker leads and each epoch in which it does: made when the
-epoch begins, thrown away when it ends. It decides, and the caller acts. The state in the tree is changed by
-compare-and-set; this object is told before a change is sent (`begin_change`), and when its outcome is known.
+A broker creates a `RemoteReplicas` for each partition and leader epoch in which it leads, and drops it when the epoch
+ends. The object decides and the caller acts. The caller changes the ISR in the metadata store by compare-and-set: it
+calls `begin_change` before the write and `adopt` when the outcome is known.
 
-Invariants: the high watermark never goes back, and every replica that is in the ISR, or that a change under way may
-have brought in, has had all records below it. One that lost some of them, with its machine's memory, loses its place.
+Invariants: the high watermark never decreases. Every replica in the ISR, and every replica that an unfinished change
+may have added, has had all records below the high watermark. A replica that lost some of them leaves the ISR.
 
 The rules are those of Kafka's `Partition` and `Replica`, with KIP-497 (which replicas count while the ISR changes),
-KIP-903 (a follower that started again) and KIP-207 (a new leader that does not know the high watermark yet).
+KIP-903 (a follower that restarted) and KIP-207 (a new leader that does not know the high watermark yet).
 """
 
 from __future__ import annotations
@@ -19,16 +19,19 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_OFFSET
 
 NO_BROKER_EPOCH = -1
-"""The broker epoch in a fetch of a follower that names none; it is not compared."""
+"""The broker epoch of a fetch without one. The leader does not check it."""
 
 EARLIER_EPOCHS_KEPT = 16
-"""How many epochs of a follower's earlier registrations are refused. Epochs are random, so no order tells the older."""
+"""The number of a follower's earlier broker epochs that the leader keeps, to reject fetches with them.
+
+Broker epochs are random, so their order does not show the older one.
+"""
 
 _NEVER_S = float("-inf")
 
 
 class _Follower:
-    """One follower, as its fetches tell."""
+    """The state of one follower, from its fetches."""
 
     __slots__ = (
         "broker_epoch",
@@ -45,24 +48,24 @@ class _Follower:
         self.log_end_offset = NO_OFFSET
         self.log_start_offset = NO_OFFSET
         self.caught_up_s = caught_up_s
-        """The latest time of which is known that the follower had all that the leader had then."""
+        """The latest known time at which the follower had all records that the leader had at that time."""
         self.broker_epoch = NO_BROKER_EPOCH
         self.earlier_broker_epochs: tuple[int, ...] = ()
         self.holds_back = False
-        """Whether the high watermark waits for it though it is not in sync, because it is about to be."""
+        """True if the high watermark waits for this follower, which has caught up but is not yet in the ISR."""
         self.fetched_s = _NEVER_S
         self.leader_end_offset = NO_OFFSET
-        """Where the leader's log ended at `fetched_s`, the follower's latest fetch."""
+        """The leader's log end offset at `fetched_s`, the time of the follower's latest fetch."""
 
     def check_broker_epoch(self, broker_epoch: int) -> None:
-        """Refuse a fetch from before the follower's latest start; forget earlier fetches if this is the first after it.
+        """Check the broker epoch of a fetch. A new epoch means that the follower restarted: drop its fetch times.
 
-        :raises ApiError: STALE_BROKER_EPOCH.
+        :raises ApiError: STALE_BROKER_EPOCH if an earlier run of the follower sent the fetch.
         """
         if broker_epoch in (self.broker_epoch, NO_BROKER_EPOCH):
             return
         if broker_epoch in self.earlier_broker_epochs:
-            message = "the broker epoch is of an earlier registration; the broker has registered again"
+            message = "the fetch has the broker epoch of an earlier registration; the broker has registered again"
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, message)
         self.earlier_broker_epochs = self.ended_broker_epochs
         self.broker_epoch = broker_epoch
@@ -71,13 +74,13 @@ class _Follower:
 
     @property
     def ended_broker_epochs(self) -> tuple[int, ...]:
-        """The epochs that have ended if the present one has."""
+        """The broker epochs that are stale once the follower has restarted: the present one and earlier ones."""
         if self.broker_epoch == NO_BROKER_EPOCH:
             return self.earlier_broker_epochs
         return (*self.earlier_broker_epochs, self.broker_epoch)[-EARLIER_EPOCHS_KEPT:]
 
     def on_fetch(self, fetch_offset: int, leader_end_offset: int, now_s: float) -> bool:
-        """Note a fetch; return whether it shows that the follower had caught up, now or at its fetch before."""
+        """Record a fetch; return whether the follower has caught up with the leader's end at this or the last fetch."""
         if fetch_offset >= leader_end_offset:
             caught_up_s = now_s
         elif fetch_offset >= self.leader_end_offset:
@@ -92,12 +95,12 @@ class _Follower:
 
 
 class RemoteReplicas:
-    """The replicas of one partition, as its leader sees them within one epoch.
+    """The replicas of one partition from the leader's point of view, within one leader epoch.
 
-    :param replicas: all of them, the leader too; the ISR is always in their order.
-    :param isr: as the state in the tree has it.
-    :param log_end_offset: of the leader when its epoch began: the first offset of the epoch.
-    :param high_watermark: as far as this broker knew it when its epoch began.
+    :param replicas: all replicas, including the leader. The ISR is always in this order.
+    :param isr: the ISR in the metadata store.
+    :param log_end_offset: the leader's log end offset at the start of its epoch: the first offset of the epoch.
+    :param high_watermark: the high watermark that this broker knew at the start of its epoch.
 
     >>> replicas = RemoteReplicas(1, 0, (1, 2), (1, 2), log_end_offset=0, high_watermark=0, now_s=0.0)
     >>> replicas.high_watermark(log_end_offset=5)
@@ -146,27 +149,27 @@ class RemoteReplicas:
     def on_fetch(
         self, follower: int, fetch_offset: int, log_end_offset: int, now_s: float, broker_epoch: int = NO_BROKER_EPOCH
     ) -> None:
-        """Note that a follower has all records below `fetch_offset`.
+        """Record that a follower has all records below `fetch_offset`.
 
-        To be called only once its last epoch was found to agree with the leader's log (KIP-595): what lies beyond
-        the point where two logs diverge is not the same records.
+        The caller must have checked that the follower's last epoch agrees with the leader's log (KIP-595). Beyond a
+        divergence, equal offsets do not mean equal records.
 
-        It counts as caught up with its previous fetch if it has now what the leader had then: a follower of a busy
-        leader is never at the leader's end, and yet behind by one fetch only.
+        A follower counts as caught up at its previous fetch if it now has all records that the leader had then. The
+        follower of a busy leader never reaches the leader's end, but is behind by one fetch only.
 
-        A member of the ISR that fetches below the high watermark has lost records, with its machine's memory or its
-        disk: it is out of sync at once, whatever it had a moment ago.
+        A member of the ISR that fetches below the high watermark has lost records, for example after a power failure.
+        It is out of sync immediately.
 
-        :param log_end_offset: of the leader.
-        :raises ApiError: UNKNOWN_LEADER_EPOCH (no replica; perhaps it is about to be one), OFFSET_OUT_OF_RANGE,
-            STALE_BROKER_EPOCH.
+        :param log_end_offset: the leader's log end offset.
+        :raises ApiError: UNKNOWN_LEADER_EPOCH (the broker is no replica, or not yet), OFFSET_OUT_OF_RANGE (the fetch
+            offset is outside the leader's log), STALE_BROKER_EPOCH (an earlier run of the follower sent the fetch).
         """
         known = self._followers.get(follower)
         if known is None:
             message = f"broker {follower} is not a replica in leader epoch {self.leader_epoch}"
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
         if not 0 <= fetch_offset <= log_end_offset:
-            message = f"a follower fetches from {fetch_offset}, the log ends at {log_end_offset}"
+            message = f"broker {follower} fetches from offset {fetch_offset}, but the log ends at {log_end_offset}"
             raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
         known.check_broker_epoch(broker_epoch)
         is_caught_up = known.on_fetch(fetch_offset, log_end_offset, now_s)
@@ -176,23 +179,23 @@ class RemoteReplicas:
             known.caught_up_s = _NEVER_S
 
     def forget(self, follower: int) -> None:
-        """Have a follower fetch anew before it joins: it has ended the life in which it had what it told."""
+        """Drop the state of a follower that may have lost records. It must fetch again before it can join the ISR."""
         ended_broker_epochs = self._followers[follower].ended_broker_epochs
         known = self._followers[follower] = _Follower(_NEVER_S)
         known.earlier_broker_epochs = ended_broker_epochs
 
     def on_log_start(self, follower: int, log_start_offset: int) -> None:
-        """Note where a follower's log begins."""
+        """Record the log start offset of a follower's log."""
         if (known := self._followers.get(follower)) is not None:
             known.log_start_offset = log_start_offset
 
     def least_log_start(self, log_start_offset: int) -> int:
-        """Return the offset before which no replica that may lead next has any record; -1 while that is not known.
+        """Return the lowest log start offset of all replicas that may lead next; -1 if one of them is unknown.
 
-        One that is about to join counts, as for the high watermark: where records are deleted all the time it would
-        else never begin where the leader does, and so never join.
+        A follower that is about to join the ISR counts, as it does for the high watermark. Otherwise it could never
+        catch up with the leader's log start offset while records are deleted continuously.
 
-        :param log_start_offset: of the leader.
+        :param log_start_offset: the leader's log start offset.
         """
         followers = [
             known.log_start_offset
@@ -202,43 +205,44 @@ class RemoteReplicas:
         return min(log_start_offset, *followers) if followers else log_start_offset
 
     def log_end_offset_of(self, follower: int) -> int:
-        """Return up to where a follower has the log, or -1 if it has not fetched in this epoch."""
+        """Return a follower's log end offset; -1 if it has not fetched in this leader epoch."""
         known = self._followers.get(follower)
         return NO_OFFSET if known is None else known.log_end_offset
 
     def least_log_end(self) -> int | None:
-        """Return the end of the follower's log that ends first; None while none of them has fetched.
+        """Return the lowest log end offset of the followers that have fetched; None if no follower has.
 
-        Any thread may call it.
+        Any thread may call this method.
         """
         ends = [each.log_end_offset for each in self._followers.copy().values()]
         return min((end for end in ends if end != NO_OFFSET), default=None)
 
     def broker_epoch_of(self, follower: int) -> int:
-        """Return the broker epoch of a follower's fetches, or -1: one of an earlier start must not join the ISR."""
+        """Return the broker epoch of a follower's fetches, or -1. A follower with an old one must not join the ISR."""
         known = self._followers.get(follower)
         return NO_BROKER_EPOCH if known is None else known.broker_epoch
 
     def caught_up_followers(self, offset: int) -> tuple[int, ...]:
         """Return the in-sync followers that have all records below `offset`.
 
-        To hand over to one that has all below the leader's end loses nothing, whatever the acks.
+        If `offset` is the leader's end, such a follower can become leader without loss, also of acks=1 records.
         """
         return tuple(each for each in self._isr if each != self._broker_id and self.log_end_offset_of(each) >= offset)
 
     # -- the high watermark --------------------------------------------------------------------------------------
 
     def high_watermark(self, log_end_offset: int) -> int:
-        """Return the offset below which all replicas that count have all records; it never goes back.
+        """Return the offset below which all replicas that count have all records. It never decreases.
 
-        Those in the ISR count, and while it changes those of the wider set (KIP-497's *maximal ISR*): a member that
-        is being taken in may be a member already, one that is being dropped may still be. One that has not
-        fetched in this epoch holds the high watermark where it is.
+        The members of the ISR count. While the ISR changes, the members of the old and of the new ISR count (KIP-497's
+        *maximal ISR*), because either may be in force. The high watermark stays where it is until each of them has
+        fetched in this epoch.
 
-        A follower outside that has caught up counts as well, until it joins or falls back. The ISR of a busy leader
-        that is alone would else never grow: its high watermark is its own end, which no follower reaches.
+        A follower outside the ISR that has caught up counts, too, until it joins or falls behind. Otherwise the ISR of
+        a busy leader without followers could not grow: the high watermark would be the leader's log end offset, which
+        no follower reaches.
 
-        :param log_end_offset: of the leader.
+        :param log_end_offset: the leader's log end offset.
         """
         lowest = log_end_offset
         for broker_id, follower in self._followers.items():
@@ -249,9 +253,9 @@ class RemoteReplicas:
 
     @property
     def knows_high_watermark(self) -> bool:
-        """Whether the high watermark has reached all that the leader had when its epoch began.
+        """True if the high watermark has reached the leader's log end offset at the start of its epoch.
 
-        Until then an earlier leader may have told clients a greater one (KIP-207: OFFSET_NOT_AVAILABLE).
+        Until then, an earlier leader may have returned a higher one to clients (KIP-207: OFFSET_NOT_AVAILABLE).
         """
         return self._high_watermark >= self._epoch_start_offset
 
@@ -259,27 +263,28 @@ class RemoteReplicas:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The ISR in force: the last one that is known to stand in the tree."""
+        """The ISR in force: the latest that is known to be in the metadata store."""
         return self._isr
 
     @property
     def lagging(self) -> tuple[int, ...]:
-        """The replicas that are not in sync."""
+        """The replicas that are not in the ISR."""
         return tuple(each for each in self._replicas if each not in self._isr)
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change of the ISR is under way."""
+        """True if a change of the ISR has been sent and its outcome is unknown."""
         return self._is_changing
 
     def is_in_sync(self, broker_id: int) -> bool:
-        """Tell whether a replica is in the ISR in force."""
+        """Return whether a replica is in the ISR in force."""
         return broker_id in self._isr
 
     def can_acknowledge(self, min_insync_replicas: int) -> bool:
-        """Tell whether acks=all is possible: asked before the append, and again once the high watermark has passed it.
+        """Return whether the ISR is large enough for acks=all.
 
-        A change under way does not count: a member that is being taken in may not be one yet.
+        The leader checks this before an append and again when the high watermark has passed the appended records. A
+        change without a known outcome does not count, because the new member may not be in the ISR yet.
         """
         return len(self._isr) >= min_insync_replicas
 
@@ -291,22 +296,24 @@ class RemoteReplicas:
         is_eligible: Callable[[int], bool],
         log_start_offset: int = 0,
     ) -> tuple[int, ...] | None:
-        """Return the ISR to propose, or None if the one in force is right or a change is under way.
+        """Return the ISR to propose, or None if the present ISR is correct or a change is unfinished.
 
-        A member stays while it is eligible, and is at the leader's end or was within the last `lag_time_max_s`. So one
-        that dies is waited for no longer than its death takes to be known, and one that shuts down not at all.
+        A member stays if it is eligible and has been at the leader's end within the last `lag_time_max_s`. So the
+        leader waits for a dead follower only until its death is known, and does not wait for one that shuts down.
 
-        A follower joins under the same condition, once it has all below the high watermark and all from before this
-        epoch: of that the leader before may have acknowledged more than this one knows. And once it has told that its
-        log begins no earlier than the leader's: where that were in its memory only, a loss of power and it as the next
-        leader would bring back what was deleted (KIP-107).
+        A follower joins under the same condition, and if:
 
-        To be called often, and whenever a broker comes or goes: it is also what ends the high watermark's wait for a
-        follower that had caught up and then fell silent.
+        - it has all records below the high watermark and all records of earlier epochs, because the previous leader may
+          have acknowledged more than this leader knows;
+        - its log start offset is not below the leader's, and it has reported this. Otherwise deleted records could
+          return if it became leader after a power failure (KIP-107).
 
-        :param is_eligible: whether a broker is alive, not shutting down, and in the run that its fetches came from
-            (`broker_epoch_of`).
-        :param log_start_offset: of the leader.
+        The caller calls this method periodically and on each arrival or departure of a broker. It also ends the wait of
+        the high watermark for a follower that had caught up and then stopped fetching.
+
+        :param is_eligible: returns whether a broker is alive, not shutting down, and still in the run that its fetches
+            came from (`broker_epoch_of`).
+        :param log_start_offset: the leader's log start offset.
         """
         if self._is_changing:
             return None
@@ -333,8 +340,7 @@ class RemoteReplicas:
         return is_near and follower.log_end_offset >= max(self._high_watermark, self._epoch_start_offset)
 
     def set_replicas(self, replicas: tuple[int, ...]) -> None:
-        """Take over that other brokers hold replicas now. One that does no longer counts as long as it is in sync, or
-        may be."""
+        """Apply a new list of replicas. A removed replica still counts while it is, or may be, in the ISR."""
         self._replicas = replicas
         for broker_id in replicas:
             if broker_id != self._broker_id and broker_id not in self._followers:
@@ -344,20 +350,20 @@ class RemoteReplicas:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """All replicas, as they were told last."""
+        """All replicas, from the latest `set_replicas`."""
         return self._replicas
 
     def begin_change(self, isr: tuple[int, ...]) -> None:
-        """Note, before the change is sent, that `isr` may be in force from now on."""
+        """Record that `isr` may be in force from now on. The caller calls this before it sends the change."""
         self._is_changing = True
         self._maximal_isr = (*self._isr, *(each for each in isr if each not in self._isr))
 
     def adopt(self, isr: tuple[int, ...]) -> None:
-        """Take over the ISR that the tree has, in a state of this epoch: what was proposed, or what was read instead.
+        """Apply the ISR from a state of this epoch in the metadata store: the proposed one or another.
 
-        Nothing else ends a change. After a bad version or a lost answer the tree may have what was proposed, and a
-        high watermark without its new member would promise what that member lacks: both sets count until the state was
-        read again.
+        Only this method ends a change. After a version conflict or a lost response, the metadata store may contain the
+        proposed ISR. The high watermark must not pass the end of a new member then, so both sets count until the caller
+        has read the state again.
         """
         for broker_id in isr:
             if broker_id != self._broker_id and broker_id not in self._followers:

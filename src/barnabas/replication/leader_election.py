@@ -1,9 +1,9 @@
-"""Leader election: every broker decides from the same facts whether it may lead, and the metadata tree accepts one.
+"""Leader election: each broker decides by the same rules whether it may lead, and the metadata store accepts one.
 
-The leader of a partition writes the partition's state. If the leader is gone, the brokers with a `Candidacy` write the
-state. A compare-and-set on the version of the state decides which broker is first. So brokers with an old image of the
-cluster cost time, and no records. Clean elections take leaders from the ISR, which has all records that were
-acknowledged at acks=all.
+The leader of a partition writes the partition state. If the leader is gone, each broker with a `Candidacy` tries to
+write the state, and a compare-and-set on its version accepts the first. A broker with an outdated image of the cluster
+therefore causes a delay and no loss of records. Clean elections choose leaders from the ISR, which has all records that
+were acknowledged with acks=all.
 
 If all members of the ISR may lack records, the replica with the most records leads
 (`barnabas.replication.unclean_recovery`).
@@ -20,10 +20,11 @@ from barnabas.replication.unclean_recovery import most_complete_replicas, remnan
 
 
 class Candidacy(NamedTuple):
-    """That a broker may take a partition over.
+    """The right of a broker to become the leader of a partition.
 
-    `rank` counts the brokers that may do so before it: rank 0 writes `state` at once, each other one waits rank times a
-    short pause first. Where `is_unclean`, acknowledged records may be lost, which has to be reported.
+    `rank` is the number of brokers that may do so before this broker. Rank 0 writes `state` immediately; every other
+    rank waits for `rank` short pauses first. If `is_unclean` is true, acknowledged records may be lost, and the broker
+    must report this.
     """
 
     rank: int
@@ -41,20 +42,21 @@ def candidacy(
     is_unclean_allowed: bool,
     adding: Collection[int] = (),
 ) -> Candidacy | None:
-    """Return the state that a broker may write to lead a partition, or None if it may not.
+    """Return the candidacy of a broker for the leadership of a partition; None if the broker may not lead.
 
-    Clean candidates are the live members of the ISR, in the order of the replicas. If the ISR is empty because all
-    members lost memory, those may lead that have the most, once all have told. Failing that, and only where the topic
-    allows it, any replica, those first that were in sync before they lost memory, and those last that a
-    move has only just brought in: they may have next to nothing yet.
+    1. Clean candidates are the live members of the ISR, in the order of the replicas.
+    2. If the ISR is empty because all members may lack records, the candidates are the replicas with the most records,
+       once all former members have reported.
+    3. Otherwise, if the topic allows unclean elections, all live replicas are candidates: former members of the ISR
+       first, and replicas that a reassignment has just added last, since they may have almost no records.
 
-    The leader of an unclean claim is alone in the new ISR: what the others have may differ.
+    After an unclean election, the leader is the only member of the ISR, since the logs of the others may differ.
 
-    :param live: the brokers that are registered.
-    :param is_new_incarnation: the leader that the state names has registered again since the state was written. It
-        does not lead until it claims, for which it is the first in line.
-    :param is_unclean_allowed: `unclean.leader.election.enable` of the topic.
-    :param adding: the replicas that are new in a move that is under way.
+    :param live: the registered brokers.
+    :param is_new_incarnation: True if the leader in the state has registered again since the state was written. It does
+        not lead until it claims leadership, for which it has rank 0.
+    :param is_unclean_allowed: the topic's `unclean.leader.election.enable`.
+    :param adding: the replicas that an unfinished reassignment adds.
 
     >>> state = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
     >>> found = candidacy(3, (1, 2, 3), state, {2, 3}, is_new_incarnation=False, is_unclean_allowed=False)
@@ -64,7 +66,9 @@ def candidacy(
     if state.leader in live & set(replicas) and not is_new_incarnation:
         return None
     in_line = sorted(live & set(replicas), key=lambda each: (each != state.leader, replicas.index(each)))
-    in_sync = replicas if len(replicas) == 1 else state.isr  # a sole replica is led, whatever a stranger wrote
+    in_sync = (
+        replicas if len(replicas) == 1 else state.isr
+    )  # A sole replica leads, even if a foreign tool wrote an ISR.
     members = [each for each in in_line if each in in_sync]
     candidates = members or [each for each in in_line if each in most_complete_replicas(state)]
     if not candidates and is_unclean_allowed:
@@ -76,7 +80,7 @@ def candidacy(
 
 
 def _distance(remnant: Remnant | None) -> tuple[int, int, int]:
-    """By which the replicas of an unclean claim are ordered: members of old first, the one that told most before."""
+    """Return the sort key for an unclean election: former members first, then the highest epoch and log end offset."""
     if remnant is None or remnant.is_gone:
         return (1, 0, 0)
     epoch, end_offset = remnant.extent
@@ -84,29 +88,28 @@ def _distance(remnant: Remnant | None) -> tuple[int, int, int]:
 
 
 def waited_for(state: PartitionState, live: AbstractSet[int]) -> tuple[int, ...]:
-    """Return the brokers of which one has to come back, or to be mended, before a partition can be led cleanly; nobody
-    where one of those that live will lead soon."""
+    """Return the brokers that must return or be repaired before a clean election; empty if a live broker can lead."""
     if state.isr:
         return () if live & set(state.isr) else state.isr
-    untold = [each for each in state.lost_memory if not each.is_told]
-    if untold:
-        return tuple(each.broker_id for each in untold if each.is_gone or each.broker_id not in live)
+    unreported = [each for each in state.lost_memory if not each.has_reported]
+    if unreported:
+        return tuple(each.broker_id for each in unreported if each.is_gone or each.broker_id not in live)
     most = most_complete_replicas(state)
     return () if live & set(most) else most
 
 
 def why_offline(replicas: tuple[int, ...], state: PartitionState, live: AbstractSet[int]) -> str:
-    """Return one line on why nobody may claim a partition that has no leader, for status and log."""
+    """Return a line for status and log: the reason why a partition has no leader."""
     missing = [each for each in replicas if each in waited_for(state, live)]
     lost = [each.broker_id for each in state.lost_memory]
-    line = f"no leader: one of its in-sync replicas {missing} must come back"
+    line = f"no leader: one of the in-sync replicas {missing} must come back"
     if not state.isr and lost:
-        line = f"no leader: {missing} must come back with what they have on their disks"
+        line = f"no leader: {missing} must come back and report their log ends"
     if lost:
-        line += f", since {lost} may have lost records with the memory of their machines, or with their disks"
+        line += f", since {lost} may have lost records in a power failure or with their disks"
     others = [each for each in replicas if each in live and each not in state.isr]
     if others:
-        line += f"; {others} may lead with unclean.leader.election.enable=true, and records may be lost"
+        line += f"; {others} can lead if unclean.leader.election.enable=true, but records may be lost"
     return line
 
 
@@ -116,15 +119,16 @@ def transfer_leadership(
     live: AbstractSet[int],
     leaving: AbstractSet[int] = frozenset(),
 ) -> PartitionState | None:
-    """Return the state by which the leader passes leadership on, or None if nobody could take it, or has it already.
+    """Return the state in which the leader transfers leadership; None if no other replica should or can lead.
 
-    To the first live in-sync replica in the order of the replicas that is not leaving: at a controlled shutdown the
-    leader itself is; with nobody leaving this is the preferred replica where it can lead.
+    The new leader is the first live in-sync replica, in the order of the replicas, that is not in `leaving`. At a
+    controlled shutdown, `leaving` contains the leader itself. If `leaving` is empty, the new leader is the preferred
+    replica, if this one can lead.
 
-    Only the present leader may write this. What it has above the high watermark may be lost to a follower that has
-    not fetched it: for a replica that is not in a hurry it is better to wait until that has caught up.
+    Only the present leader may write this state. Its records above the high watermark are lost if the new leader has
+    not fetched them. If there is time, the caller should wait until that follower has caught up.
 
-    :param leaving: and those that have lost memory.
+    :param leaving: brokers that shut down or may lack records.
     """
     heirs = [each for each in replicas if each in state.isr and each in live and each not in leaving]
     if not heirs or heirs[0] == state.leader:
@@ -134,9 +138,9 @@ def transfer_leadership(
 
 
 def should_elect_preferred(state: PartitionState, replicas: tuple[int, ...], live: AbstractSet[int]) -> bool:
-    """Tell whether leadership should go to the preferred replica, the first one: it is in sync, live, and not leader.
+    """Return whether leadership should move to the preferred replica: it is in sync and live, and does not lead.
 
-    :param live: registered, and not among those that lost memory.
+    :param live: the registered brokers, except those that may lack records.
     """
     preferred = next(iter(replicas), state.leader)
     return preferred != state.leader and preferred in state.isr and preferred in live

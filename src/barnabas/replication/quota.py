@@ -1,10 +1,11 @@
-"""How fast replicas are copied that are to be copied slowly (KIP-73): a rate, and whose replicas it is for.
+"""The quota for throttled replication (KIP-73): a rate, and the replicas that it applies to.
 
-Pure: sizes and a clock go in. A token bucket: it holds what may pass within `BURST_S`, and may be overdrawn, since it
-is known only afterwards how much there was. Until that is paid, nothing more is to be begun. So what passes in any
-time is at most the rate times that time, and beyond it the bucket and what was begun last. Kafka counts within a
-window of eleven seconds instead, and forgets what is older: there, answers that hold more than the rate allows within
-that time go faster than they are to.
+The quota is a token bucket that holds the bytes of `BURST_S`. Callers know the size of a response only afterwards, so
+the bucket may be overdrawn; no further fetch may start until the overdraft is gone. In any period at most the rate
+times the period passes, plus the bucket and the last response.
+
+Kafka instead counts within a window of eleven seconds and forgets older bytes. There, responses that are larger than
+the allowance of a window exceed the rate.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 BURST_S = 1.0
-"""So much unused time is made up for: a follower may be so late with its next fetch without losing any of the rate."""
+"""The unused time that a burst may make up for. A fetch that is late by at most this time loses none of the rate."""
 
 
 class ReplicationQuota:
-    """A rate, and what has passed.
+    """A replication rate and the bytes that have passed.
 
     :param bytes_per_second: the rate; 0 lets nothing pass.
-    :param now_s: monotonic seconds.
+    :param now_s: returns monotonic seconds.
 
     >>> now_s = 0.0
     >>> quota = ReplicationQuota(100, lambda: now_s)
@@ -38,22 +39,21 @@ class ReplicationQuota:
         self._left = bytes_per_second * BURST_S
         self._at_s = now_s()
         self.overdraft_count = 0
-        """How often it came to be exceeded."""
+        """The number of times that the quota became exceeded."""
 
     @property
     def bytes_per_second(self) -> int:
-        """The rate."""
         return self._rate
 
     def set_rate(self, bytes_per_second: int) -> None:
-        """Let another rate be in force; what has passed at the one before counts no more."""
+        """Set another rate and refill the bucket. Earlier bytes no longer count."""
         if bytes_per_second != self._rate:
             self._rate = bytes_per_second
             self._left = bytes_per_second * BURST_S
             self._at_s = self._now_s()
 
     def note(self, size: int) -> None:
-        """So many bytes have passed."""
+        """Record that `size` bytes have passed."""
         was_exceeded = self.is_exceeded
         self._left -= size
         if not was_exceeded and self._left <= 0:
@@ -61,7 +61,7 @@ class ReplicationQuota:
 
     @property
     def is_exceeded(self) -> bool:
-        """Whether nothing more is to be begun now."""
+        """True if no further fetch may start now."""
         now_s = self._now_s()
         self._left = min(self._left + (now_s - self._at_s) * self._rate, self._rate * BURST_S)
         self._at_s = now_s
@@ -69,7 +69,7 @@ class ReplicationQuota:
 
     @property
     def wait_s(self) -> float:
-        """How long that will be so, if nothing more passes; infinite where the rate is 0."""
+        """The seconds until the quota is no longer exceeded if nothing passes; infinite if the rate is 0."""
         if not self.is_exceeded:
             return 0.0
         return -self._left / self._rate if self._rate else float("inf")
@@ -77,7 +77,7 @@ class ReplicationQuota:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """Replicas of a topic, as `leader.replication.throttled.replicas` and its twin name them.
+    """The throttled replicas of a topic, from `leader.` or `follower.replication.throttled.replicas`.
 
     >>> (3, 1) in ThrottledReplicas.parse("0:1,3:1"), (4, 9) in ThrottledReplicas.parse("*")
     (True, True)
@@ -85,13 +85,13 @@ class ThrottledReplicas:
 
     are_all: bool
     replicas: frozenset[tuple[int, int]]
-    """Each with its partition and its broker."""
+    """The throttled replicas as (partition, broker id)."""
 
     @classmethod
     def parse(cls, value: str) -> ThrottledReplicas:
-        """Return what a setting says: `*`, or `partition:broker` with commas between them, or nothing.
+        """Parse the setting: `*`, or a comma-separated list of `partition:broker`, or an empty string.
 
-        :param value: as it was checked when it was set.
+        :param value: a valid value; the broker has checked it when the setting was changed.
         """
         parts = [part for each in value.split(",") if (part := each.strip())]
         if not parts:

@@ -1,4 +1,4 @@
-"""Which replica a consumer should read from: one in its own rack, where there is one that has the records (KIP-392)."""
+"""The choice of the replica that a consumer reads from: one in its own rack that has the records (KIP-392)."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from barnabas.replication.in_sync import RemoteReplicas
 def read_replica(
     replicas: RemoteReplicas, leader: int, rack: str, fetch_offset: int, racks: Mapping[int, str | None]
 ) -> int:
-    """Return the broker to read from; the leader where no other is better.
+    """Return the broker that a consumer should read from; the leader if no follower is better.
 
-    Only in-sync followers come into question: another may fall back further and further, and its readers with it.
-    Of those in the consumer's rack, the one that has most.
+    Only in-sync followers are candidates, because others may fall further and further behind together with their
+    consumers. Among those in the consumer's rack, the follower with the highest log end offset is chosen.
 
-    :param rack: the consumer's `client.rack`, empty if it tells none.
-    :param fetch_offset: the follower has to be there already; else its reader would be told to come back.
-    :param racks: of the brokers that live.
+    :param rack: the consumer's `client.rack`; empty if it has none.
+    :param fetch_offset: the offset that the follower must have reached. Otherwise it would send the consumer back.
+    :param racks: the rack of each live broker.
     """
     if not rack or racks.get(leader) == rack:
         return leader

@@ -1,11 +1,11 @@
-"""How a partition moves to other brokers (KIP-455): what its replicas are meanwhile, and when the move is over.
+"""The reassignment of a partition to other brokers (KIP-455): its replicas meanwhile, and its completion.
 
-While it moves, the replicas are those that are wanted, in their order, and behind them those that are to go. New ones
-become in sync as every follower does. When all that are wanted are in sync, the leader takes the others away; where it
-is to go itself, it hands leadership on first, and the next leader ends the move.
+During a reassignment, the replicas are the target replicas in their order, followed by those to remove. Added replicas
+join the ISR like any follower. When all target replicas are in sync, the leader removes the others. If the leader
+itself is to be removed, it first transfers leadership, and the next leader completes the reassignment.
 
-Who asks for another move before that, or takes it back, adds replicas and takes none away: one that is new and not
-wanted any more stays until the end, as all that are to go.
+A second reassignment before completion, or a cancellation, adds replicas and removes none. A replica that was added and
+is no longer wanted stays until completion, like all replicas to remove.
 """
 
 from __future__ import annotations
@@ -18,9 +18,9 @@ from barnabas.errors import ApiError, ErrorCode
 
 
 def reassigned(before: ReplicaSet, target: Sequence[int]) -> ReplicaSet:
-    """Return the replicas of a partition that is to move.
+    """Return the replicas of a partition at the start of a reassignment.
 
-    :param target: who is to hold it in the end, the preferred leader first.
+    :param target: the brokers that hold the partition after completion, the preferred leader first.
 
     >>> reassigned(ReplicaSet((1, 2, 3)), [3, 4])
     ReplicaSet(replicas=(3, 4, 1, 2), adding=(4,), removing=(1, 2))
@@ -35,44 +35,47 @@ def reassigned(before: ReplicaSet, target: Sequence[int]) -> ReplicaSet:
 
 
 def cancelled(before: ReplicaSet) -> ReplicaSet:
-    """Return the replicas of a partition that is to stay where it was.
+    """Return the replicas of a partition after its reassignment is cancelled.
 
-    :raises ApiError: NO_REASSIGNMENT_IN_PROGRESS.
+    :raises ApiError: NO_REASSIGNMENT_IN_PROGRESS if the partition is not being reassigned.
 
     >>> cancelled(ReplicaSet((3, 4, 1, 2), adding=(4,), removing=(1, 2)))
     ReplicaSet(replicas=(3, 1, 2, 4), adding=(4,), removing=(4,))
     """
     if not before.is_moving:
-        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not on its way to other brokers")
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned")
     return reassigned(before, before.origin)
 
 
 def check_target(
     before: ReplicaSet, target: Sequence[int], live: AbstractSet[int], *, may_change_factor: bool = True
 ) -> None:
-    """Check where a partition is to move.
+    """Check the target replicas of a reassignment.
 
-    :param live: the brokers that are there; one that holds a replica already need not be.
-    :param may_change_factor: whether it may have more or fewer replicas than before (KIP-860).
-    :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
+    :param live: the live brokers. A present replica need not be live.
+    :param may_change_factor: True if the target may have another replication factor (KIP-860).
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT (no replica, a repeated or an unknown broker),
+        INVALID_REPLICATION_FACTOR (another number of replicas).
     """
     if not target:
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "it must have one replica at least")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition must have at least one replica")
     if len(set(target)) != len(target):
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{list(target)} names a broker twice")
     unknown = sorted(set(target) - live - set(before.replicas))
     if unknown:
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"brokers {unknown} are not there")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"unknown brokers: {unknown}")
     if not may_change_factor and len(target) != len(before.target):
-        message = f"it has {len(before.target)} replicas, and was to have {len(target)}"
+        message = (
+            f"the partition has {len(before.target)} replicas; the replication factor must not change to {len(target)}"
+        )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 
 def is_complete(replicas: ReplicaSet, isr: Sequence[int], min_insync_replicas: int) -> bool:
-    """Tell whether nothing is waited for but to take replicas away.
+    """Return whether a reassignment can be completed by removing the old replicas.
 
-    That is when all that are wanted are in sync. Where none of them is new, one that is dead is not waited for, as
-    long as those in sync suffice for acks=all.
+    All target replicas must be in sync. If none of them is new, dead ones are not required, provided that enough
+    replicas are in sync for acks=all.
 
     >>> is_complete(ReplicaSet((3, 4, 1, 2), adding=(4,), removing=(1, 2)), (1, 2, 3), 1)
     False
@@ -87,19 +90,19 @@ def is_complete(replicas: ReplicaSet, isr: Sequence[int], min_insync_replicas: i
 
 
 def heir(replicas: ReplicaSet, state: PartitionState, able: AbstractSet[int]) -> PartitionState | None:
-    """Return the state by which a leader that is to go hands leadership on; None where nobody can take it.
+    """Return the state in which a leader that is to be removed transfers leadership; None if no replica can lead.
 
-    :param able: those that live, and are not leaving.
+    :param able: the live brokers that do not shut down.
     """
     leader = next((each for each in replicas.target if each in state.isr and each in able), None)
     return None if leader is None else PartitionState(leader, state.leader_epoch + 1, state.isr)
 
 
 def end_state(replicas: ReplicaSet, state: PartitionState) -> PartitionState:
-    """Return the state of a partition with which its move ends, written by a leader that stays.
+    """Return the state with which a leader that stays completes the reassignment.
 
-    Where replicas go it begins another epoch: one of them may hold the partition again before long, with nothing, and
-    what it had asked for with the records of before may come only then. A sole replica keeps no account of followers.
+    If replicas are removed, the state has a new leader epoch. A removed replica may soon be added again with an empty
+    log, and a delayed fetch from its earlier log must not count then.
     """
     isr = tuple(each for each in replicas.target if each in state.isr)
     epoch = state.leader_epoch + bool(replicas.removing)

@@ -1,8 +1,8 @@
-"""Where replicas go when some of their brokers are to hold them no longer: as few of them move as can be.
+"""The replacement of replicas whose brokers must no longer hold them, with as few moves as possible.
 
-What stays, stays in its place, so that leaders stay leaders where they can. A new replica goes to the broker that has
-the fewest, one in a rack that has none of the partition's replicas yet before all others (KIP-36). Pure: what there is
-comes in, what is to be comes out.
+Replicas that stay keep their positions, so leaders stay leaders where possible. A new replica goes to a broker in a
+rack without a replica of the partition if there is one, and then to the broker with the fewest replicas (KIP-36). The
+module is pure.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TypeVar
 from barnabas.errors import ApiError, ErrorCode
 
 Partition = TypeVar("Partition")
-"""What names a partition."""
+"""The type of the keys that identify partitions."""
 
 
 def spread(
@@ -23,13 +23,13 @@ def spread(
     others: Iterable[Sequence[int]] = (),
     replication_factor: int | None = None,
 ) -> dict[Partition, tuple[int, ...]]:
-    """Return where partitions are to be that may be on some brokers only; without those that stay as they are.
+    """Return the new replicas of each partition whose replicas must change so that only `brokers` hold it.
 
-    :param placed: for each partition the brokers that hold it, the preferred leader first.
-    :param brokers: those that may hold them, each with its rack.
-    :param others: the replicas of each other partition, which do not move, and count.
-    :param replication_factor: how many replicas each is to have; None: as many as it has.
-    :raises ApiError: INVALID_REPLICATION_FACTOR: there are too few brokers.
+    :param placed: the brokers that hold each partition, the preferred leader first.
+    :param brokers: the brokers that may hold the partitions, each with its rack.
+    :param others: the replicas of all other partitions; they do not move, but count as load of their brokers.
+    :param replication_factor: the wanted number of replicas; None: as many as each partition has.
+    :raises ApiError: INVALID_REPLICATION_FACTOR if there are too few brokers.
 
     >>> spread({"a": (1, 2), "b": (2, 3), "c": (3, 1)}, {1: None, 2: None, 4: None})
     {'b': (2, 4), 'c': (4, 1)}
@@ -40,7 +40,7 @@ def spread(
     for partition, before in placed.items():
         count = len(before) if replication_factor is None else replication_factor
         if not 0 < count <= len(brokers):
-            message = f"{count} replicas, and there are {len(brokers)} brokers that may hold them"
+            message = f"replication factor {count} is not between 1 and the number of allowed brokers, {len(brokers)}"
             raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
         after = _placed(before, count, brokers, counts, leads)
         if after != tuple(before):
@@ -51,10 +51,10 @@ def spread(
 def _placed(
     before: Sequence[int], count: int, brokers: Mapping[int, str | None], counts: Counter[int], leads: Counter[int]
 ) -> tuple[int, ...]:
-    """Return the replicas of one partition, and count them."""
+    """Return the replicas of one partition, and update the counts of replicas and leaders by broker."""
     places: list[int | None] = [each if each in brokers else None for each in before]
     while len(places) > count:
-        # Those that go anyway first, then the last.
+        # Remove replicas on disallowed brokers first, then the last replica.
         places.pop(places.index(None) if None in places else -1)
     places += [None] * (count - len(places))
     for at, each in enumerate(places):

@@ -1,15 +1,15 @@
-"""Where the log of a follower stops being that of its leader, found by leader epochs and by nothing else.
+"""The truncation of a follower's log where it diverges from its leader's, determined by leader epochs only.
 
-The high watermark is no measure: a follower learns it later than the leader acknowledges by it, so a log that is cut
-there may lose acknowledged records, and one that is not cut far enough keeps records that no other has (KIP-101). Two
-logs are the same up to the end of the last epoch that both have, and an epoch ends where it ends first (KIP-279).
+The high watermark is not suitable: a follower learns it later than the leader. A log that is truncated there may lose
+acknowledged records, and a log that is longer may keep records that no other replica has (KIP-101). Two logs are equal
+up to the end of the last epoch that both have; an epoch ends at the smaller of its two end offsets (KIP-279).
 
-The leader says where it stands, in the answer to a fetch (KIP-595, `diverging_epoch`) or to OffsetForLeaderEpoch; the
-follower compares (`truncation_point`), as Kafka's `AbstractFetcherThread` does, with one difference: where the leader
-knows nothing, Kafka falls back on the high watermark, and this on earlier epochs.
+The leader sends its epoch end in a fetch response (KIP-595, `diverging_epoch`) or in OffsetForLeaderEpoch. The follower
+compares it (`truncation_point`), as in Kafka's `AbstractFetcherThread`, with one difference: if the leader does not
+know the epoch, Kafka truncates to the high watermark, and Barnabas compares earlier epochs.
 
-A leader has to note its epoch in its log's epochs when it begins (`LeaderEpochs.assign` at the log's end), before it
-answers: it then knows an epoch as late as any that a follower may ask for.
+A new leader must call `LeaderEpochs.assign` at its log end before it responds. Its latest epoch is then at least as
+late as any that a follower may send.
 """
 
 from __future__ import annotations
@@ -23,20 +23,20 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 
 
 class Truncation(NamedTuple):
-    """Where to cut a follower's log; `is_complete` if what then remains is the leader's, else it has to ask again."""
+    """The offset to truncate a follower's log to. If not `is_complete`, the follower must ask the leader again."""
 
     offset: int
     is_complete: bool
 
 
 def last_epoch(epochs: LeaderEpochs, log_end_offset: int) -> int:
-    """Return the epoch of a log's last record: what a follower asks for, or fetches with.
+    """Return the leader epoch of a log's last record, which a follower sends to its leader.
 
-    Not the latest that its epochs have: a leader that wrote nothing has noted its epoch at the end of its log. To ask
-    for that one would bring the same answer for ever.
+    It may be lower than the latest epoch in `epochs`: a leader that wrote no records has added its epoch at its log
+    end. If a follower sent that epoch, the leader would return the same response each time.
 
-    :returns: -1 if the log has no records; or if no epoch is known of the last one: such a log cannot be compared with
-        the leader's, and has to be fetched anew.
+    :returns: -1 if the log has no records or the epoch of the last record is unknown. Such a log cannot be compared
+        with the leader's and must be fetched from the start.
     """
     return epochs.epoch_for_offset(log_end_offset - 1)
 
@@ -44,12 +44,12 @@ def last_epoch(epochs: LeaderEpochs, log_end_offset: int) -> int:
 def diverging_epoch(
     epochs: LeaderEpochs, log_end_offset: int, fetch_offset: int, last_fetched_epoch: int
 ) -> EpochStart | None:
-    """Return where the leader's log parts from that of a follower who fetches, or None if it does not.
+    """Return the point where the leader's log diverges from a fetching follower's; None if the logs agree.
 
-    :param epochs: the leader's, as is `log_end_offset`.
-    :param last_fetched_epoch: of the record before `fetch_offset` in the follower's log; -1 if it has none.
-    :returns: the latest epoch of the leader's up to that one, and the offset where it ends.
-    :raises ApiError: OFFSET_OUT_OF_RANGE, the leader knows neither this epoch nor an earlier one.
+    :param epochs: the leader's epochs; `log_end_offset` is the leader's, too.
+    :param last_fetched_epoch: the epoch of the record before `fetch_offset` in the follower's log; -1 if unknown.
+    :returns: the leader's latest epoch that is not above `last_fetched_epoch`, and the offset at which it ends.
+    :raises ApiError: OFFSET_OUT_OF_RANGE if the leader has neither this epoch nor an earlier one.
 
     >>> leader = LeaderEpochs([EpochStart(0, 0), EpochStart(3, 100)])
     >>> diverging_epoch(leader, log_end_offset=250, fetch_offset=120, last_fetched_epoch=2)
@@ -59,20 +59,20 @@ def diverging_epoch(
         return None
     end = epochs.end_offset_for(last_fetched_epoch, log_end_offset)
     if end.start_offset == NO_OFFSET:
-        message = f"nothing is known of leader epoch {last_fetched_epoch}, nor of any before it"
+        message = f"leader epoch {last_fetched_epoch} and all earlier ones are unknown"
         raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
     return end if end.epoch < last_fetched_epoch or end.start_offset < fetch_offset else None
 
 
 def truncation_point(epochs: LeaderEpochs, log_end_offset: int, leader: EpochStart) -> Truncation:
-    """Return where a follower has to cut its log, given what the leader knows of the follower's last epoch.
+    """Return the offset to which a follower must truncate its log, from the leader's end of the follower's last epoch.
 
-    Each answer that is not the last one makes the follower's last epoch an earlier one, so the questions end. The
-    offset may be below the start of the follower's log, which then begins anew there.
+    Each incomplete result lowers the last epoch of the follower's log, so a finite number of requests suffices. The
+    offset may be below the follower's log start offset; the log is then empty and starts there.
 
-    :param epochs: the follower's, as is `log_end_offset`.
-    :param leader: the greatest epoch of the leader's up to the one asked for, and the offset where it ends; (-1, -1)
-        if it knows none.
+    :param epochs: the follower's epochs; `log_end_offset` is the follower's, too.
+    :param leader: the leader's latest epoch that is not above the requested one, and the offset at which it ends;
+        (-1, -1) if the leader has none.
 
     >>> follower = LeaderEpochs([EpochStart(0, 0), EpochStart(2, 110)])
     >>> truncation_point(follower, 120, EpochStart(0, 100))
@@ -81,10 +81,10 @@ def truncation_point(epochs: LeaderEpochs, log_end_offset: int, leader: EpochSta
     last = last_epoch(epochs, log_end_offset)
     if last == NO_LEADER_EPOCH:
         return Truncation(log_end_offset, is_complete=True)
-    if leader.epoch > last:  # the answer to an earlier question
+    if leader.epoch > last:  # The response belongs to an earlier request.
         return Truncation(log_end_offset, is_complete=False)
     if leader.epoch < 0 or leader.start_offset < 0:
-        # The leader has no record of this epoch. What it has of an earlier one, the next question tells.
+        # The leader has no record of this epoch. The next request asks for the epoch before it.
         start = next(entry.start_offset for entry in epochs.entries if entry.epoch == last)
         return Truncation(start, is_complete=False)
     own = epochs.end_offset_for(leader.epoch, log_end_offset)

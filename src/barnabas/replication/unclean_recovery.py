@@ -8,7 +8,8 @@ state keeps it as a former member (`PartitionState.lost_memory`).
 - If the last member leaves the ISR (for example after a power failure of all machines), no single disk is known to be
   complete. All former members report the leader epoch of their last record and their log end offset in the state. The
   replica with the highest epoch and then the highest offset has all records that any of them has
-  (`most_complete_replicas`), and leads. Missing reports are waited for, unless the topic allows unclean elections.
+  (`most_complete_replicas`), and leads. The election waits for missing reports, unless the topic allows unclean
+  elections.
 - If the last member is in an older copy of its log directory (`barnabas.storage.life_counter`), all replicas report:
   replicas that left the ISR after that copy was made may have more records.
 - If the metadata tree is older than the replicas (restored from a backup), the tree's ISR is obsolete. A log with a
@@ -36,17 +37,19 @@ def withdraw(
     is_gone: bool = False,
     in_old_copy_of: tuple[int, ...] = (),
 ) -> PartitionState | None:
-    """Return the state that a broker writes which may lack acknowledged records; None where it stays in sync.
+    """Return the state that a broker writes whose replica may lack acknowledged records; None if it stays in the ISR.
 
-    It stays as the only member, since nobody has more; but not with a log that is gone: all others have more than
-    that. Where it is no member, the state is written as it is: a leader that is about to take it in, by what it had
-    before, finds another version (KIP-903).
+    The only member of the ISR stays, because no other replica has more records, unless:
 
-    The only member does not stay with an older copy of its disk either: replicas that left the ISR after that copy was
-    made have more. Then all replicas report their log ends, as after `doubt`.
+    - its log is gone, since then all others have more records;
+    - its log is in an older copy of its disk, since replicas that left the ISR after that copy was made have more
+      records. All replicas then report their log ends, as after `doubt`.
 
-    :param is_gone: its log of the partition is gone, and may be put back.
-    :param in_old_copy_of: the partition's replicas, where the broker's log is in an older copy of its log directory.
+    If the broker is not in the ISR, the returned state is unchanged, and the broker writes it nevertheless. The new
+    version makes the compare-and-set of a leader fail that is about to add the broker by its earlier fetches (KIP-903).
+
+    :param is_gone: True if the broker's log of the partition is gone; an operator may restore it.
+    :param in_old_copy_of: the partition's replicas if the broker's log is in an older copy of its log directory.
 
     >>> withdraw(1, PartitionState(leader=1, leader_epoch=4, isr=(1, 2))) == PartitionState(-1, 5, (2,), (Remnant(1),))
     True
@@ -66,12 +69,13 @@ def withdraw(
 
 
 def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) -> PartitionState | None:
-    """Return the state that a broker writes whose log knows a later epoch than the tree; None if it knows none.
+    """Return the state that a broker writes whose log has a later epoch than the metadata tree; None if it has none.
 
-    Each leader writes its epoch into the tree before any log has it. So the tree is older than the log, and the in-sync
-    replicas that it names may lack what others acknowledged since. A sole replica is led, whatever the tree says.
+    A leader writes its epoch to the metadata tree before any log has it. A later epoch in a log proves that the tree is
+    older than the log. The in-sync replicas in the tree may then lack records that others have acknowledged. A sole
+    replica leads in any case.
 
-    :param known_epoch: the latest that the broker's log knows.
+    :param known_epoch: the latest epoch in the broker's log.
 
     >>> doubt((2, 1), PartitionState(leader=1, leader_epoch=4, isr=(1,)), 6).lost_memory
     (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1))
@@ -82,10 +86,10 @@ def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) ->
 
 
 def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
-    """Return the state that a broker writes if its disk shows that the tree is older; None if the state has it already.
+    """Return the state that a broker writes if its disk is newer than the metadata tree; None if it is already written.
 
-    The tree may name in-sync replicas that lack what the others acknowledged, in this leader epoch or in later ones.
-    The caller does this only while the leader that the state names is not alive.
+    The in-sync replicas in the tree may lack records that others acknowledged in this leader epoch or later ones. The
+    caller uses this function only while the leader in the state is not alive.
 
     >>> doubted = doubt_old_tree((2, 1), PartitionState(leader=2, leader_epoch=4, isr=(2,)))
     >>> doubted.leader_epoch, doubted.lost_memory
@@ -99,10 +103,11 @@ def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> Partitio
 
 
 def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
-    """Return the state that a broker writes where a stranger wrote one that names no replica, or others too; else None.
+    """Return the state that replaces one written by a foreign tool, which names no replica or brokers without one.
 
-    Nobody knows which replicas were in sync, so all replicas report what they have. A sole replica leads, whatever the
-    tree says.
+    The in-sync replicas are unknown then, so all replicas report their log ends. A sole replica leads in any case.
+
+    :returns: None if all members in the state are replicas.
 
     >>> recover((1, 2), PartitionState(leader=9, leader_epoch=4, isr=(9,))).lost_memory
     (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1))
@@ -114,38 +119,38 @@ def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState 
 
 
 def report_log_end(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> PartitionState | None:
-    """Return the state in which a broker tells what it has left; None where nobody asks, or it has told that.
+    """Return the state with a broker's report of its log end; None if the state needs no report or has this one.
 
-    It does not count that it has nothing left where its log was gone: not until that was put back.
+    An empty log does not count as a report if the log was gone, until an operator has restored it.
 
-    :param epoch: of its last record; -1 if there is none.
-    :param end_offset: of its log, as far as that is sound.
+    :param epoch: the leader epoch of the last record; -1 if the log is empty.
+    :param end_offset: the log end offset of the intact part of the log.
     """
     known = remnant_of(broker_id, state)
     if known is None or state.isr or (known.is_gone and epoch == NO_LEADER_EPOCH):
         return None
-    told = Remnant(broker_id, epoch, end_offset)
-    return None if told == known else replace(state, lost_memory=_with(state.lost_memory, told))
+    reported = Remnant(broker_id, epoch, end_offset)
+    return None if reported == known else replace(state, lost_memory=_with(state.lost_memory, reported))
 
 
 def most_complete_replicas(state: PartitionState) -> tuple[int, ...]:
-    """Return those that have all that is left of a partition, once nobody is in sync and all that withdrew have told.
+    """Return the replicas with the most records once the ISR is empty and all former members have reported; else ().
 
-    More than one where they have the same: two logs that end alike are alike.
+    Several replicas have the most if their logs end at the same epoch and offset: such logs are equal.
     """
-    if state.isr or not all(each.is_told for each in state.lost_memory):
+    if state.isr or not all(each.has_reported for each in state.lost_memory):
         return ()
     most = max((each.extent for each in state.lost_memory), default=None)
     return tuple(each.broker_id for each in state.lost_memory if each.extent == most)
 
 
 def remnant_of(broker_id: int, state: PartitionState) -> Remnant | None:
-    """Return what the state says of a broker that has withdrawn; None if it has not, or is forgotten."""
+    """Return the broker's entry in `lost_memory`; None if it is not a former member of the ISR."""
     return next((each for each in state.lost_memory if each.broker_id == broker_id), None)
 
 
 def _doubted(replicas: tuple[int, ...], epoch: int) -> PartitionState:
-    """Return the state in which all replicas report, since nobody knows which were in sync."""
+    """Return the state in which all replicas must report because the in-sync replicas are unknown."""
     return PartitionState(NO_LEADER, epoch, (), tuple(Remnant(each) for each in sorted(replicas)), is_doubted=True)
 
 

@@ -187,7 +187,7 @@ def test_who_is_waited_for_that_lost_memory_is_told_once(caplog: pytest.LogCaptu
     seen.end = EpochStart(6, 50)
     for _ in range(2):
         assert seen.look() == []
-    assert caplog.text.count("[1] must come back with what they have on their disks") == 1
+    assert caplog.text.count("[1] must come back and report their log ends") == 1
     caplog.clear()
     seen.live(1, 2)
     assert seen.look() == []

@@ -360,7 +360,7 @@ def test_sessions_with_connections_do_not_go_for_new_ones(tmp_path: Path) -> Non
     async def scenario() -> None:
         world = World(tree, clock, max_client_cnxns=1)
         clients = [await world.connected() for _ in range(SESSIONS_PER_CONNECTION)]
-        with pytest.raises(CoordinationError, match=r"clients of 127\.0\.0\.1 have 4 sessions"):
+        with pytest.raises(CoordinationError, match=r"clients of 127\.0\.0\.1 have reached their limit of 4 sessions"):
             await world.connected()
         clients[0].end()
         await world.connected()

@@ -55,7 +55,7 @@ def test_more_replicas_and_fewer(placed, run) -> None:
     assert "clicks-1   2,1   2" in outcome.out
     outcome = run("topic", "reassign", "clicks", "-r", 4, "-y")
     assert outcome.code == 1
-    assert "4 replicas, and there are 3 brokers" in outcome.err
+    assert "replication factor 4 is not between 1 and the number of allowed brokers, 3" in outcome.err
 
 
 def test_nobody_is_asked_nothing_moves(placed, run) -> None:

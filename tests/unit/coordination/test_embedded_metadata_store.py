@@ -64,7 +64,7 @@ def test_tree_used_by_another_process_is_refused(path):
     other = subprocess.Popen([sys.executable, "-c", code, path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     with other:
         assert other.stdout.readline() == b"open\n"
-        with pytest.raises(DataFolderError, match=r"tree\.db is used by another process"):
+        with pytest.raises(DataFolderError, match=r"tree\.db is in use by another process"):
             EmbeddedMetadataStore(path)
         other.stdin.close()
     EmbeddedMetadataStore(path).close()
@@ -72,7 +72,7 @@ def test_tree_used_by_another_process_is_refused(path):
 
 def test_tree_opened_twice_in_one_process_is_refused(path):
     tree = EmbeddedMetadataStore(path)
-    with pytest.raises(DataFolderError, match="used by another process"):
+    with pytest.raises(DataFolderError, match="in use by another process"):
         EmbeddedMetadataStore(path)
     tree.create("/still-works")
     tree.close()
@@ -80,7 +80,7 @@ def test_tree_opened_twice_in_one_process_is_refused(path):
 
 def test_file_that_is_no_tree_is_refused_and_left_alone(path):
     path.write_bytes(b"something that somebody wrote\n" * 100)
-    with pytest.raises(DataFolderError, match="not a tree of Barnabas"):
+    with pytest.raises(DataFolderError, match="not a metadata store of Barnabas"):
         EmbeddedMetadataStore(path)
     assert path.read_bytes().startswith(b"something that somebody wrote")
 
@@ -123,7 +123,7 @@ def test_full_disk_is_an_error_that_changes_nothing(path):
     connection = tree._store._connection
     (pages,) = connection.execute("PRAGMA page_count").fetchone()
     connection.execute(f"PRAGMA max_page_count = {pages}")
-    with pytest.raises(MetadataStoreUnavailableError, match=r"tree\.db cannot be used: .*full"):
+    with pytest.raises(MetadataStoreUnavailableError, match=r"cannot use the metadata store .*tree\.db: .*full"):
         tree.multi([Create("/b"), Create("/c", b"x" * 1_000_000)])
     assert tree.exists("/b") is None
     connection.execute("PRAGMA max_page_count = 1000000")

@@ -46,8 +46,8 @@ def test_a_tree_of_a_newer_release_is_refused(tree):
     with pytest.raises(NewerFormatError) as caught:
         topic_metadata_store.prepare(tree, "cluster-2")
     assert str(caught.value) == (
-        "/cluster/id: a newer release of Barnabas has written what stands in the tree: its format is 2,"
-        " and this release knows 1; start a newer one"
+        "/cluster/id: a newer release of Barnabas has written the metadata: format 2,"
+        " but this release supports up to 1; start a newer release"
     )
 
 
@@ -299,7 +299,7 @@ def test_producer_ids_of_an_older_tree_begin_above_those_in_use(tree, caplog):
     block = topic_metadata_store.take_producer_ids(tree, 2, size=10, highest_used=40)
     assert block[0] > 40
     (line,) = caplog.messages
-    assert "says 19, but producer id 40 is in use" in line
+    assert "is 19, but producer id 40 is in use" in line
     assert topic_metadata_store.take_producer_ids(tree, 2, size=10, highest_used=40)[0] == block[-1] + 1
     tree.set("/latest_producer_id_block", older)
     assert topic_metadata_store.raise_producer_ids(tree, 1, 19) == topic_metadata_store.raise_producer_ids(tree, 1, -1)

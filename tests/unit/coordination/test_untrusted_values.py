@@ -77,7 +77,7 @@ def test_lists_of_brokers_name_each_once(ids: object) -> None:
 
 
 def test_leader_is_in_sync() -> None:
-    with pytest.raises(DamagedNodeError, match="its leader 3 is not in sync"):
+    with pytest.raises(DamagedNodeError, match="leader 3 is not in the ISR"):
         decode_partition_state("/state", with_field(STATE, "leader", 3))
 
 
@@ -163,7 +163,7 @@ def test_settings_have_text_that_fits_a_frame() -> None:
 
 
 def test_field_that_is_wrong_is_named() -> None:
-    with pytest.raises(DamagedNodeError, match=r"its field 'port': 0 is no whole number from 1 to 65535"):
+    with pytest.raises(DamagedNodeError, match=r"field 'port': 0 is not a whole number from 1 to 65535"):
         Fields("/x", b'{"port":0}').integer("port", 1, 65_535)
 
 

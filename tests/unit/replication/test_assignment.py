@@ -94,8 +94,8 @@ class TestManualAssignment:
             ({1: [1, 2]}, "partitions must be numbered 0, 1 ... without a gap"),
             ({0: []}, "partition 0 has no replicas"),
             ({0: [1, 2, 1]}, "partition 0 names a broker twice: [1, 2, 1]"),
-            ({0: [1, 4], 1: [1, 2]}, "partition 0 names brokers that are not there: [4]"),
-            ({0: [1, 2], 1: [1]}, "partition 1 has 1 replicas, and others have 2"),
+            ({0: [1, 4], 1: [1, 2]}, "partition 0 names unknown brokers: [4]"),
+            ({0: [1, 2], 1: [1]}, "partition 1 has 1 replicas, but must have 2"),
         ],
     )
     def test_is_refused(self, assignment, message):
@@ -108,5 +108,5 @@ class TestManualAssignment:
 
     def test_of_added_partitions_goes_on_with_their_numbers_and_replication_factor(self):
         check_assignment({4: [2, 1], 3: [1, 3]}, {1, 2, 3}, first_partition=3, replication_factor=2)
-        with pytest.raises(ApiError, match="partition 3 has 1 replicas, and others have 2"):
+        with pytest.raises(ApiError, match="partition 3 has 1 replicas, but must have 2"):
             check_assignment({3: [1]}, {1, 2, 3}, first_partition=3, replication_factor=2)

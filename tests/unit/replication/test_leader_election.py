@@ -141,28 +141,28 @@ class TestUncleanClaims:
         }
 
 
-LOST = "since [3] may have lost records with the memory of their machines, or with their disks"
-ALLOWED = "may lead with unclean.leader.election.enable=true, and records may be lost"
+LOST = "since [3] may have lost records in a power failure or with their disks"
+ALLOWED = "can lead if unclean.leader.election.enable=true, but records may be lost"
 
 
 @pytest.mark.parametrize(
     ("state", "live", "line"),
     [
-        (PartitionState(1, 4, (1, 3)), set(), "no leader: one of its in-sync replicas [1, 3] must come back"),
+        (PartitionState(1, 4, (1, 3)), set(), "no leader: one of the in-sync replicas [1, 3] must come back"),
         (
             PartitionState(1, 4, (1, 3)),
             {2},
-            f"no leader: one of its in-sync replicas [1, 3] must come back; [2] {ALLOWED}",
+            f"no leader: one of the in-sync replicas [1, 3] must come back; [2] {ALLOWED}",
         ),
         (
             PartitionState(1, 4, (1,), (Remnant(3),)),
             {3},
-            f"no leader: one of its in-sync replicas [1] must come back, {LOST}; [3] {ALLOWED}",
+            f"no leader: one of the in-sync replicas [1] must come back, {LOST}; [3] {ALLOWED}",
         ),
         (
             PartitionState(NO_LEADER, 4, (), (Remnant(3),)),
             set(),
-            f"no leader: [3] must come back with what they have on their disks, {LOST}",
+            f"no leader: [3] must come back and report their log ends, {LOST}",
         ),
     ],
 )

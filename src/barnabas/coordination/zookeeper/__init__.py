@@ -1,5 +1,5 @@
-"""The tree of a cluster: a session with an ensemble of ZooKeeper servers, and such servers on this machine.
+"""The metadata store of a cluster in ZooKeeper: a session with an ensemble, and ZooKeeper servers on this machine.
 
-`config` says where the servers are, `metadata_store` holds `ZooKeeperMetadataStore`, `servers` starts servers out of
-jars. Nothing outside of this package knows kazoo. Import from those modules: this one loads none.
+`config` contains the addresses, `metadata_store` the `ZooKeeperMetadataStore`, and `servers` starts servers from jars.
+Only this package uses kazoo. It imports no module itself.
 """

@@ -1,4 +1,4 @@
-"""kazoo's answers in the terms of a `MetadataStore`: nodes, stats, and the errors of refused operations."""
+"""Conversion of kazoo's results and errors into those of a `MetadataStore`."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from barnabas.coordination.metadata_store import (
 
 
 class NotAllowedError(NodeError):
-    """The node's ACL does not let this session do it."""
+    """The node's ACL does not permit this session's operation."""
 
     reason = "not allowed by the node's ACL"
 
@@ -37,21 +37,21 @@ _ERRORS: dict[type[Exception], type[NodeError]] = {
 
 
 def refuse(path: str, error: Exception) -> NoReturn:
-    """Raise what an error of the servers means for the operation on a node."""
+    """Raise the `MetadataStore` error for kazoo's error of an operation on a node."""
     kind = _ERRORS.get(type(error))
     if kind is not None:
         raise kind(path) from None
-    raise MetadataStoreUnavailableError(f"ZooKeeper refused an operation on {path}: {error!r}") from error
+    raise MetadataStoreUnavailableError(f"ZooKeeper rejected an operation on {path}: {error!r}") from error
 
 
 def as_node(answer: Any) -> NodeData:
-    """Return a node as it was read: kazoo's pair of data and stat."""
+    """Return a node from kazoo's pair of data and stat."""
     data, stat = answer
     return NodeData(data or b"", as_stat(stat))
 
 
 def as_stat(stat: Any) -> Stat:
-    """Return what kazoo says of a node beside its data."""
+    """Return the stat of a node from kazoo's stat."""
     return Stat(
         version=stat.version,
         created_at=stat.czxid,

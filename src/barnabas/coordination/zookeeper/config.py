@@ -1,7 +1,7 @@
-"""Where the ZooKeeper servers are and how to speak with them: one immutable value, checked when it is made.
+"""The addresses and settings for ZooKeeper: an immutable value that is checked at creation.
 
-The address is written as Kafka writes `zookeeper.connect`: `host:port,host:port/chroot`. All that Barnabas keeps is
-below the chroot, so that several clusters can share one ensemble.
+The address has the format of Kafka's `zookeeper.connect`: `host:port,host:port/chroot`. All nodes of Barnabas are below
+the chroot, so several clusters can share an ensemble.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from barnabas.errors import ConfigurationError
 
 DEFAULT_PORT = 2181
 DEFAULT_SESSION_TIMEOUT_S = 18.0
-"""As Kafka's `zookeeper.session.timeout.ms`."""
+"""The default of Kafka's `zookeeper.session.timeout.ms`."""
 
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperAddress:
-    """The servers of an ensemble, each a host and a port, and the node below which everything stands.
+    """The servers of an ensemble, as host and port, and the chroot.
 
-    :param chroot: a path, or empty where it is the root.
+    :param chroot: the path of the node that contains all nodes of the cluster; empty for the root.
     """
 
     servers: tuple[tuple[str, int], ...]
@@ -29,12 +29,12 @@ class ZooKeeperAddress:
 
     @classmethod
     def parse(cls, text: str) -> ZooKeeperAddress:
-        """Read `host:port,host:port/chroot`; a port that is missing is 2181.
+        """Parse `host:port,host:port/chroot`. The default port is 2181.
 
         >>> ZooKeeperAddress.parse("z1:2181, [::1]:2182/barnabas")
         ZooKeeperAddress(servers=(('z1', 2181), ('::1', 2182)), chroot='/barnabas')
 
-        :raises ConfigurationError: it is no such address.
+        :raises ConfigurationError: the text is not a valid address.
         """
         listed, slash, below = text.strip().partition("/")
         servers = tuple(_server(part.strip(), text) for part in listed.split(","))
@@ -43,7 +43,7 @@ class ZooKeeperAddress:
             try:
                 check_path(chroot)
             except InvalidPathError as error:
-                raise ConfigurationError(f"zookeeper.connect {text!r}: {chroot!r} is no path of a node") from error
+                raise ConfigurationError(f"zookeeper.connect {text!r}: {chroot!r} is not a valid path") from error
         return cls(servers, chroot)
 
     def __str__(self) -> str:
@@ -51,7 +51,7 @@ class ZooKeeperAddress:
 
     @property
     def hosts(self) -> str:
-        """The servers alone, as they are written."""
+        """The servers in the format `host:port,host:port`, without the chroot."""
         return host_ports(self.servers)
 
 
@@ -69,18 +69,17 @@ def _server(text: str, address: str) -> tuple[str, int]:
 
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConfig:
-    """How to open a session; the settings' names are Kafka's.
+    """The settings of a session, named after Kafka's.
 
     :param connect: `zookeeper.connect`: `host:port,host:port/chroot`.
-    :param session_timeout_s: `zookeeper.session.timeout.ms`: a session from which the servers have heard nothing
-        for so long is over. The servers may grant another one, within their own limits.
-    :param connection_timeout_s: `zookeeper.connection.timeout.ms`: how long to wait for a first connection; by
-        default as long as a session lasts.
-    :param call_timeout_s: how long one call may take, whatever happens to the connection; by default as long as a
-        session lasts.
+    :param session_timeout_s: `zookeeper.session.timeout.ms`: the servers end a session after this time without a
+        heartbeat. They may grant another timeout within their own limits.
+    :param connection_timeout_s: `zookeeper.connection.timeout.ms`: the time to wait for the first connection; by
+        default, the session timeout.
+    :param call_timeout_s: the maximum duration of one call, including reconnections; by default, the session timeout.
     :param auth: `zookeeper.auth`: `user:password` (ZooKeeper's scheme "digest").
-    :param set_acl: `zookeeper.set.acl`: whoever authenticates so may change the nodes that this session creates, and
-        everybody may read them; else everybody may do everything.
+    :param set_acl: `zookeeper.set.acl`: if true, only clients with the same credentials may change the nodes that this
+        session creates, and all clients may read them. If false, all clients may do everything.
     """
 
     connect: str
@@ -95,12 +94,14 @@ class ZooKeeperConfig:
         for name in ("session_timeout_s", "connection_timeout_s", "call_timeout_s"):
             seconds = getattr(self, name)
             if seconds is not None and not seconds > 0:
-                raise ConfigurationError(f"{name} is {seconds}; it must be above 0")
+                raise ConfigurationError(f"{name} is {seconds}; it must be greater than 0")
         user, colon, password = (self.auth or "user:password").partition(":")
         if not (user and colon and password):
-            raise ConfigurationError("zookeeper.auth is no user:password")
+            raise ConfigurationError("zookeeper.auth must be user:password")
         if self.set_acl and self.auth is None:
-            raise ConfigurationError("zookeeper.set.acl needs zookeeper.auth: who else might change the nodes?")
+            raise ConfigurationError(
+                "zookeeper.set.acl requires zookeeper.auth; without it, nobody can change the nodes"
+            )
 
     @property
     def address(self) -> ZooKeeperAddress:

@@ -1,19 +1,19 @@
-"""The tree in an ensemble of ZooKeeper servers: one session with it, which may be lost.
+"""The metadata store in an ensemble of ZooKeeper servers, through one session.
 
-What is beyond the contract of a `MetadataStore`:
+In addition to the contract of `MetadataStore`:
 
-- Every call ends within `ZooKeeperConfig.call_timeout_s`, or raises `MetadataStoreUnavailableError`; a call that reads
-  many nodes has as long for each few hundred. A lost connection alone is not an error: the call waits for another one,
-  to whichever server answers.
-- If the connection is lost during a write, nobody knows whether it was done. It is read, and decided (`outcomes`): it
-  was done, and the call returns; or it was not, and is tried again. Where others have changed the nodes in between, so
-  that it cannot be told any more, the call raises `UnknownOutcomeError`.
-- When the session is lost, each call raises `SessionLostError`, and this object is of no use any more.
-- A server may lag behind the others: a read may miss what another session has just written, but never what this one
-  has written, nor does what it has seen ever go back.
-- A request of more than about 1 MB is refused with `TooLargeError`; ZooKeeper's servers would cut the connection.
+- Each call ends within `ZooKeeperConfig.call_timeout_s` or raises `MetadataStoreUnavailableError`. A call that reads
+  many nodes has this time for each few hundred nodes. A lost connection is no error: the call waits for a new one to
+  any server.
+- If the connection is lost during a write, its outcome is unknown at first. The store then reads the nodes and decides
+  (`outcomes`): the call returns if the write was done, and repeats it if not. If other sessions have changed the nodes
+  meanwhile and the outcome stays unknown, the call raises `UnknownOutcomeError`.
+- After the loss of the session, each call raises `SessionLostError`, and the object is no longer usable.
+- A server may lag behind: a read may miss a recent write of another session, but no write of its own session. A session
+  never reads an older state than before.
+- A request of more than about 1 MB raises `TooLargeError`, because ZooKeeper's servers would close the connection.
 
-`subtree` reads node by node, many at once. Writes are on the disks of most servers when a call returns.
+`subtree` reads node by node, with many reads in flight. A write is on the disks of most servers when its call returns.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from barnabas.coordination.zookeeper.watches import Reading, Watches
 
 
 class ZooKeeperMetadataStore:
-    """A session with the tree that `config` names. Opening it makes the chroot if it is missing.
+    """A session with the ensemble in `config`. The constructor creates the chroot if it is missing.
 
     :raises MetadataStoreUnavailableError: no server granted a session in time.
-    :raises NotAllowedError: the chroot is missing, and this session must not make it.
+    :raises NotAllowedError: the chroot is missing, and the session has no permission to create it.
     """
 
     def __init__(self, config: ZooKeeperConfig) -> None:
@@ -68,7 +68,7 @@ class ZooKeeperMetadataStore:
 
     @property
     def writes(self) -> int:
-        """How many writes this session has sent, those that were refused included."""
+        """The number of writes that this session has sent, including failed ones."""
         return self._session.writes
 
     def on_session_end(self, call: Callable[[], None]) -> None:
@@ -100,7 +100,7 @@ class ZooKeeperMetadataStore:
                 try:
                     self.create(ancestor)
                 except NodeExistsError:
-                    continue  # somebody else was faster, which is as good
+                    continue  # Another session has just created the node.
 
     def get(self, path: str, watch: Watch | None = None) -> NodeData:
         if watch is None:
@@ -147,12 +147,12 @@ class ZooKeeperMetadataStore:
 
     def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         for operation in operations:
-            # With the digits: a sequential node's name may consist of them alone.
+            # The digits are part of the check: the name of a sequential node may consist of digits only.
             check_path(operation.path + "0" if is_sequential(operation) else operation.path)
         return write(self._session, operations, Deadline(self._call_timeout_s))
 
     def ping(self, timeout_s: float) -> None:
-        # Not a mere read: a server that has lost the others answers those for a while, and keeps no session alive.
+        # A `sync`, not a read: a server without a quorum still answers reads, but cannot keep the session alive.
         self._session.read(lambda client: client.sync_async("/"), Deadline(timeout_s))
 
     def flush(self) -> None:

@@ -1,8 +1,8 @@
-"""Reads of many nodes in one call, and writes that are done once, not at all, or with an error of unknown outcome.
+"""Reads of many nodes in one call, and writes that are done once, not done, or end with `UnknownOutcomeError`.
 
-A write is sent once on one connection. If its answer is lost with the connection, the next connection is asked what has
-become of it (`outcomes`), after a `sync`: a write that reached the servers on the old connection is done by then, and a
-later one is refused, because the session has moved.
+A write is sent once on one connection. If the connection is lost before the response, the session reads the nodes on
+its next connection, after a `sync` (`outcomes`). At that time, a write that reached the servers is done. A later one is
+rejected, because the session has moved to another connection.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from barnabas.coordination.zookeeper.session import (
 
 
 def read_nodes(session: Session, paths: Sequence[str], deadline: Deadline) -> dict[str, NodeData]:
-    """Return the nodes of `paths` that exist."""
+    """Return those of the nodes that exist, by path."""
     answers = _read_all(session, paths, lambda path: lambda client: client.get_async(path), deadline)
     return {path: as_node(answer) for path, answer in answers.items()}
 
@@ -50,7 +50,7 @@ def read_children(session: Session, paths: Sequence[str], deadline: Deadline) ->
 def _read_all(
     session: Session, paths: Sequence[str], read: Callable[[str], Callable[[Any], Any]], deadline: Deadline
 ) -> dict[str, Any]:
-    """Return the answers for all nodes that exist."""
+    """Return kazoo's results for all nodes that exist, by path."""
     found = {}
     for path, answer in zip(paths, session.read_all([read(path) for path in paths], deadline), strict=True):
         if isinstance(answer, kazoo.NoNodeError):
@@ -62,16 +62,16 @@ def _read_all(
 
 
 REQUEST_BYTES_MAX = 1_000_000
-"""ZooKeeper's servers cut connections that bring more (`jute.maxbuffer`, 0xfffff bytes by default)."""
+"""The maximum size of a request. ZooKeeper's servers close connections with larger ones (`jute.maxbuffer`, 0xfffff)."""
 SIBLINGS_AT_ONCE = 64
-"""Nodes among which that of a sequential creation is looked for, the newest first."""
+"""The number of nodes that are read together in the search for a created sequential node, the newest first."""
 
 _NOT_TO_BLAME = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
-"""In the results of a transaction that failed: operations before and after the one that could not be done."""
+"""The results of operations before and after the failed one in a transaction."""
 
 
 def write(session: Session, operations: Sequence[Operation], deadline: Deadline) -> list[OperationResult]:
-    """Do all operations or none; see `MetadataStore.multi`."""
+    """Apply all operations or none; see `MetadataStore.multi`."""
     _check_size(operations)
     while operations:
         session.wait_until_connected(deadline)
@@ -84,7 +84,9 @@ def write(session: Session, operations: Sequence[Operation], deadline: Deadline)
             return results
         if verdict is Verdict.UNKNOWN:
             paths = ", ".join(sorted({each.path for each in operations})[:3])
-            raise UnknownOutcomeError(f"the connection was lost while {paths} were written, and others have since, too")
+            raise UnknownOutcomeError(
+                f"the connection was lost during a write of {paths}, which other sessions have changed since"
+            )
     return []
 
 
@@ -107,7 +109,7 @@ def _result(operation: Operation, result: Any) -> OperationResult:
 def _read_now(
     session: Session, operations: Sequence[Operation], moment: Moment, deadline: Deadline
 ) -> dict[str, NodeData]:
-    """Return what the nodes of a write are now, and all nodes that a sequential creation may have made."""
+    """Return the present nodes of a write, and all nodes that may result from its sequential creations."""
     try:
         paths = {each.path for each in operations if not isinstance(each, Check) and not is_sequential(each)}
         found = read_nodes(session, sorted(paths), deadline)
@@ -117,12 +119,12 @@ def _read_now(
     except SessionLostError:
         raise
     except MetadataStoreUnavailableError as error:
-        raise UnknownOutcomeError(f"the connection was lost during a write, and then: {error}") from error
+        raise UnknownOutcomeError(f"the connection was lost during a write; afterwards: {error}") from error
     return found
 
 
 def _made_since(session: Session, operation: Operation, moment: Moment, deadline: Deadline) -> dict[str, NodeData]:
-    """Return the nodes that a sequential creation may have made; there may be many that are older."""
+    """Return the nodes that may result from a sequential creation, without most of the older ones."""
     siblings = read_children(session, [parent_of(operation.path)], deadline)
     named = sorted((path for path in siblings if is_named(path, operation)), reverse=True)
     found: dict[str, NodeData] = {}
@@ -130,7 +132,7 @@ def _made_since(session: Session, operation: Operation, moment: Moment, deadline
         nodes = read_nodes(session, named[start : start + SIBLINGS_AT_ONCE], deadline)
         found |= nodes
         if any(node.stat.created_at <= moment.last_change for node in nodes.values()):
-            break  # numbers grow, so those below are older
+            break  # Numbers increase, so the remaining nodes are older.
     return found
 
 
@@ -141,5 +143,5 @@ def _check_size(operations: Sequence[Operation]) -> None:
         if size > REQUEST_BYTES_MAX:
             raise TooLargeError(
                 operation.path,
-                f"ZooKeeper takes {REQUEST_BYTES_MAX} bytes at once, and these {len(operations)} operations have more",
+                f"the request of {len(operations)} operations exceeds ZooKeeper's limit of {REQUEST_BYTES_MAX} bytes",
             )

@@ -1,20 +1,19 @@
-"""Was a write done whose answer never came? Decided from what its nodes are now.
+"""Finds the outcome of a write whose response was lost, from the present state of its nodes.
 
-All operations of a write are done or none, with one number for all (`Stat.created_at`, `Stat.modified_at`). So one node
-that shows for certain that its operation was done, or was not, decides for all. What is certain:
+All operations of a write are done or none, with the same change number (`Stat.created_at`, `Stat.modified_at`). So
+certainty about one operation decides for all of them. The following is certain:
 
-- created: the node is younger than the write, nobody has changed it since, and it has the write's data and owner;
-- not created: the node is older than the write, or has other data since it was made;
-- set: the version is the next one, with the write's data; not set: it is still the one named, or the next with others'
-  data; for any version: it was not changed since, or was and has the write's data;
-- deleted, and not: whether the node is there, as old as before.
+- Created: the node is younger than the write, unchanged since its creation, and has the write's data and owner.
+- Not created: the node is older than the write, or has had other data since its creation.
+- Set: the version is the next one, with the write's data. Not set: the version is still the expected one, or the next
+  one with other data. With any expected version: not set if unchanged, and set if changed with the write's data.
+- Deleted: the node is gone. Not deleted: the node is there and older than the write.
 
-A node that is missing, though it was to be created or set, says that it was not done, or that somebody has deleted it
-since: the first is believed. Where nodes contradict one another, or others have changed them since, the outcome stays
-unknown.
+If a node to create or set is missing, the write was not done, or another session has deleted the node since; the first
+is assumed. The outcome is unknown if nodes contradict each other or have been changed since.
 
-Two callers who write the same data to the same node at the same moment are told apart by nothing; so data that must be
-written by one alone has to name its writer, as all of Barnabas's does.
+Equal data from two sessions at the same moment cannot be distinguished. So data that only one writer may write must
+contain its writer, as all data of Barnabas does.
 """
 
 from __future__ import annotations
@@ -40,19 +39,19 @@ from barnabas.coordination.metadata_store import (
 SEQUENCE_DIGITS = 10
 
 _UNCHANGED = 0
-"""The version of a node that nobody has changed since it was made."""
+"""The version of a node that has not been changed since its creation."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """When a write began: the number of the last change that its session had heard of, and that session."""
+    """The start of a write: the number of the last change that its session has seen, and its session id."""
 
     last_change: int
     session_id: int
 
 
 class Verdict(enum.Enum):
-    """What became of a write."""
+    """The outcome of a write."""
 
     DONE = "done"
     NOT_DONE = "not done"
@@ -60,7 +59,7 @@ class Verdict(enum.Enum):
 
 
 class Outcome(NamedTuple):
-    """What became of a write; its results if it was done."""
+    """The outcome of a write, and its results if it was done."""
 
     verdict: Verdict
     results: list[OperationResult]
@@ -78,36 +77,36 @@ class _Finding(NamedTuple):
     evidence: _Evidence
     result: OperationResult = None
     change: int = 0
-    """The number of the change that did it, where it was certainly done."""
+    """The change number of the operation if it was certainly done."""
 
 
 def is_sequential(operation: Operation) -> bool:
-    """Whether the servers add digits to the name of the node."""
+    """Return whether ZooKeeper appends digits to the name of the node."""
     return isinstance(operation, Create) and operation.sequential
 
 
 def is_named(path: str, operation: Operation) -> bool:
-    """Whether a node may be the one that a sequential creation made."""
+    """Return whether a node may result from a sequential creation."""
     digits = path.removeprefix(operation.path)
     return path.startswith(operation.path) and len(digits) == SEQUENCE_DIGITS and digits.isdigit()
 
 
 def decide(operations: Sequence[Operation], found: Mapping[str, NodeData], moment: Moment) -> Outcome:
-    """Return what became of a write that began at `moment`.
+    """Return the outcome of a write that started at `moment`.
 
-    :param found: what its nodes are now, by their paths; for a sequential creation all nodes that may be its.
+    :param found: the present nodes of the write by path, including all possible results of sequential creations.
     """
     times = Counter(operation.path for operation in operations if not isinstance(operation, Check))
     if not times:
         return Outcome(Verdict.NOT_DONE, [])
-    told_by_path = [
+    by_path = [
         None if is_sequential(operation) else _look(operation, found, moment, times[operation.path])
         for operation in operations
     ]
-    changes = {each.change for each in told_by_path if each is not None and each.evidence is _Evidence.DONE}
+    changes = {each.change for each in by_path if each is not None and each.evidence is _Evidence.DONE}
     findings = [
         each or _look_for_sequential(operation, found, moment, changes)
-        for operation, each in zip(operations, told_by_path, strict=True)
+        for operation, each in zip(operations, by_path, strict=True)
     ]
     verdict = _verdict(findings)
     if verdict is Verdict.DONE and not _are_all_known(operations, findings):
@@ -129,15 +128,15 @@ def _verdict(findings: Sequence[_Finding]) -> Verdict:
 
 
 def _are_all_known(operations: Sequence[Operation], findings: Sequence[_Finding]) -> bool:
-    """Whether there is a result for each operation that has one."""
+    """Return whether the result of each operation that has one is known."""
     pairs = zip(operations, findings, strict=True)
     return all(each.result is not None for operation, each in pairs if isinstance(operation, Create | Set))
 
 
 def _look(operation: Operation, found: Mapping[str, NodeData], moment: Moment, times: int) -> _Finding:
-    """Look at the node of an operation, one of so many on that node."""
+    """Return the finding about an operation; `times` is the number of operations on its node."""
     if times > 1:
-        # What one of them did another has undone or changed; what it would have returned is known all the same.
+        # Another operation may have reverted or changed the effect. Only the result of a creation is known.
         return _Finding(_Evidence.NONE, operation.path if isinstance(operation, Create) else None)
     node = found.get(operation.path)
     match operation:
@@ -170,7 +169,7 @@ def _look_at_created(create: Create, node: NodeData | None, moment: Moment) -> _
 def _look_for_sequential(
     create: Operation, found: Mapping[str, NodeData], moment: Moment, changes: Collection[int]
 ) -> _Finding:
-    """Look for the node that a sequential creation made; if the write was done, in one of these changes."""
+    """Return the finding about a sequential creation; `changes` are the numbers of changes if the write was done."""
     assert isinstance(create, Create)
     looks = {
         path: _look_at_created(create, node, moment)

@@ -1,8 +1,8 @@
-"""ZooKeeper servers on this machine, each a Java process: for clusters on one machine, and for tests.
+"""ZooKeeper servers on this machine, each in a Java process: for clusters on one machine, and for tests.
 
-The jars are those that PySpark ships, or Debian's (`libzookeeper-java`): nothing has to be downloaded. Each server has
-a folder of its own with its configuration, its data and its log, so that it finds its data again after a restart.
-Whoever makes the object ends it: `start` and `stop`, or a `with` block. One thread at a time.
+The jars come with PySpark or from Debian (`libzookeeper-java`), so nothing is downloaded. Each server has its own
+directory with configuration, data and log, and finds its data again after a restart. The creator of the object must
+stop it: `start` and `stop`, or a `with` block. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 ASK_S = 4.0
-"""The session with which it is asked whether a server serves."""
+"""The session timeout for the check whether a server serves."""
 LOG_TAIL_CHARS = 2_000
 TICK_MS = 250
-"""Sessions end at a multiple of it: the shorter, the sooner a dead broker is noticed."""
+"""ZooKeeper's tick time. Sessions end at a multiple of it, so a shorter tick detects a dead broker earlier."""
 
 _JARS = re.compile(
     r"(zookeeper|zookeeper-jute|slf4j-api|slf4j-simple|log4j-api|log4j-core|log4j-slf4j2?-impl|metrics-core|snappy-java"
@@ -54,19 +54,19 @@ rootLogger.appenderRef.console.ref = console
 
 
 class ZooKeeperServers:
-    """One server, or an ensemble of several, that listen on the loopback address.
+    """A ZooKeeper server, or an ensemble of several, on the loopback address.
 
     >>> servers = ZooKeeperServers(Path("/tmp/zookeeper"), ports=[2181])
     >>> servers.address
     '127.0.0.1:2181'
 
-    :param folder: holds a folder for each server; made if it is missing.
-    :param count: of servers: an odd number.
-    :param ports: of the servers, for clients; free ones are chosen where none are given.
-    :param peer_ports: of several servers, for each other, two of each; free ones are chosen where none are given, of
-        those that the system also gives to connections, so that another may have one when its server comes back.
-    :param heap_mb: the largest heap of each server.
-    :param wrap: returns the command line that runs a command; for example one that ends when this process does.
+    :param folder: the parent directory of the servers' directories; created if missing.
+    :param count: the number of servers, which must be odd.
+    :param ports: the client ports; by default, free ports.
+    :param peer_ports: the ports between several servers, two for each; by default, free ports. The system may assign
+        free ports to other connections while a server is down.
+    :param heap_mb: the maximum heap of each server in megabytes.
+    :param wrap: returns the command line that runs a given command, for example one that ends when this process ends.
     """
 
     def __init__(
@@ -80,15 +80,17 @@ class ZooKeeperServers:
         wrap: Callable[[Sequence[str]], Sequence[str]] = lambda command: command,
     ) -> None:
         if count % 2 == 0 or count < 1 or len(ports) not in (0, count):
-            raise CoordinationError(f"{count} servers with {len(ports)} ports: there can be 1, 3, 5..., each with one")
+            raise CoordinationError(
+                f"{count} servers with {len(ports)} ports: use an odd number of servers and one port for each"
+            )
         if len(peer_ports) not in (0, 2 * count):
-            raise CoordinationError(f"{count} servers with {len(peer_ports)} ports for each other: each needs two")
+            raise CoordinationError(f"{count} servers with {len(peer_ports)} peer ports: use two peer ports for each")
         self._folder = folder
         self._heap_mb = heap_mb
         self._wrap = wrap
         free = [*_free_ports(3 * count - len(ports) - len(peer_ports)), *peer_ports]
         self.ports = (*ports, *free)[:count]
-        """The servers' ports for clients."""
+        """The client ports of the servers."""
         self._peer_ports = free[-2 * count :]
         self._processes: list[subprocess.Popen[bytes] | None] = [None] * count
 
@@ -101,23 +103,23 @@ class ZooKeeperServers:
 
     @property
     def address(self) -> str:
-        """All servers, as `zookeeper.connect` takes them."""
+        """All servers, in the format of `zookeeper.connect`."""
         return ",".join(f"{HOST}:{port}" for port in self.ports)
 
     @property
     def pids(self) -> list[int | None]:
-        """The servers' processes; None for one that does not run."""
+        """The process ids of the servers; None for a server that does not run."""
         return [each.pid if each is not None and each.poll() is None else None for each in self._processes]
 
     @property
     def exit_codes(self) -> list[int | None]:
-        """The exit code of each that ended, or the negative number of the signal that ended it; None while it runs."""
+        """The exit codes of the servers: None for a running one, negative if a signal ended the process."""
         return [None if each is None else each.poll() for each in self._processes]
 
     def start(self) -> None:
-        """Start the servers that do not run, and return when all of them serve.
+        """Start the servers that do not run and wait until all of them serve.
 
-        :raises CoordinationError: there is no Java, no jar, or a server did not come up; none runs then.
+        :raises CoordinationError: no Java, no jars, or a server did not start. No server runs then.
         """
         try:
             for number, pid in enumerate(self.pids):
@@ -130,7 +132,7 @@ class ZooKeeperServers:
             raise
 
     def stop(self) -> None:
-        """End all of them, and wait until they are gone."""
+        """Stop all servers and wait until their processes have ended."""
         for process in self._processes:
             if process is not None and process.poll() is None:
                 process.send_signal(signal.SIGCONT)
@@ -143,22 +145,22 @@ class ZooKeeperServers:
                     self.kill(number)
 
     def kill(self, number: int) -> None:
-        """Kill one as `kill -9` does."""
+        """Kill a server as `kill -9` does."""
         process = self._process(number)
         process.kill()
         process.wait(STOP_TIMEOUT_S)
 
     def restart(self, number: int) -> None:
-        """Start one again with the same data and port, after `kill`, and wait until it serves."""
+        """Start a killed server again with the same data and port, and wait until it serves."""
         self._launch(number)
         self._wait_until_it_serves(number)
 
     def suspend(self, number: int) -> None:
-        """Let one stand still: its connections stay, and it answers nothing."""
+        """Suspend a server: its connections stay open, but it does not respond."""
         self._process(number).send_signal(signal.SIGSTOP)
 
     def resume(self, number: int) -> None:
-        """Let it go on."""
+        """Resume a suspended server."""
         self._process(number).send_signal(signal.SIGCONT)
 
     def _process(self, number: int) -> subprocess.Popen[bytes]:
@@ -184,7 +186,7 @@ class ZooKeeperServers:
             str(folder / "zoo.cfg"),
         ]
         with (folder / "server.log").open("ab") as log:
-            # In a session of its own, so that the terminal's Ctrl-C reaches only whoever ends the servers in order.
+            # In its own process session, so that Ctrl-C in a terminal does not reach the servers.
             self._processes[number] = subprocess.Popen(
                 self._wrap(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -210,10 +212,9 @@ class ZooKeeperServers:
         return "\n".join(lines) + "\n"
 
     def _wait_until_it_serves(self, number: int) -> None:
-        """A server serves when it grants a session; in an ensemble, when most of the servers are there."""
+        """Wait until a server grants a session. In an ensemble, this requires a majority of the servers."""
         deadline = SYSTEM_CLOCK.monotonic() + START_TIMEOUT_S
-        # A server may never answer a client that came while it was starting. In a short session the next attempt
-        # comes soon.
+        # A starting server may never answer an early client. A short session timeout makes the next attempt start soon.
         config = ZooKeeperConfig(f"{HOST}:{self.ports[number]}", session_timeout_s=ASK_S, connection_timeout_s=ASK_S)
         while True:
             if self._process(number).poll() is not None:
@@ -243,7 +244,7 @@ def _find_java() -> Path:
             return home / "bin/java"
     raise CoordinationError(
         f"a ZooKeeper server needs a Java runtime, version {OLDEST_JAVA} or later: install one"
-        " (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME; or use servers that run already"
+        " (Debian: apt-get install openjdk-17-jre-headless) or set JAVA_HOME; or use existing ZooKeeper servers"
     )
 
 
@@ -255,14 +256,14 @@ def _find_jars() -> list[Path]:
         if any(each.name.startswith("zookeeper-jute") for each in found):
             return found
     raise CoordinationError(
-        "found no jars of a ZooKeeper server: PySpark brings them (pip install 'barnabas[spark]'), and so does Debian's"
-        " libzookeeper-java; or use servers that run already"
+        "found no jars of a ZooKeeper server; install PySpark (pip install 'barnabas[spark]') or Debian's"
+        " libzookeeper-java; or use existing ZooKeeper servers"
     )
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return ports at which nobody listens: the system chooses them, all different."""
+    """Return different free ports, chosen by the system."""
     with contextlib.ExitStack() as opened:
-        # All are open at once, else the system could give one twice.
+        # All listeners are open at the same time; otherwise the system could return a port twice.
         listeners = [opened.enter_context(Listener((HOST, 0))) for _ in range(count)]
         return [port for _, port in (listener.address for listener in listeners)]

@@ -1,17 +1,17 @@
-"""One session with the servers, by kazoo: connected, disconnected for a while, and at last closed or lost.
+"""A session with ZooKeeper servers through kazoo: connected, temporarily disconnected, and finally closed or lost.
 
-A session outlives its connections: while it is disconnected, kazoo goes through the servers until one answers, and
-calls wait. The servers say that a session is lost when nothing was heard of it for its timeout; then its ephemeral
-nodes and watches are gone. kazoo would begin another session by itself, under callers who still believe in the old
-one; here no connection is made any more, every call raises `SessionLostError`, and the owner opens a new object.
+A session outlives its connections: while it is disconnected, kazoo tries the servers in turn, and calls wait. The
+servers end a session after its timeout without a heartbeat; its ephemeral nodes and watches are then gone. kazoo alone
+would start a new session, unnoticed by callers. Here no further connection is made, each call raises
+`SessionLostError`, and the owner creates a new object.
 
-A write that got no answer may be done a moment later: it may be with another server than the one that is asked next,
-which then still tells what was before. So what is read after such a write is read behind a `sync`, which lets that
-server catch up: by then the write is done, or never will be, since the servers refuse what a connection has left
-behind. Who reads what has become of it, to act on that, can believe it.
+A write without a response may still be applied later: another server may have it, and the next server may still return
+the state before it. Therefore reads after such a write follow a `sync`, which lets the next server catch up. At that
+time the write is applied or never will be, because the servers reject requests of the session's old connection. So a
+read after a lost write shows its final outcome.
 
-Threads: kazoo has one for the connection, which tells of every change of state, and one that calls watches, the
-"tree's own thread"; `on_end` is called from the latter. Methods may be called from any thread.
+Threads: kazoo has a thread for the connection, which reports state changes, and a thread that calls watches and
+`on_end` (the store's thread). All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -37,12 +37,12 @@ from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ClosedError
 
 CLOSE_TIMEOUT_S = 5.0
-"""How long `close` waits for servers that do not answer; they end the session by themselves then."""
+"""The time that `close` waits for servers that do not respond. They end the session after its timeout."""
 EPHEMERAL = 1
 SEQUENTIAL = 2
-"""Flags of a request that creates a node."""
+"""The flags of a request that creates a node."""
 READS_AT_ONCE = 256
-"""How many reads of one call are under way together."""
+"""The maximum number of reads of one call in flight."""
 
 _log = logging.getLogger(__name__)
 
@@ -57,42 +57,45 @@ _LOST_ON_THE_WAY = (
     kazoo.SystemZookeeperError,
     kazoo.DataInconsistency,
 )
-"""No answer came, or one that says nothing of the tree: that a server failed over a request, which happens to sound
-ones when a session ends meanwhile (MARSHALLINGERROR is its word for any exception of its own), is no verdict on it."""
+"""The errors after which the outcome of a request is unknown: no response, or an internal error of a server.
+
+Healthy servers return internal errors when a session ends during a request. MARSHALLINGERROR stands for any exception
+in a server.
+"""
 
 
 class SessionLostError(MetadataStoreUnavailableError):
-    """The session has ended: its ephemeral nodes and watches are gone. A write under way may have been done or not."""
+    """The session has ended; its ephemeral nodes and watches are gone. Unfinished writes have an unknown outcome."""
 
 
 class UnknownOutcomeError(MetadataStoreUnavailableError):
-    """The connection was lost during a write, and it cannot be found out whether it was done: read, and decide."""
+    """The connection was lost during a write with an unknown outcome. The caller must read the nodes."""
 
 
 class NoAnswerError(Exception):
-    """The connection was lost between request and answer."""
+    """The connection was lost between request and response."""
 
 
 class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
-    """kazoo's threads and sockets, but for one session only, and with no wait that costs all of it."""
+    """kazoo's handler with two changes: no connection after the end of the session, and bounded waits for a server."""
 
     def __init__(self, connect_timeout_s: float) -> None:
         super().__init__()
         self.is_over = False
         self.connect_timeout_s = connect_timeout_s
-        """How long one server may take to accept a connection, and then to answer the first request on it."""
+        """The maximum time until a server accepts a connection, and until it responds to the first request."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         if self.is_over:
             raise ConnectionRefusedError("the session has ended")
-        # kazoo would wait for one server that does not answer as long as the session lasts.
+        # kazoo would wait for one unresponsive server for the whole session timeout.
         kwargs["timeout"] = min(kwargs.get("timeout", self.connect_timeout_s), self.connect_timeout_s)
         return super().create_connection(*args, **kwargs)
 
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _: Sequence[Any], timeout_s: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait for sockets. kazoo's own way makes an epoll for each call, which is most of what a request costs."""
+        """Wait for sockets. kazoo's implementation creates an epoll for each call, most of the cost of a request."""
         poll = select.poll()
         for sockets, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
             for each in sockets:
@@ -103,27 +106,27 @@ class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # k
 
 
 class Deadline:
-    """The moment until which a call may take."""
+    """The end of the time that a call may take."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._at = SYSTEM_CLOCK.monotonic() + timeout_s
 
     def left_s(self) -> float:
-        """Return the seconds that are left, 0 where none are."""
+        """Return the remaining seconds, at least 0."""
         return max(0.0, self._at - SYSTEM_CLOCK.monotonic())
 
 
 _LOG_OF_CLIENT = logging.getLogger("barnabas.zookeeper.client")
-"""What kazoo says of each attempt to connect. What matters of it, whoever has the session says."""
+"""The logger for kazoo's messages about each connection attempt. It is silent: the session logs what matters."""
 _LOG_OF_CLIENT.setLevel(logging.CRITICAL)
 
 
 class Session:
-    """A session that is open when the object is made.
+    """A session, which is open when the constructor returns.
 
-    :raises MetadataStoreUnavailableError: no server granted one in time.
-    :raises NotAllowedError: the chroot is missing, and this session must not make it.
+    :raises MetadataStoreUnavailableError: no server granted a session in time.
+    :raises NotAllowedError: the chroot is missing, and the session has no permission to create it.
     """
 
     def __init__(self, config: ZooKeeperConfig) -> None:
@@ -135,11 +138,11 @@ class Session:
         self._is_stopped = threading.Lock()
         self._on_end: list[Callable[[], None]] = []
         self.on_connected: Callable[[], None] = lambda: None
-        """Called from the tree's thread when there is a connection again."""
+        """A function that the store's thread calls after each new connection."""
         self._tree_thread: threading.Thread | None = None
         self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if config.set_acl else OPEN_ACL_UNSAFE
         self._attempts = 1 + len(address.servers)
-        """The session lasts for so many attempts: one more than there are servers which might not answer."""
+        """The number of connection attempts that fit the session timeout: one more than there are servers."""
         self._handler = _OneSessionHandler(config.session_timeout_s / self._attempts)
         self._client = KazooClient(
             address.hosts,
@@ -154,17 +157,17 @@ class Session:
         )
         self._client.add_listener(self._on_state)
         self.timeout_s = config.session_timeout_s
-        """The session timeout that the servers granted."""
+        """The session timeout that the servers have granted."""
         connection = self._client._connection
         connection._connect = self._note_granted_timeout(connection._connect)
         connection._invoke = self._answered_in_time(connection._invoke)
         connection._read_response = self._in_order(connection._read_response)
         self._doubts = self._settled = 0
-        """How many writes got no answer, and of how many of them it is certain by now whether they were done."""
+        """The numbers of writes without a response, and of those whose outcome is certain by now."""
         self._start(config.connection_timeout_s or config.session_timeout_s, address.chroot)
         self.session_id: int = self._client.client_id[0]
         self.writes = 0
-        """How many requests that write were sent."""
+        """The number of write requests that were sent."""
 
     def _start(self, timeout_s: float, chroot: str) -> None:
         deadline = Deadline(timeout_s)
@@ -172,14 +175,14 @@ class Session:
             self._client.start(timeout_s)
         except KazooTimeoutError:
             raise MetadataStoreUnavailableError(
-                f"ZooKeeper at {self._name} granted no session within {timeout_s:g} s; does it run?"
+                f"ZooKeeper at {self._name} granted no session within {timeout_s:g} s; check that it is running"
             ) from None
         try:
-            # kazoo prefixes every path with the chroot, so the node itself is made before it knows of one.
+            # kazoo prefixes each path with the chroot, so the chroot is created before kazoo gets it.
             if chroot:
                 self.read(lambda client: client.ensure_path_async(chroot), deadline)
                 self._client.chroot = chroot
-            # A first answer tells the number of the tree's last change, which `last_change` is to return.
+            # The first response contains the number of the last change, for `last_change`.
             self.read(lambda client: client.exists_async("/"), deadline)
         except kazoo.ZookeeperError as refused:
             self.close()
@@ -189,7 +192,7 @@ class Session:
             raise
 
     def _note_granted_timeout(self, connect: Callable[..., tuple[float, float]]) -> Callable[..., tuple[float, float]]:
-        """Wrap kazoo's way to connect: what the servers grant shows in its read timeout alone, two thirds of it."""
+        """Wrap kazoo's connect function to learn the granted session timeout: 1.5 times kazoo's read timeout."""
 
         def noting(*args: Any) -> tuple[float, float]:
             timeouts_ms = connect(*args)
@@ -200,8 +203,11 @@ class Session:
         return noting
 
     def _answered_in_time(self, invoke: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap kazoo's first exchange on a connection. A server may accept one while it is starting, and never answer
-        on it; with one server, kazoo would wait until the session is over."""
+        """Wrap kazoo's first request on a connection to bound its time.
+
+        A starting server may accept a connection and never respond. With a single server, kazoo would wait until the
+        session has expired.
+        """
 
         def bounded(timeout_s: float, *args: Any, **kwargs: Any) -> Any:
             return invoke(min(timeout_s, self._handler.connect_timeout_s), *args, **kwargs)
@@ -209,30 +215,31 @@ class Session:
         return bounded
 
     def _in_order(self, read_response: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap kazoo's way to read an answer. One to another question than the one that is next says that this
-        connection cannot be believed any more; kazoo's thread would end of it, and the session with it. They come so
-        where somebody else uses the session on a connection of their own: the servers tell requests by session and
-        number."""
+        """Wrap kazoo's function that reads a response, to drop a connection with an unexpected response.
+
+        An unexpected response would otherwise end kazoo's thread and the session. It occurs if another process uses the
+        session on its own connection, because the servers identify requests by session and number.
+        """
 
         def reading(header: Any, *args: Any) -> Any:
             asked = self._client._pending
             if not asked or asked[0][2] != header.xid:
-                raise kazoo.ConnectionDropped(f"an answer to request {header.xid}, which is not the next one")
+                raise kazoo.ConnectionDropped(f"unexpected response to request {header.xid}, which is not the next one")
             return read_response(header, *args)
 
         return reading
 
     @property
     def last_change(self) -> int:
-        """The number of the last change of the tree that this session has heard of (ZooKeeper's zxid)."""
+        """The number of the last change that this session has seen (ZooKeeper's zxid)."""
         return int(self._client.last_zxid)
 
     # -- reading and writing -------------------------------------------------------------------------------
 
     def read(self, send: Callable[[KazooClient], Any], deadline: Deadline) -> Any:
-        """Send a request that changes nothing, again where the connection is lost meanwhile; return its answer.
+        """Send a read request, again after each lost connection; return the response.
 
-        :raises MetadataStoreUnavailableError: there was none in time.
+        :raises MetadataStoreUnavailableError: no response in time.
         """
         while True:
             self._wait_until_settled(deadline)
@@ -242,9 +249,9 @@ class Session:
                 continue
 
     def _wait_until_settled(self, deadline: Deadline) -> None:
-        """Return when there is a connection to a server that knows what has become of all that was written.
+        """Wait for a connection to a server that has applied all earlier writes of this session.
 
-        :raises MetadataStoreUnavailableError: there was none in time, or the session is lost.
+        :raises MetadataStoreUnavailableError: no such connection in time, or the session is lost.
         """
         while True:
             self.wait_until_connected(deadline)
@@ -259,9 +266,9 @@ class Session:
                 self._settled = max(self._settled, doubts)
 
     def read_all(self, sends: Sequence[Callable[[KazooClient], Any]], deadline: Deadline) -> list[Any]:
-        """Do several reads, many at once; in place of an answer stands the `ZookeeperError` of one that was refused.
+        """Send several reads, many at once. The result of a rejected read is its `ZookeeperError`.
 
-        The deadline is that of the first of them; those that are sent later have as long again.
+        The deadline is that of the first batch of reads; each later batch has the same time again.
         """
         answers: list[Any] = []
         for start in range(0, len(sends), READS_AT_ONCE):
@@ -285,14 +292,14 @@ class Session:
             return refused
 
     def write(self, operations: Sequence[Operation], deadline: Deadline) -> list[Any]:
-        """Send a transaction once, and return its results as kazoo has them: values, or errors.
+        """Send a transaction once and return kazoo's results: values or errors.
 
-        :raises NoAnswerError: the connection was lost; it may have been done or not.
-        :raises UnknownOutcomeError: no answer came in time.
+        :raises NoAnswerError: the connection was lost; the outcome is unknown.
+        :raises UnknownOutcomeError: no response in time; the outcome is unknown.
         """
         self.wait_until_connected(deadline)
         transaction = self._client.transaction()
-        # Not by its methods: they take the last `/` from the path of a sequential node whose name is the digits alone.
+        # kazoo's own methods would remove the final `/` of a sequential node whose name consists of digits only.
         transaction.operations += [self._request(operation) for operation in operations]
         with self._connection_changed:
             self.writes += 1
@@ -305,7 +312,7 @@ class Session:
             raise
         except MetadataStoreUnavailableError as error:
             self._be_in_doubt()
-            raise UnknownOutcomeError(f"{error}; it may have been done or not") from None
+            raise UnknownOutcomeError(f"{error}; the outcome of the write is unknown") from None
         if any(isinstance(each, kazoo.SessionExpiredError) for each in results):
             self._lose()
         return results
@@ -328,9 +335,9 @@ class Session:
                 return requests.CheckVersion(path, version)
 
     def wait_until_connected(self, deadline: Deadline) -> None:
-        """Return when there is a connection.
+        """Wait for a connection.
 
-        :raises MetadataStoreUnavailableError: there was none in time, or the session is lost.
+        :raises MetadataStoreUnavailableError: no connection in time, or the session is lost.
         """
         with self._connection_changed:
             self._connection_changed.wait_for(
@@ -358,7 +365,7 @@ class Session:
         )
 
     def check_alive(self) -> None:
-        """Raise `ClosedError` or `SessionLostError` where the session is over."""
+        """Raise `ClosedError` or `SessionLostError` if the session has ended."""
         if self._is_closed:
             raise ClosedError(f"the session with ZooKeeper at {self._name} is closed")
         if self._is_lost:
@@ -368,11 +375,11 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """Whether it was closed or lost."""
+        """True if the session is closed or lost."""
         return self._is_closed or self._is_lost
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Have something called once, when the session is lost, from the tree's thread; at once if it is lost."""
+        """Register a function that the store's thread calls once when the session is lost, or now if it is lost."""
         with self._connection_changed:
             if not self._is_lost:
                 self._on_end.append(call)
@@ -380,18 +387,18 @@ class Session:
         self._handler.spawn(self._call, call)
 
     def call_later(self, call: Callable[[], None]) -> None:
-        """Have something called from the tree's thread, after all events that have come up to now."""
+        """Call a function on the store's thread, after all events that have arrived."""
         self._handler.dispatch_callback(Callback("session", call, ()))
 
     def close(self) -> None:
-        """End the session. From the tree's thread, end it without waiting."""
+        """End the session. If the store's thread calls this, do not wait for the end."""
         with self._connection_changed:
             self._is_closed = True
             self._connection_changed.notify_all()
         self._stop()
 
     def _on_state(self, state: str) -> None:
-        """Be told by kazoo's connection thread, which makes no connection before this returns."""
+        """Process kazoo's state change. kazoo's connection thread makes no connection before this method returns."""
         with self._connection_changed:
             is_lost_now = state == KazooState.LOST and not self.is_over
             if is_lost_now:
@@ -404,12 +411,11 @@ class Session:
             self.call_later(self._connected)
 
     def _lose(self) -> None:
-        """End a session that a server says is over, on a connection that it keeps all the same.
+        """End a session that a server has reported as expired although it keeps the connection.
 
-        So it is where the session was closed by another connection of that server: kazoo heeds neither the answer nor
-        that to its pings.
+        This happens if the session was closed on another connection of that server; kazoo ignores these errors.
 
-        :raises SessionLostError: always, but for a session that is closed.
+        :raises SessionLostError: the session is lost. (A closed session raises `ClosedError`.)
         """
         self._on_state(KazooState.LOST)
         self.check_alive()
@@ -429,22 +435,22 @@ class Session:
     def _call(self, call: Callable[[], None]) -> None:
         try:
             call()
-        except Exception:  # noqa: BLE001 - an error of whoever is told is its own; it must not silence the others
-            _log.exception("what was to be told of the end of a session failed")
+        except Exception:  # noqa: BLE001 - an error of one callback must not stop the others
+            _log.exception("callback for the end of the ZooKeeper session failed; other callbacks are still called")
 
     def _stop(self) -> None:
-        """End kazoo's threads, once; they cannot wait for themselves."""
+        """End kazoo's threads, at most once. A thread cannot wait for itself."""
         if not self._is_stopped.acquire(blocking=False):
             return
         stopping = threading.Thread(target=self._stop_client, name="barnabas-zookeeper-stop", daemon=True)
         stopping.start()
         if threading.current_thread() is not self._tree_thread:
-            # A server that stands still keeps kazoo for as long as the session lasts.
+            # An unresponsive server keeps kazoo's threads alive for the whole session timeout.
             stopping.join(CLOSE_TIMEOUT_S)
 
     def _stop_client(self) -> None:
         try:
             self._client.stop()
             self._client.close()
-        except Exception:  # noqa: BLE001 - kazoo names none; the session ends by itself after its timeout
-            _log.exception("the session with ZooKeeper at %s did not end in order", self._name)
+        except Exception:  # noqa: BLE001 - kazoo documents no exceptions; the session ends after its timeout
+            _log.exception("the session with ZooKeeper at %s did not close cleanly; it ends at its timeout", self._name)

@@ -1,13 +1,15 @@
 """Watches that outlive connections.
 
-ZooKeeper's servers forget the watches of a connection that ends, and kazoo then calls each with an event of no kind and
-forgets it too. So a watch here keeps what was read when it was set; after a reconnection the node is read again with
-the watch: what is as it was is watched on, and what differs fires it. So a change that happened while there was no
-connection is told, though it may be told as another kind (a node that was deleted and made again is told as deleted),
-and a node that was made and deleted again in the meantime is as it was. A watch that was left before the connection was
-lost, and again while it is set again, may be called twice for one change.
+ZooKeeper's servers drop the watches of a connection when it ends. kazoo then calls each watch with an event of type
+NONE and drops it, too. Therefore a watch in this module keeps the state from the read that set it. After a reconnection
+the node is read again: an equal state sets the watch again, and a different one fires it. So no change during a
+disconnection is missed, with these limits:
 
-All of this runs on the tree's own thread, which also calls the watches: what was missed is told before what comes.
+- The event may have another kind: a node that was deleted and created again is reported as deleted.
+- A node that was created and deleted in between counts as unchanged.
+- A watch that is set before the loss of the connection, and again during the reconnection, may fire twice.
+
+All this runs on the store's thread, which also calls the watches. So missed events precede new ones.
 """
 
 from __future__ import annotations
@@ -36,11 +38,11 @@ _KINDS = {
 }
 
 Snapshot = tuple[int, int] | None
-"""The changes that made a node and last touched what is watched; None where there is no node."""
+"""The numbers of the changes that created a node and last changed the watched part; None without a node."""
 
 
 class Reading(enum.Enum):
-    """Which read set a watch: it decides what fires it, and how it is set again."""
+    """The read that set a watch. It determines the events of the watch and the read that sets it again."""
 
     DATA = "data"
     EXISTENCE = "existence"
@@ -48,10 +50,10 @@ class Reading(enum.Enum):
 
 
 class ArmedWatch:
-    """What kazoo is given as a watch.
+    """A watch that is passed to kazoo.
 
-    kazoo keeps those of a node in a set, and takes out all of them when it is told of a change. The same callable left
-    twice is one there; not so one that was set again, which may have fired before kazoo hears of it.
+    kazoo keeps the watches of a node in a set and removes all of them at an event. Equal watches are in this set once.
+    A watch that is set again is unequal to the old one, which may have fired before kazoo processes the event.
     """
 
     def __init__(self, watches: Watches, path: str, reading: Reading, watch: Watch, number: int = 0) -> None:
@@ -60,13 +62,13 @@ class ArmedWatch:
         self.watch = watch
         self.is_spent = False
         self.request: Any = None
-        """The read that set it; kazoo knows the watch from its answer on."""
+        """The read that sets the watch. kazoo knows the watch only after the response."""
         self._watches = watches
         self._number = number
 
     @property
     def key(self) -> tuple[str, bool, Watch]:
-        """What it watches, and for whom."""
+        """The watched path, the kind of watch, and the function to call."""
         return self.path, self.reading is Reading.CHILDREN, self.watch
 
     def __eq__(self, other: object) -> bool:
@@ -79,7 +81,7 @@ class ArmedWatch:
         self._watches.on_event(self, event)
 
     def send(self, client: KazooClient) -> Any:
-        """Read the node and leave the watch."""
+        """Read the node and set the watch."""
         match self.reading:
             case Reading.DATA:
                 return client.get_async(self.path, self)
@@ -89,14 +91,14 @@ class ArmedWatch:
                 return client.get_children_async(self.path, self, include_data=True)
 
     def snapshot(self, answer: Any) -> Snapshot:
-        """Return what an answer to `send` says of the node."""
+        """Return the snapshot in the response to `send`."""
         if answer is None or isinstance(answer, kazoo.NoNodeError):
             return None
         stat = answer if self.reading is Reading.EXISTENCE else answer[1]
         return stat.czxid, stat.pzxid if self.reading is Reading.CHILDREN else stat.mzxid
 
     def difference(self, before: Snapshot, now: Snapshot) -> EventKind | None:
-        """Return what happened between two snapshots; None if nothing did."""
+        """Return the event between two snapshots; None if they are equal."""
         if before == now:
             return None
         if before is None:
@@ -107,7 +109,7 @@ class ArmedWatch:
 
 
 class Watches:
-    """The watches of a session. All but `read` runs on the tree's own thread."""
+    """The watches of a session. All methods except `read` run on the store's thread."""
 
     def __init__(self, session: Session, call_timeout_s: float) -> None:
         self._session = session
@@ -116,11 +118,12 @@ class Watches:
         self._cut_off: list[ArmedWatch] = []
         self._number = 0
         self._event: WatchedEvent | None = None
-        self._told_of_event: set[Watch] = set()
+        self._notified: set[Watch] = set()
+        """The functions that were called for `_event`."""
         session.on_connected = self._set_again
 
     def read(self, path: str, reading: Reading, watch: Watch, deadline: Deadline) -> Any:
-        """Read a node and leave a watch on it; return the answer as kazoo has it."""
+        """Read a node and set a watch on it; return kazoo's result."""
         return self._session.read(self._sending(ArmedWatch(self, path, reading, watch)), deadline)
 
     def _sending(self, armed: ArmedWatch) -> Callable[[KazooClient], Any]:
@@ -132,20 +135,20 @@ class Watches:
         return send
 
     def on_event(self, armed: ArmedWatch, event: WatchedEvent) -> None:
-        """Be called by kazoo: the node has changed, or the connection was lost."""
+        """Process kazoo's call of a watch: the node has changed, or the connection was lost."""
         if self._session.is_over or armed.is_spent:
             return
         if event.type == EventType.NONE:
             self._cut_off.append(armed)
             return
         if event is not self._event:
-            self._event, self._told_of_event = event, set()
-        if armed.watch not in self._told_of_event:
-            self._told_of_event.add(armed.watch)
+            self._event, self._notified = event, set()
+        if armed.watch not in self._notified:
+            self._notified.add(armed.watch)
             _fire(armed, _KINDS[event.type])
 
     def _set_again(self) -> None:
-        """Read all nodes whose watches the servers have forgotten, and find out what happened meanwhile."""
+        """Read the nodes of all dropped watches, set the watches again, and fire those of changed nodes."""
         if not self._cut_off:
             return
         cut_off, self._cut_off = list({armed.key: armed for armed in self._cut_off}.values()), []
@@ -153,7 +156,7 @@ class Watches:
         try:
             answers = self._session.read_all([self._sending(armed) for armed in again], Deadline(self._call_timeout_s))
         except MetadataStoreUnavailableError:
-            # None is forgotten, whether the next connection asks again or, as the servers were only slow, this does.
+            # Keep all watches: the next connection sets them again, or this method does if the servers were only slow.
             self._cut_off += cut_off
             if not self._session.is_over:
                 self._session.call_later(self._set_again)
@@ -165,13 +168,13 @@ class Watches:
 
     def _renewed(self, old: ArmedWatch) -> ArmedWatch:
         self._number += 1
-        # A node that is gone would leave no watch with the read of its data.
+        # A read of the data of a missing node would set no watch.
         reading = Reading.EXISTENCE if old.reading is Reading.DATA else old.reading
         return ArmedWatch(self, old.path, reading, old.watch, self._number)
 
     def _compare(self, old: ArmedWatch, armed: ArmedWatch, answer: Any) -> None:
         if isinstance(answer, kazoo.ZookeeperError) and not isinstance(answer, kazoo.NoNodeError):
-            kind: EventKind | None = EventKind.CHANGED  # it must not be read any more: let the reader find out
+            kind: EventKind | None = EventKind.CHANGED  # The node is no longer readable; the reader gets the error.
         else:
             with self._lock:
                 before = old.snapshot(old.request.get(block=False))
@@ -184,5 +187,5 @@ class Watches:
 def _fire(armed: ArmedWatch, kind: EventKind) -> None:
     try:
         armed.watch(WatchEvent(kind, armed.path))
-    except Exception:  # noqa: BLE001 - any error of a watch is its own; it must not silence the others
-        _log.exception("a watch on %s failed; the tree goes on", armed.path)
+    except Exception:  # noqa: BLE001 - an error of one watch must not stop the others
+        _log.exception("watch on %s failed; other watches still fire", armed.path)

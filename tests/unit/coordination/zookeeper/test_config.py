@@ -28,7 +28,7 @@ def test_address_is_servers_and_a_chroot(text, hosts, chroot):
     "text", ["", "/", "z1:", "z1:port", "z1:0", "z1:65536", "z1,,z2", "z1/a,z2/b//c", "http://z1:2181", "z1 z2", "::1"]
 )
 def test_what_is_no_address_is_refused_with_what_would_be_one(text):
-    with pytest.raises(ConfigurationError, match=r"write host:port,host:port/chroot|is no path of a node"):
+    with pytest.raises(ConfigurationError, match=r"write host:port,host:port/chroot|is not a valid path"):
         ZooKeeperConfig(text)
 
 
@@ -39,7 +39,7 @@ def test_what_is_no_address_is_refused_with_what_would_be_one(text):
         ({"call_timeout_s": -1.0}, "call_timeout_s is -1"),
         ({"auth": "barnabas"}, "user:password"),
         ({"auth": ":secret"}, "user:password"),
-        ({"set_acl": True}, "zookeeper.set.acl needs zookeeper.auth"),
+        ({"set_acl": True}, "zookeeper.set.acl requires zookeeper.auth"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(options, message):

@@ -1,4 +1,4 @@
-"""What clients are sent: answers, errors and events, as frames."""
+"""The encoding of frames for clients: responses, errors and watch events."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from barnabas.coordination.zookeeper.server.requests import Kind
 
 PASSWORD_BYTES = 16
 EVENT_XID = -1
-"""Stands in the header of an event, where an answer has the number of its request."""
+"""The xid in the header of an event. A response has the xid of its request there."""
 
 _HEADER = struct.Struct(">iqi")
 _STAT = struct.Struct(">qqqqiiiqiiq")
 _OPERATION = struct.Struct(">i?i")
 _EVENT = struct.Struct(">ii")
 _CONNECTED = 3
-"""The state of a session that every event tells."""
+"""The session state in each event: connected."""
 _ERROR = -1
-"""The kind of an operation's result that is an error, and of the end of all results."""
+"""The type of a failed operation in the results of a multi, and of the end of the results."""
 
 
 class Error(enum.IntEnum):
-    """Why a request was not carried out (`KeeperException.Code`)."""
+    """The reason why a request failed (`KeeperException.Code`)."""
 
     NONE = 0
     SYSTEM_ERROR = -1
@@ -73,42 +73,42 @@ _EVENT_TYPES = {
 
 
 def error_of(error: NodeError) -> Error:
-    """Return the code for an operation that the tree has refused."""
+    """Return the error code for a failed operation of the metadata store."""
     return _ERRORS.get(type(error), Error.SYSTEM_ERROR)
 
 
 def frame(content: bytes) -> bytes:
-    """Return the frame with this content."""
+    """Return a frame with this content."""
     return buffer(content)
 
 
 def connected(timeout_ms: int, session_id: int, password: bytes, *, has_read_only: bool) -> bytes:
-    """Return the answer to a `ConnectRequest`; without a timeout the session is over."""
+    """Return the response to a `ConnectRequest`. A timeout of 0 means that the session has expired."""
     content = int_(0) + int_(timeout_ms) + long(session_id) + buffer(password)
     return frame(content + boolean(False) if has_read_only else content)
 
 
 def session_over(*, has_read_only: bool) -> bytes:
-    """Return the answer to one whose session has expired."""
+    """Return the response to a `ConnectRequest` for an expired session."""
     return connected(0, 0, bytes(PASSWORD_BYTES), has_read_only=has_read_only)
 
 
 def answer(xid: int, change: int, body: bytes = b"", error: Error = Error.NONE) -> bytes:
-    """Return the answer to a request.
+    """Return the response to a request.
 
-    :param change: the number of the last change that it can know of (zxid).
+    :param change: the number of the last change that the response may contain (zxid).
     """
     return frame(_HEADER.pack(xid, change, error) + body)
 
 
 def event(happened: WatchEvent) -> bytes:
-    """Return what tells a client of a change that it has watched for."""
+    """Return the frame that notifies a client of a watch event."""
     content = _EVENT.pack(_EVENT_TYPES[happened.kind], _CONNECTED) + string(happened.path)
     return frame(_HEADER.pack(EVENT_XID, -1, Error.NONE) + content)
 
 
 def stat(found: FullStat) -> bytes:
-    """Return a node's stat; what ZooKeeper counts of ACLs is 0, since they do not change."""
+    """Return the encoded stat of a node. The ACL version is always 0, because ACLs cannot be changed."""
     node = found.stat
     return _STAT.pack(
         node.created_at,
@@ -126,19 +126,19 @@ def stat(found: FullStat) -> bytes:
 
 
 def open_acl() -> bytes:
-    """Return the ACL of every node: all may do everything."""
+    """Return the encoded ACL of each node: all clients have all permissions."""
     return vector([int_(31) + string("world") + string("anyone")])
 
 
 def results(bodies: Iterable[tuple[Kind, bytes]]) -> bytes:
-    """Return the results of a multi that was done."""
+    """Return the encoded results of a successful multi."""
     return b"".join([_OPERATION.pack(kind, False, 0) + body for kind, body in bodies] + [_OPERATION.pack(-1, True, -1)])
 
 
 def refused_results(count: int, failed: int, error: Error) -> bytes:
-    """Return the results of a multi of `count` operations of which that number `failed` could not be done.
+    """Return the encoded results of a failed multi of `count` operations, of which operation number `failed` failed.
 
-    Those before it were taken back, those behind it were not begun.
+    Operations before it were rolled back, and operations after it were not started.
     """
     errors = [Error.NONE] * failed + [error] + [Error.RUNTIME_INCONSISTENCY] * (count - failed - 1)
     content = [_OPERATION.pack(_ERROR, False, each) + int_(each) for each in errors]

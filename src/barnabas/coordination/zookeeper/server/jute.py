@@ -1,6 +1,6 @@
-"""Jute, in which ZooKeeper's messages are written: big-endian numbers, and lengths before all that varies.
+"""Jute, the encoding of ZooKeeper's messages: big-endian numbers, and a length before each variable-length value.
 
-The reader takes a stranger's bytes: whatever they are, it returns what they say, or raises `MalformedMessageError`.
+The reader accepts untrusted bytes: it returns the decoded values or raises `MalformedMessageError`.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 
 class JuteReader:
-    """Reads one record after the other.
+    """A reader of consecutive Jute values.
 
     >>> reader = JuteReader(int_(7) + string("/a") + vector(string(each) for each in ("x", "y")))
     >>> reader.integer(), reader.string(), reader.vector(reader.string), reader.left
@@ -31,42 +31,42 @@ class JuteReader:
 
     @property
     def left(self) -> int:
-        """How many bytes have not been read."""
+        """The number of unread bytes."""
         return len(self._data) - self._position
 
     def integer(self) -> int:
-        """Read four bytes, signed."""
+        """Read a signed 32-bit integer."""
         (value,) = _INT.unpack(self._take(_INT.size))
         return int(value)
 
     def long(self) -> int:
-        """Read eight bytes, signed."""
+        """Read a signed 64-bit integer."""
         (value,) = _LONG.unpack(self._take(_LONG.size))
         return int(value)
 
     def boolean(self) -> bool:
-        """Read a byte."""
+        """Read a boolean from one byte."""
         return self._take(1) != b"\0"
 
     def buffer(self) -> bytes:
-        """Read bytes; none where there is null."""
+        """Read bytes; empty for null."""
         size = self.integer()
         return self._take(size) if size > 0 else b""
 
     def string(self) -> str:
-        """Read text; empty where there is null."""
+        """Read a UTF-8 string; empty for null."""
         try:
             return self.buffer().decode()
         except UnicodeDecodeError as error:
-            raise MalformedMessageError(f"text that is no UTF-8: {error}") from None
+            raise MalformedMessageError(f"invalid UTF-8 in a string: {error}") from None
 
     def vector(self, element: Callable[[], T], count_max: int = 2**31 - 1) -> list[T]:
-        """Read what `element` reads, as many times as it says; none where there is null."""
+        """Read a list of elements with the given reader function; empty for null."""
         count = self.integer()
         if count > count_max:
-            raise MalformedMessageError(f"{count} elements (at most {count_max} are allowed)")
-        if count > self.left:  # no element takes less than a byte
-            raise MalformedMessageError(f"{count} elements in {self.left} bytes")
+            raise MalformedMessageError(f"a vector has {count} elements, more than the limit of {count_max}")
+        if count > self.left:  # Each element has at least one byte.
+            raise MalformedMessageError(f"a vector of {count} elements has only {self.left} bytes")
         return [element() for _ in range(count)]
 
     def _take(self, size: int) -> bytes:
@@ -78,31 +78,31 @@ class JuteReader:
 
 
 def int_(value: int) -> bytes:
-    """Write four bytes."""
+    """Encode a signed 32-bit integer."""
     return _INT.pack(value)
 
 
 def long(value: int) -> bytes:
-    """Write eight bytes."""
+    """Encode a signed 64-bit integer."""
     return _LONG.pack(value)
 
 
 def boolean(value: bool) -> bytes:
-    """Write a byte."""
+    """Encode a boolean as one byte."""
     return b"\1" if value else b"\0"
 
 
 def buffer(value: bytes) -> bytes:
-    """Write bytes behind their number."""
+    """Encode bytes with their length."""
     return _INT.pack(len(value)) + value
 
 
 def string(value: str) -> bytes:
-    """Write text behind the number of its bytes."""
+    """Encode a string as UTF-8 with its length in bytes."""
     return buffer(value.encode())
 
 
 def vector(elements: Iterable[bytes]) -> bytes:
-    """Write elements, which are written already, behind their number."""
+    """Encode a list of encoded elements with their number."""
     written = list(elements)
     return b"".join((_INT.pack(len(written)), *written))

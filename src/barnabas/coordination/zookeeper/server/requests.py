@@ -1,4 +1,4 @@
-"""What clients send: a frame's bytes become one of the requests below, or `MalformedMessageError`."""
+"""The decoding of clients' frames into the requests below. Invalid frames raise `MalformedMessageError`."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from barnabas.coordination.zookeeper.server.jute import JuteReader
 from barnabas.errors import MalformedMessageError
 
 PATHS_MAX = 65_536
-"""Of each kind in one setWatches; a connection may not watch more anyway."""
+"""The maximum number of paths of each kind in a setWatches; a connection may not have more watches anyway."""
 
 
 class Kind(enum.IntEnum):
-    """The kinds of requests that are served (`ZooDefs.OpCode`)."""
+    """The supported types of requests (`ZooDefs.OpCode`)."""
 
     CREATE = 1
     DELETE = 2
@@ -40,8 +40,10 @@ WRITES = frozenset({Kind.CREATE, Kind.CREATE2, Kind.DELETE, Kind.SET_DATA, Kind.
 
 
 class ConnectRequest(NamedTuple):
-    """The first frame of a connection. `session_id` is 0 for a new session; `has_read_only`: whether the client knows
-    of servers that are read-only, and wants to be told (since 3.4)."""
+    """The first frame of a connection. `session_id` is 0 for a new session.
+
+    `has_read_only` is true if the client supports read-only servers (since 3.4); the response then has one more field.
+    """
 
     last_change: int
     timeout_ms: int
@@ -52,7 +54,7 @@ class ConnectRequest(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Read a node, or its children, and perhaps leave a watch."""
+    """A request that reads a node or its children and may set a watch."""
 
     kind: Kind
     path: str
@@ -60,7 +62,7 @@ class Read:
 
 
 class Acl(NamedTuple):
-    """Who may do what."""
+    """The permissions of a client."""
 
     permissions: int
     scheme: str
@@ -69,7 +71,7 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One operation that changes a node, or checks it; which fields count depends on the kind."""
+    """A request that changes or checks a node. The type determines the fields that are used."""
 
     kind: Kind
     path: str
@@ -81,14 +83,14 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Multi:
-    """Several of them: all or none."""
+    """A request with several operations, which are applied together or not at all."""
 
     operations: tuple[Write, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetWatches:
-    """What a client still watched when its last connection ended, and the last change that it had heard of."""
+    """A request that sets the watches of an ended connection again, with the last change that the client has seen."""
 
     since: int
     data: tuple[str, ...]
@@ -98,7 +100,7 @@ class SetWatches:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A request that says no more than a path or a scheme; `kind` is one that is not served, if it is no `Kind`."""
+    """A request with at most a path or a scheme. An unsupported request has a `kind` that is not a `Kind`."""
 
     kind: int
     text: str = ""
@@ -108,20 +110,20 @@ Request = Read | Write | Multi | SetWatches | Other
 
 
 def read_connect(frame: bytes) -> ConnectRequest:
-    """Read the first frame of a connection.
+    """Decode the first frame of a connection.
 
-    :raises MalformedMessageError: it is something else.
+    :raises MalformedMessageError: the frame is not a `ConnectRequest`.
     """
     reader = JuteReader(frame)
-    reader.integer()  # the protocol's version, which is 0
+    reader.integer()  # The version of the protocol, which is 0.
     last_change, timeout_ms, session_id = reader.long(), reader.integer(), reader.long()
     return ConnectRequest(last_change, timeout_ms, session_id, reader.buffer(), has_read_only=reader.left > 0)
 
 
 def read_request(frame: bytes) -> tuple[int, Request]:
-    """Read a request; returns its number (xid) and what it asks for.
+    """Decode a request; return its number (xid) and the request.
 
-    :raises MalformedMessageError: it is none.
+    :raises MalformedMessageError: the frame is not a request.
     """
     reader = JuteReader(frame)
     xid, kind = reader.integer(), reader.integer()
@@ -142,7 +144,7 @@ def _read_rest(kind: Kind, reader: JuteReader) -> Request:
         data, existence, children = (tuple(reader.vector(reader.string, PATHS_MAX)) for _ in range(3))
         return SetWatches(since, data, existence, children)
     if kind is Kind.AUTH:
-        reader.integer()  # not used
+        reader.integer()  # An unused field.
     return Other(kind, reader.string() if kind in (Kind.AUTH, Kind.SYNC, Kind.GET_ACL) else "")
 
 
@@ -153,7 +155,7 @@ def _read_operations(reader: JuteReader) -> list[Write]:
         if is_end:
             return operations
         if kind not in WRITES:
-            raise MalformedMessageError(f"a multi with an operation of kind {kind}")
+            raise MalformedMessageError(f"a multi contains an operation of type {kind}, which is not supported")
         operations.append(_WRITES[Kind(kind)](Kind(kind), reader))
 
 

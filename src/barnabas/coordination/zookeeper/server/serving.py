@@ -1,14 +1,16 @@
-"""Carries out what clients ask for in an embedded tree, and tells them what they watch.
+"""Executes clients' requests on an embedded metadata store and notifies clients of watch events.
 
-All of a client's answers and events leave by its `send`, under the tree's lock: so an event leaves behind the answer to
-the read that set the watch, and before any answer that shows the change (ZooKeeper programmer's guide, "What ZooKeeper
-Guarantees about Watches"). Every node is open to all: an ACL that says anything else is refused, and so is who
-authenticates by another scheme than `digest`, for which ZooKeeper itself takes any password.
+All responses and events of a client are passed to its `send` under the store's lock. So an event follows the response
+to the read that set the watch, and precedes each response that shows the change (ZooKeeper programmer's guide, "What
+ZooKeeper Guarantees about Watches").
 
-No client keeps the tree from others for long: requests are carried out in slices of `SLICE_S`, and what one request may
-ask for is bounded. So is what clients may put into the tree, and how many watches and ephemeral nodes they may have.
+All nodes are open to all clients. The server rejects other ACLs, and authentication by schemes other than `digest`, for
+which ZooKeeper itself accepts any password.
 
-Called on threads that may wait for the disk.
+No client can block the store for long: requests are executed in slices of `SLICE_S`, and the size of a request is
+limited. The store's size and the number of watches and ephemeral nodes of a client are limited, too.
+
+The methods are called on threads that may wait for the disk.
 """
 
 from __future__ import annotations
@@ -45,64 +47,66 @@ from barnabas.coordination.zookeeper.server.requests import (
 from barnabas.coordination.zookeeper.server.watches import ServedWatches
 
 SLICE_S = 0.01
-"""After this time others have their turn."""
+"""The maximum duration of a slice, after which other clients have their turn."""
 WATCHES_PER_STEP = 256
-"""After so many paths of a setWatches, it is looked how long the slice has taken."""
+"""The number of paths of a setWatches after which the time of the slice is checked."""
 WATCH_BYTES_MAX = 4 * 1024 * 1024
-"""Of one connection."""
+"""The maximum size of the watches of one connection."""
 ALL_WATCH_BYTES_MAX = 64 * 1024 * 1024
 CHANGES_MAX = 2_500
 CHECKS_MAX = 10_000
-"""Of one multi, which is one transaction: nothing else is done with the tree meanwhile. Our own clients ask for less
-(`subtrees.in_parts`)."""
+"""The maximum numbers of changes and of checks in a multi, which blocks the store as one transaction.
+
+Barnabas's own clients send less (`subtrees.in_parts`).
+"""
 TREE_BYTES_MAX = 128 * 1024 * 1024
-"""How large the tree's file may grow by what clients write."""
+"""The maximum size of the store's file for writes of clients."""
 SMALL_NODE_BYTES = 4 * 1024
 KEPT_PARTS = 4
-"""Nodes larger than `SMALL_NODE_BYTES` leave 1/`KEPT_PARTS` of the tree's bytes to others."""
+"""The reserve for small nodes: nodes above `SMALL_NODE_BYTES` may not use the last 1/`KEPT_PARTS` of the size."""
 CHILDREN_MAX = 20_000
-"""Of one node: a client that lists them gets all at once."""
+"""The maximum number of children of a node, because a client lists all of them in one response."""
 EPHEMERALS_MAX = 10_000
-"""Of one session: they go in one step."""
+"""The maximum number of ephemeral nodes of a session, because they are deleted in one step."""
 ANSWERED_BYTES_MAX = 1024 * 1024
-"""When it was answered so much at once, a client takes that before more of what it has asked is looked at."""
+"""The size of the responses after which a client must receive them before further requests are executed."""
 EPHEMERAL = 1
 SEQUENTIAL = 2
-"""Flags of a node that is created; others are containers and nodes with a lifetime, which are not served."""
+"""The supported flags of a node to create. Containers and nodes with a time to live are not supported."""
 
 _OPEN = Acl(31, "world", "anyone")
 
 
 class Client:
-    """One connection of a session.
+    """A connection of a session.
 
-    :param send: takes a frame that is to be sent, on any thread; it does not wait.
+    :param send: queues a frame for sending, on any thread, without waiting.
     """
 
     def __init__(self, session_id: int, send: Callable[[bytes], None]) -> None:
         self.session_id = session_id
         self.send = send
         self.is_gone = False
-        """Its connection has ended, so that it is told nothing more."""
+        """True if the connection has ended, so no frames are sent."""
         self.has_left = False
-        """Its session was closed, or it may not go on: the connection is to end."""
+        """True if the connection must end: the client closed its session or must not continue it."""
         self.owns_nodes = False
-        """It has made ephemeral nodes."""
+        """True if the session has created ephemeral nodes."""
         self.under_way: Steps | None = None
-        """What is left of a request whose slice was over."""
+        """The remaining steps of a request that did not complete in its slice."""
 
 
 Steps = Generator[None, None, int]
-"""Carries out a request; yields where others may have their turn, and returns how many bytes were answered."""
+"""The execution of a request. It yields when other clients may have a turn, and returns the size of the response."""
 
 
 class Progress(NamedTuple):
-    """How far the requests of a client were carried out in one slice."""
+    """The progress of a client's requests in one slice."""
 
     answered: int
-    """How many."""
+    """The number of requests that were answered."""
     is_full: bool = False
-    """Whether so much is to be sent that the client takes that first."""
+    """True if the client must receive the responses before further requests are executed."""
 
 
 class _RefusedError(Exception):
@@ -111,10 +115,10 @@ class _RefusedError(Exception):
 
 
 class Serving:
-    """Serves a tree.
+    """A server of an embedded metadata store.
 
-    :param protected: nodes that no client may change, nor those below them.
-    :param now_s: monotonic seconds; without it, slices have no end.
+    :param protected: nodes that clients must not change, including the nodes below them.
+    :param now_s: returns monotonic seconds; without it, slices have no end.
     """
 
     def __init__(
@@ -124,16 +128,16 @@ class Serving:
         self._protected = tuple(protected)
         self._now_s = now_s
         self._room_bytes = 0
-        """How much the tree may still grow, in the request that is carried out."""
+        """The number of bytes by which the present request may enlarge the store."""
         self._watches: ServedWatches[Client] = ServedWatches(WATCH_BYTES_MAX, ALL_WATCH_BYTES_MAX)
-        store.on_change = self._tell
+        store.on_change = self._notify
 
     def carry_out(self, client: Client, frames: Sequence[bytes]) -> Progress:
-        """Carry out requests in their order, and send the answers; those behind the end of the session are dropped.
+        """Execute requests in order and send the responses. Requests after the end of the session are dropped.
 
-        Once the slice is over, the rest is left: the caller hands in the frames that are not answered again.
+        The method returns after its slice. The caller passes the unanswered frames again.
 
-        :raises MalformedMessageError: a frame is no request; those before it were carried out.
+        :raises MalformedMessageError: a frame is not a request. Earlier requests have been executed.
         """
         answered_bytes = 0
         ends_s = self._now_s() + SLICE_S
@@ -175,7 +179,7 @@ class Serving:
         return len(answered)
 
     def _attempt(self, client: Client, request: Request) -> tuple[Error, bytes]:
-        """Do what a request asks for; return why it was refused, or NONE, and the body of the answer."""
+        """Execute a request; return the error code and the body of the response."""
         try:
             return Error.NONE, self._answer(client, request)
         except _RefusedError as refused:
@@ -186,25 +190,25 @@ class Serving:
             return Error.SYSTEM_ERROR, b""
 
     def keep_session(self, session: KeptSession) -> None:
-        """Begin a session.
+        """Start a session of a client.
 
-        :raises MetadataStoreUnavailableError: it cannot be kept.
+        :raises MetadataStoreUnavailableError: the session cannot be stored.
         """
         self._store.keep_session(session)
 
     def end_session(self, session_id: int) -> None:
-        """End a session, with its ephemeral nodes.
+        """End a session and delete its ephemeral nodes.
 
-        :raises MetadataStoreUnavailableError: they cannot be removed now; the session goes on.
+        :raises MetadataStoreUnavailableError: the nodes cannot be deleted now; the session continues.
         """
         self._store.end_kept_session(session_id)
 
     def forget(self, client: Client) -> None:
-        """Forget what a connection that has ended watched."""
+        """Drop the watches of a connection that has ended."""
         with self._store.lock:
             self._watches.forget(client)
 
-    def _tell(self, events: Sequence[WatchEvent]) -> None:
+    def _notify(self, events: Sequence[WatchEvent]) -> None:
         for each in events:
             for client, happened in self._watches.fire(each):
                 client.send(answers.event(happened))
@@ -235,7 +239,7 @@ class Serving:
         return body
 
     def _read(self, client: Client, request: Read) -> bytes:
-        # No path is checked: no node has one that is none. The empty one is the root's.
+        # The path needs no check, because no node has an invalid path. The empty path means the root.
         path = request.path or "/"
         with self._store.reading(client.session_id, "/") as nodes:
             found = nodes.full_stat(path)
@@ -268,7 +272,7 @@ class Serving:
         return answers.results(bodies)
 
     def _apply(self, change: Transaction, operation: Write) -> bytes:
-        """Do one operation, and return what its answer says."""
+        """Apply one operation and return the body of its response."""
         path, kind = operation.path, operation.kind
         if kind is Kind.CHECK:
             change.apply(Check(path, operation.version))
@@ -295,7 +299,7 @@ class Serving:
             raise _RefusedError(Error.BAD_ARGUMENTS)
         if not operation.acl or any(each != _OPEN for each in operation.acl):
             raise _RefusedError(Error.INVALID_ACL)
-        # Before it is looked whether this is a path at all.
+        # As in ZooKeeper, the parent is checked before the validity of the path.
         parent = change.nodes.stat(path[: path.rindex("/")] or "/")
         if parent is None:
             raise _RefusedError(Error.NO_NODE)
@@ -310,7 +314,7 @@ class Serving:
         )
 
     def _check_room(self, size: int, growth: int) -> None:
-        """Check that the tree may grow by a node of this size."""
+        """Check that a node of this size fits the limit of the store, and subtract the growth."""
         kept = TREE_BYTES_MAX // KEPT_PARTS if size > SMALL_NODE_BYTES else 0
         if growth > 0 and growth > self._room_bytes - kept:
             raise _RefusedError(Error.QUOTA_EXCEEDED)
@@ -337,7 +341,7 @@ class Serving:
         raise _RefusedError(Error.UNIMPLEMENTED)
 
     def _set_watches(self, client: Client, request: SetWatches) -> None:
-        """Set watches of a connection that was lost; those that would have fired meanwhile fire now."""
+        """Set the watches of a lost connection again. Watches that would have fired in between fire now."""
         with self._store.reading(client.session_id, "/") as nodes:
             missed: list[WatchEvent] = []
             for paths, judge, on_children in (
@@ -355,7 +359,7 @@ class Serving:
 
 
 def _parts(request: Request) -> Iterator[Request]:
-    """Yield a request in parts that are done one after the other, with others between them: of each, a few paths."""
+    """Yield the parts of a request. Each part of a setWatches has a limited number of paths."""
     if not isinstance(request, SetWatches):
         yield request
         return
@@ -401,7 +405,7 @@ _READERS: dict[Kind, Callable[[NodeTable, str, FullStat], bytes]] = {
 }
 
 
-# What a watch has missed since a change: as `DataTree.setWatches`.
+# The event that a watch has missed since a change, as in `DataTree.setWatches`.
 def _missed_by_data(found: FullStat | None, since: int) -> EventKind | None:
     if found is None:
         return EventKind.DELETED

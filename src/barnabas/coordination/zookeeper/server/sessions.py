@@ -1,9 +1,8 @@
-"""Who is alive: sessions with a timeout, by the time at which something was heard of them. No I/O.
+"""The live sessions of the server, each with the time of its last request or ping. No I/O.
 
-A session outlives its connections: who knows its id and password goes on with it from another one, and the connection
-before is ended then. One of which nothing was heard for its timeout is over. Time in which this server itself stood
-still counts for nobody: it cannot say that it has heard nothing. Facts: ZooKeeper programmer's guide, "ZooKeeper
-Sessions".
+A session outlives its connections: a client with its id and password resumes it on a new connection, and the server
+closes the old connection. A session ends after its timeout without a request or ping. Time in which this server did not
+run does not count, because it could not receive anything. Source: ZooKeeper programmer's guide, "ZooKeeper Sessions".
 
 All times are monotonic seconds. Not thread-safe.
 """
@@ -19,17 +18,19 @@ from barnabas.coordination.node_table import KeptSession
 
 TIMEOUT_MS_MIN = 1_000
 TIMEOUT_MS_MAX = 300_000
-"""What clients ask for is brought within these."""
+"""The limits of session timeouts. A requested timeout outside is replaced by the limit."""
 SESSIONS_MAX = 1_000
 CONNECTIONS_SETTING = "zookeeper.listener.max.client.cnxns"
 SESSIONS_PER_CONNECTION = 4
-"""How many sessions clients of one address may have for each connection that they may have: sessions of clients that
-were killed last for their timeouts."""
+"""The maximum number of sessions of an address for each of its permitted connections.
+
+It is larger than 1, because the sessions of killed clients last until their timeout.
+"""
 STOOD_STILL_S = 0.5
-"""A sweep that comes so much later than the one before was late because the process did not run."""
+"""The minimum delay of a sweep that shows that the process did not run in between."""
 
 _ID_BITS_OF_TIME = 16
-"""An id begins with the wall clock's milliseconds, so that no two lives of a broker give out the same one."""
+"""The number of bits after the wall-clock time in a session id. The time makes the ids of different runs distinct."""
 
 
 @dataclass(slots=True)
@@ -37,9 +38,9 @@ class _Living:
     kept: KeptSession
     deadline_s: float
     host: str | None = None
-    """Of the client that began it; None where this server has found the session."""
+    """The address of the client that started the session; None for a session from an earlier run."""
     owns_nodes: bool = False
-    """Whether it has made ephemeral nodes."""
+    """True if the session has created ephemeral nodes."""
 
     def hear(self, now_s: float) -> None:
         self.deadline_s = now_s + self.kept.timeout_ms / 1000
@@ -48,9 +49,9 @@ class _Living:
 class Sessions:
     """All sessions of a server.
 
-    :param kept: those that were alive when it stopped; they have their whole timeout to come back.
-    :param new_password: makes 16 random bytes.
-    :param per_host_max: how many sessions clients of one address may have, of those that this server began.
+    :param kept: the sessions that were alive when the server stopped. Their timeouts start again.
+    :param new_password: returns 16 random bytes.
+    :param per_host_max: the maximum number of sessions of one address, without those from an earlier run.
     """
 
     def __init__(
@@ -73,17 +74,17 @@ class Sessions:
         return len(self._living)
 
     def open(self, timeout_ms: int, now_s: float, time_ms: int, host: str = "") -> KeptSession | str:
-        """Begin a session; or return why there may not be another one.
+        """Start a session, or return the reason why no further session is permitted.
 
-        :param timeout_ms: what the client asks for; the session says what it gets.
-        :param time_ms: wall time.
+        :param timeout_ms: the requested timeout; the session contains the granted one.
+        :param time_ms: wall-clock time.
         :param host: the client's address.
         """
         if len(self._living) >= SESSIONS_MAX:
-            return f"{SESSIONS_MAX} sessions are open, and there may be no more"
+            return f"the server has reached its limit of {SESSIONS_MAX} sessions"
         if self._of_host[host] >= self._per_host_max:
             return (
-                f"clients of {host} have {self._per_host_max} sessions, and may have no more"
+                f"clients of {host} have reached their limit of {self._per_host_max} sessions"
                 f" ({CONNECTIONS_SETTING} times {SESSIONS_PER_CONNECTION})"
             )
         self._of_host[host] += 1
@@ -95,7 +96,7 @@ class Sessions:
         return session
 
     def find(self, session_id: int, password: bytes, now_s: float) -> KeptSession | None:
-        """Return a session that is alive, and hear of it; None: it is over, or this is not its password."""
+        """Return a live session and restart its timeout; None if it has ended or the password is wrong."""
         living = self._living.get(session_id)
         if living is None or not hmac.compare_digest(living.kept.password, password):
             return None
@@ -103,14 +104,14 @@ class Sessions:
         return living.kept
 
     def note_owner(self, session_id: int) -> None:
-        """Note that a session has made an ephemeral node."""
+        """Record that a session has created an ephemeral node."""
         if living := self._living.get(session_id):
             living.owns_nodes = True
 
     def give_up_idle(self, host: str, connected: Container[int]) -> int | None:
-        """Forget the session of this address that is missed least, and return its id; None: there is none.
+        """End the least important session of an address without a connection; return its id, or None.
 
-        It has no connection. Sessions without ephemeral nodes go first, and of these the one that was silent longest.
+        Sessions without ephemeral nodes are ended first, and among them the one that has been silent for longest.
 
         :param connected: the sessions that have a connection.
         """
@@ -126,12 +127,12 @@ class Sessions:
         return session_id
 
     def hear(self, session_id: int, now_s: float) -> None:
-        """Note that something was heard of a session; nothing where it is over."""
+        """Restart the timeout of a session after a request or ping; ignore an ended session."""
         if living := self._living.get(session_id):
             living.hear(now_s)
 
     def end(self, session_id: int) -> None:
-        """Forget a session."""
+        """Remove a session."""
         living = self._living.pop(session_id, None)
         if living is None or living.host is None:
             return
@@ -140,7 +141,7 @@ class Sessions:
             del self._of_host[living.host]
 
     def sweep(self, now_s: float, interval_s: float) -> list[int]:
-        """Forget the sessions that are over, and return their ids. To be called every `interval_s`."""
+        """Remove the expired sessions and return their ids. The caller must call this method every `interval_s`."""
         late_s = now_s - self._swept_s - interval_s
         self._swept_s = now_s
         if late_s > STOOD_STILL_S:

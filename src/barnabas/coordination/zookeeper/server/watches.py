@@ -1,8 +1,8 @@
-"""Who wants to hear of which node: the watches of all connections, each of which fires once.
+"""The watches of all client connections. Each watch fires once.
 
-As in ZooKeeper they belong to a connection, not to a session, and are of two kinds: those on a node's data or its
-existence, and those on its list of children. One connection hears once of one change of a node, though it left both.
-Not thread-safe: the tree's lock guards it.
+As in ZooKeeper, watches belong to a connection and not to a session. There are two kinds: watches on a node's data or
+existence, and watches on its list of children. A connection with both kinds receives one event for one change. Not
+thread-safe: the store's lock protects the watches.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from barnabas.coordination.metadata_store import EventKind, WatchEvent, parent_of
 
 WATCH_BYTES = 64
-"""What a watch counts for beside its path."""
+"""The size of a watch in addition to its path, for the limits."""
 
 Watcher = TypeVar("Watcher")
 
@@ -21,10 +21,10 @@ _ByPath = defaultdict[str, dict[Watcher, None]]
 
 
 class ServedWatches(Generic[Watcher]):
-    """The watches, by node.
+    """The watches by node.
 
-    :param bytes_max: what one connection may leave, `WATCH_BYTES` and its path's length for each.
-    :param total_bytes_max: the same for all connections together.
+    :param bytes_max: the maximum size of the watches of one connection: `WATCH_BYTES` and the path's length for each.
+    :param total_bytes_max: the maximum size of the watches of all connections.
     """
 
     def __init__(self, bytes_max: int, total_bytes_max: int) -> None:
@@ -37,7 +37,7 @@ class ServedWatches(Generic[Watcher]):
         self._bytes: defaultdict[Watcher, int] = defaultdict(int)
 
     def add(self, watcher: Watcher, path: str, *, on_children: bool) -> bool:
-        """Leave a watch; False where this one, or all together, have left too many."""
+        """Set a watch; return False if this connection or all connections together have too many."""
         key = on_children, path
         if key in self._of[watcher]:
             return True
@@ -51,7 +51,7 @@ class ServedWatches(Generic[Watcher]):
         return True
 
     def fire(self, happened: WatchEvent) -> list[tuple[Watcher, WatchEvent]]:
-        """Take out the watches that a change of one node fires, and return what each watcher is to hear."""
+        """Remove the watches that a change of a node fires; return their watchers and events."""
         kind, path = happened
         watchers = self._take(path, on_children=False)
         if kind is EventKind.DELETED:
@@ -63,7 +63,7 @@ class ServedWatches(Generic[Watcher]):
         return fired
 
     def forget(self, watcher: Watcher) -> None:
-        """Forget all that a connection has left."""
+        """Remove all watches of a connection."""
         for on_children, path in self._of.pop(watcher, ()):
             table = self._table(on_children)
             del table[path][watcher]

@@ -31,7 +31,7 @@ def test_bytes_that_are_cut_short_are_refused(data: bytes) -> None:
 
 def test_more_elements_than_bytes_are_refused_before_any_is_read() -> None:
     reader = JuteReader(int_(1_000_000) + b"12")
-    with pytest.raises(MalformedMessageError, match="1000000 elements in 2 bytes"):
+    with pytest.raises(MalformedMessageError, match="a vector of 1000000 elements has only 2 bytes"):
         reader.vector(reader.integer)
 
 

@@ -75,7 +75,7 @@ def test_there_are_no_more_sessions_than_there_may_be() -> None:
     first = opened(sessions, 4_000, 0.0)
     for _ in range(SESSIONS_MAX - 1):
         opened(sessions, 4_000, 0.0)
-    assert "sessions are open" in str(sessions.open(4_000, 0.0, WALL_MS))
+    assert "has reached its limit of" in str(sessions.open(4_000, 0.0, WALL_MS))
     sessions.end(first.id)
     assert not isinstance(sessions.open(4_000, 0.0, WALL_MS), str)
 
@@ -85,7 +85,8 @@ def test_sessions_of_one_address_are_bounded_until_they_end() -> None:
     first, second = (sessions.open(4_000, 0.0, WALL_MS, "10.0.0.1") for _ in range(2))
     assert isinstance(first, KeptSession)
     assert isinstance(second, KeptSession)
-    assert "clients of 10.0.0.1 have 2 sessions" in str(sessions.open(4_000, 0.0, WALL_MS, "10.0.0.1"))
+    refusal = sessions.open(4_000, 0.0, WALL_MS, "10.0.0.1")
+    assert "clients of 10.0.0.1 have reached their limit of 2 sessions" in str(refusal)
     assert isinstance(sessions.open(4_000, 3.0, WALL_MS, "10.0.0.2"), KeptSession)
     sessions.end(first.id)
     assert isinstance(sessions.open(4_000, 3.0, WALL_MS, "10.0.0.1"), KeptSession)
