@@ -381,22 +381,33 @@ class HookCalls:
             except Exception as error:  # noqa: BLE001 - of the application's own code
                 self.note(hook, error)
 
-    async def await_all(self, hooks: Iterable[Hook], *arguments: object, timeout_s: float | None = None) -> None:
-        """Call hooks one after the other, and await what they return; cancel those that take too long.
-
-        :param timeout_s: the caller's limit; None: `WAIT_S_MAX`.
-        """
-        limit_s = WAIT_S_MAX if timeout_s is None else timeout_s + GRACE_S
+    async def await_all(self, hooks: Iterable[Hook], *arguments: object) -> None:
+        """Call hooks one after the other, and await what they return; cancel a hook after `WAIT_S_MAX`."""
         for hook in hooks:
-            try:
-                outcome = hook.call(*arguments)
-                if inspect.isawaitable(outcome):
-                    async with asyncio.timeout(limit_s):
-                        await outcome
-            except TimeoutError as error:
-                self.note(hook, error if str(error) else TimeoutError(f"not done after {limit_s:g} s"))
-            except Exception as error:  # noqa: BLE001 - of the application's own code
-                self.note(hook, error)
+            await self._await(hook, WAIT_S_MAX, *arguments)
+
+    async def await_within(self, timeout_s: float | None, hooks: Iterable[Hook], *arguments: object) -> None:
+        """Do as `await_all` does, within a time. Each hook gets the time that is left as its last argument.
+
+        :param timeout_s: for all hooks together; a hook that takes longer is cancelled `GRACE_S` later. None: no limit
+            but `WAIT_S_MAX` for each.
+        """
+        now_s = asyncio.get_running_loop().time
+        deadline_s = None if timeout_s is None else now_s() + timeout_s
+        for hook in hooks:
+            left_s = None if deadline_s is None else max(0.0, deadline_s - now_s())
+            await self._await(hook, WAIT_S_MAX if left_s is None else left_s + GRACE_S, *arguments, left_s)
+
+    async def _await(self, hook: Hook, limit_s: float, *arguments: object) -> None:
+        try:
+            outcome = hook.call(*arguments)
+            if inspect.isawaitable(outcome):
+                async with asyncio.timeout(limit_s):
+                    await outcome
+        except TimeoutError as error:
+            self.note(hook, error if str(error) else TimeoutError(f"not done after {limit_s:g} s"))
+        except Exception as error:  # noqa: BLE001 - of the application's own code
+            self.note(hook, error)
 
 
 def _hooks(interceptors: Iterable[object], base: type, *names: str) -> tuple[Hook, ...]:
@@ -527,13 +538,13 @@ class ProducerInterceptors:
 
     async def flush(self, timeout_s: float | None) -> None:
         """Let all finish what the producer's `flush` waits for."""
-        await self._calls.await_all(self._flush, timeout_s, timeout_s=timeout_s)
+        await self._calls.await_within(timeout_s, self._flush)
 
     async def close(self, timeout_s: float | None = None) -> None:
         """End all that have begun."""
         if self._has_started:
             self._has_started = False
-            await self._calls.await_all(self._close, timeout_s, timeout_s=timeout_s)
+            await self._calls.await_within(timeout_s, self._close)
 
 
 def _reason_to_refuse(record: ProducerRecord, check: Callable[[ProducerRecord], None]) -> Exception | None:
@@ -626,7 +637,7 @@ class ConsumerInterceptors:
 
     async def before_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
         """Let all finish what comes before a commit."""
-        await self._calls.await_all(self._before_commit, offsets, timeout_s, timeout_s=timeout_s)
+        await self._calls.await_within(timeout_s, self._before_commit, offsets)
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Show committed offsets."""
@@ -641,7 +652,7 @@ class ConsumerInterceptors:
         """End all that have begun."""
         if self._has_started:
             self._has_started = False
-            await self._calls.await_all(self._close, timeout_s, timeout_s=timeout_s)
+            await self._calls.await_within(timeout_s, self._close)
 
 
 def _made_of(batch: BatchT, other: object) -> BatchT:

@@ -32,6 +32,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, BarnabasError, BufferFullError, ClosedError, ConfigurationError, TimedOutError
 from barnabas.model import TimestampType, TopicPartition
 from barnabas.records import Compression, Delivery, OpenEncoders, Record, read_records
+from tests.simulation.loop import SimulatedLoop
 from tests.support.consumer_core import TOPIC, Scene
 
 MARK = ("trace", b"7")
@@ -541,7 +542,11 @@ def test_lives_begin_and_end_once_and_in_order(base: Any, every: Any) -> None:
         await interceptors.close(3.0)
         await interceptors.close()
 
-    asyncio.run(live())
+    loop = SimulatedLoop()
+    try:
+        loop.run_until_complete(live())
+    finally:
+        loop.close()
     assert seen == ["start of shop", "plain start", "close within 3.0", "plain close"]
 
 

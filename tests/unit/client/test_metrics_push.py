@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from barnabas.client.interceptors import ClientContext
+from barnabas.client.interceptors import ClientContext, ProducerInterceptor, ProducerInterceptors
 from barnabas.client.metrics_push import (
     FIRST_ASKED_S,
     ConsumerMetricsPush,
@@ -375,7 +375,7 @@ def test_last_push_at_the_end_is_terminating(cluster: FakeCluster) -> None:
     run(scenario())
 
 
-@pytest.mark.parametrize(("timeout_s", "limit_s"), [(None, 1.0), (0.2, 0.2), (30.0, 1.0)])
+@pytest.mark.parametrize(("timeout_s", "limit_s"), [(None, 1.0), (0.2, 0.2), (30.0, 1.0), (0.0, 0.0)])
 def test_end_does_not_wait_long_for_the_last_push(
     cluster: FakeCluster, timeout_s: float | None, limit_s: float
 ) -> None:
@@ -387,6 +387,27 @@ def test_end_does_not_wait_long_for_the_last_push(
         began_s = asyncio.get_running_loop().time()
         await client.push.close(timeout_s)
         assert asyncio.get_running_loop().time() - began_s == pytest.approx(limit_s)
+
+    run(scenario())
+
+
+def test_push_at_the_end_gets_the_time_that_other_interceptors_leave(cluster: FakeCluster) -> None:
+    class Slow(ProducerInterceptor):
+        async def close(self, timeout_s: float | None) -> None:
+            await asyncio.sleep(1.7)
+
+    async def scenario() -> None:
+        client = Client(cluster)
+        every = ProducerInterceptors([Slow(), ProducerMetricsPush(client.push)])
+        await every.start(client.context)
+        for listener in cluster.updated:
+            listener(None)
+        await asyncio.sleep(FIRST_ASKED_S + 0.1)
+        cluster.never_answers = True
+        began_s = asyncio.get_running_loop().time()
+        await every.close(2.0)
+        assert asyncio.get_running_loop().time() - began_s == pytest.approx(2.0)
+        assert [push.terminating for push in cluster.pushes] == [True]
 
     run(scenario())
 

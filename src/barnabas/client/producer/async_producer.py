@@ -364,6 +364,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
 
         If another task closes it already, this waits until that is done.
 
+        :param timeout_s: a limit for all, also for the interceptors and the last push of metrics; None: no limit.
         :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up, unless another
             task waits for them.
         """
@@ -381,6 +382,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
             self._own_loop.ended.set()
 
     async def _close(self, timeout_s: float | None) -> None:
+        deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
         self._closed = True
         self._own_loop.unregister()
         self._accumulator.refuse(ClosedError(CLOSED))
@@ -395,7 +397,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         finally:
             for task in self._lookups.values():
                 task.cancel()
-            await self._engine.give_up()
+            await self._engine.give_up(deadline_s)
 
     async def __aenter__(self) -> Self:
         return await self.start()

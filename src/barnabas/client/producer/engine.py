@@ -27,7 +27,7 @@ from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.records import Compression, OpenEncoders
 
 INTERCEPTORS_CUT_OFF_S = 2.0
-"""Time limit of the interceptors' `close` where the producer could not deliver its records."""
+"""Time limit of the interceptors' `close` where the producer could not deliver its records. Less may be left."""
 
 LATE_S = 1.0
 """Added to the time limit at the end of a program. An undelivered record fails by itself within `delivery_timeout_ms`
@@ -272,8 +272,11 @@ class ProducerEngine:
             self.warn_of_losses("a producer that was not closed")
             await self.give_up()
 
-    async def give_up(self) -> None:
-        """End all tasks and connections, and fail the undelivered records, so that no caller waits for ever."""
+    async def give_up(self, deadline_s: float | None = None) -> None:
+        """End all tasks and connections, and fail the undelivered records, so that no caller waits for ever.
+
+        :param deadline_s: the end of the time of `close`, by the monotonic clock; None: it has no limit.
+        """
         self._has_ended = True
         is_cut_off = self.accumulator.unfinished_records() > 0
         self._send_loop.settle_all(
@@ -281,7 +284,10 @@ class ProducerEngine:
         )
         # Where the producer could not deliver records, interceptors most likely cannot send either.
         try:
-            await self._interceptors.close(INTERCEPTORS_CUT_OFF_S if is_cut_off else None)
+            limits_s = [INTERCEPTORS_CUT_OFF_S] if is_cut_off else []
+            if deadline_s is not None:
+                limits_s.append(max(0.0, deadline_s - self._clock.monotonic()))
+            await self._interceptors.close(min(limits_s, default=None))
         finally:
             self._cluster.close()
             for task in self._tasks:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, Generic, Self, Unpack, overload
 
@@ -248,18 +249,20 @@ class Producer(Generic[K_contra, V_contra]):
 
         If another thread closes it already, or the program ends, this waits until that is done.
 
+        :param timeout_s: a limit for all, also for the interceptors and the last push of metrics; None: no limit.
         :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up, unless another
             thread waits for them.
         :raises ClosedError: a delivery's callback closes the producer; it is not closed by that.
         """
         if not self._thread.begin_close(timeout_s):
             return
+        deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
         self._closed = True
         self._engine.accumulator.refuse(ClosedError(CLOSED))
         try:
             self.flush(timeout_s)
         finally:
-            self._thread.stop(self._engine.give_up)
+            self._thread.stop(partial(self._engine.give_up, deadline_s))
 
     def __enter__(self) -> Self:
         return self

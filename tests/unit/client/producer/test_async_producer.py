@@ -11,6 +11,7 @@ import pytest
 from barnabas.client.interceptors import ProducerInterceptor
 from barnabas.client.producer import engine
 from barnabas.client.producer.async_producer import AsyncProducer
+from barnabas.client.producer.producer import Producer
 from barnabas.errors import (
     ApiError,
     BufferFullError,
@@ -479,6 +480,52 @@ def test_what_close_gives_up_fails(monkeypatch):
         broker.waiting.clear()
 
     run(monkeypatch, test)
+
+
+class Closes(ProducerInterceptor):
+    """Notes the limits that `close` gets."""
+
+    def __init__(self):
+        self.limits_s = []
+
+    def close(self, timeout_s):
+        self.limits_s.append(timeout_s)
+
+
+def test_interceptors_close_within_what_is_left_of_the_time(monkeypatch):
+    async def test(producer, broker):
+        await producer.send("t", b"v")
+        await producer.close(timeout_s=500)
+
+    async def without_limit(producer, broker):
+        await producer.send("t", b"v")
+        await producer.close()
+
+    async def cut_off(producer, broker):
+        broker.answers_at_once = False
+        await producer.send("t", b"v")
+        with pytest.raises(TimedOutError, match="on their way"):
+            await producer.close(timeout_s=0.01)
+        broker.waiting.clear()
+
+    limits_s = []
+    for scenario in (test, without_limit, cut_off):
+        closes = Closes()
+        run(monkeypatch, scenario, interceptors=[closes])
+        limits_s += closes.limits_s
+    left_s, none, nothing = limits_s
+    assert 0 < left_s < 500
+    assert none is None
+    assert nothing == 0
+
+
+def test_producer_with_a_thread_closes_its_interceptors_within_its_time(monkeypatch):
+    broker, closes = FakeBroker(), Closes()
+    monkeypatch.setattr(engine, "dial_with", lambda config: broker.dial)
+    with Producer("a:1", acks=1, interceptors=[closes]) as producer:
+        producer.send("t", b"v").result(60)
+        producer.close(timeout_s=0)
+    assert closes.limits_s == [0]
 
 
 def test_a_close_that_is_cancelled_says_what_is_lost(monkeypatch, caplog):
