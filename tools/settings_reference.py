@@ -1,6 +1,6 @@
-"""Writes docs/reference/settings.md from the tables of settings: those of topics, of brokers and of groups.
+"""Generates docs/reference/settings.md from the declarations of the settings of topics, brokers and groups.
 
-`python tools/settings_reference.py` writes it; a test compares what stands there with what would be written.
+`python tools/settings_reference.py` writes the page; a test checks that the page is up to date.
 """
 
 from __future__ import annotations
@@ -26,42 +26,55 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 HEAD = f"""\
 # Settings
 
-Names and, where nothing else is said, defaults are Kafka's. This page is generated from the tables in
-`src/barnabas/broker/`; `python tools/settings_reference.py` writes it anew. {LONG_MAX} stands for "no limit".
+Names and, unless noted otherwise, defaults are Kafka's. This page is generated from the declarations in
+`src/barnabas/broker/settings/` by `python tools/settings_reference.py`. {LONG_MAX} means "no limit".
 
-A topic's setting comes from the topic; if that says nothing, from what was changed of this broker while it runs; then
-from what was changed of all brokers; then from the broker's file, environment and flags; then it is the default.
-`barnabas config show topic clicks` tells which.
+The value of a topic setting is the first of these that exists:
+
+1. the topic's own value;
+2. the dynamic value of this broker;
+3. the dynamic value of all brokers;
+4. the value in the broker's flags, environment or file;
+5. the default.
+
+`barnabas config show topic clicks` shows the value and its source.
 
     barnabas config set topic clicks retention.ms=86400000
     barnabas config set broker 0 log.retention.ms=86400000
     barnabas config set broker all log.retention.ms=86400000
 
-What is changed while the broker runs is kept in the tree (`/config/topics/<topic>`, `/config/brokers/<id>`,
-`/config/brokers/<default>`, `/config/groups/<group>`), and is in force when the answer comes, also for topics that
-exist already; what was said of all brokers is, on the others, as soon as the tree has told them.
+Dynamic values are stored in the metadata store (`/config/topics/<topic>`, `/config/brokers/<id>`,
+`/config/brokers/<default>`, `/config/groups/<group>`). A new value is in force when the broker responds, also for
+existing topics. Other brokers apply a value for all brokers when they receive the change notification.
 
-Settings of Kafka's that have no effect here are checked, kept and shown all the same, so that tools which set them
-work; they are marked. What a broker of this version could not live up to is refused: `remote.storage.enable=true`.
+Some of Kafka's settings have no effect here. The broker checks, stores and shows them, so that tools that set them
+work; the tables mark them. The broker rejects values that it cannot satisfy, such as `remote.storage.enable=true`.
 """
 
 OF_KAFKA = f"""\
-A settings file of Kafka's can be used as it is, in TOML.
+A settings file of Kafka can be used unchanged, as `server.properties` or in TOML.
 
-- These names are translated: {_names(OTHER_NAMES)}, {_names(OTHER_UNITS)}, {_names(LISTENERS)}. There is one
+- The broker translates these names: {_names(OTHER_NAMES)}, {_names(OTHER_UNITS)}, {_names(LISTENERS)}. It supports one
   listener for clients.
-- These names are refused where they ask for what is not there: {_names(PROMISES)}, and listeners with TLS or SASL.
-- The other {len(WITHOUT_EFFECT)} names that Kafka's brokers have or had do nothing. The broker logs those in its file.
-  Such a name may also be set while the broker runs: the broker keeps and shows it, but for secrets, and logs that it
-  has no effect. The same holds for names of topics' settings.
-- A name that Kafka does not know either is an error.
+- The broker rejects these settings if their value needs a feature that it does not have: {_names(PROMISES)}. It also
+  rejects listeners with TLS or SASL.
+- The other {len(WITHOUT_EFFECT)} names of present and former settings of Kafka's brokers have no effect. The broker
+  logs those in its file. They may also be set as dynamic settings: the broker stores and shows them, except secrets,
+  and logs that they have no effect. The same applies to the names of topic settings.
+- A name that Kafka does not have is an error.
 """
 
 
 def page() -> str:
-    """Return the page as it should be."""
+    """Return the up-to-date page."""
     topic_rows = (
-        (f"`{s.name}`", s.default, s.rule.told, f"`{s.broker_setting}`" if s.broker_setting else "", s.documentation)
+        (
+            f"`{s.name}`",
+            s.default,
+            s.rule.description,
+            f"`{s.broker_setting}`" if s.broker_setting else "",
+            s.documentation,
+        )
         for s in TOPIC_SETTINGS.values()
     )
     broker_rows = (
@@ -69,20 +82,20 @@ def page() -> str:
         for each in BrokerSettings(BrokerConfig()).describe()
         if each.name not in UNUSED_BROKER_SETTINGS
     )
-    unused_rows = ((f"`{s.name}`", s.default, s.rule.told) for s in UNUSED_BROKER_SETTINGS.values())
-    group_rows = ((f"`{s.name}`", s.default, s.rule.told) for s in GROUP_SETTINGS.values())
+    unused_rows = ((f"`{s.name}`", s.default, s.rule.description) for s in UNUSED_BROKER_SETTINGS.values())
+    group_rows = ((f"`{s.name}`", s.default, s.rule.description) for s in GROUP_SETTINGS.values())
     assert set(UNUSED_BROKER_SETTINGS) <= set(DYNAMIC_RULES)
     sections = (
         HEAD,
-        "## Topics\n\n" + _table(("setting", "default", "values", "the broker's", "what it means"), topic_rows),
-        "## Brokers\n\nThose that can be changed while the broker runs are in force at once.\n\n"
-        + _table(("setting", "default", "while it runs", "what it means"), broker_rows),
-        "Known from Kafka, to be changed while the broker runs, and kept without effect:\n\n"
+        "## Topics\n\n" + _table(("setting", "default", "values", "broker setting", "meaning"), topic_rows),
+        "## Brokers\n\nDynamic settings can be changed while the broker runs and take effect immediately.\n\n"
+        + _table(("setting", "default", "dynamic", "meaning"), broker_rows),
+        "Dynamic settings of Kafka that are stored without effect:\n\n"
         + _table(("setting", "default", "values"), unused_rows),
         OF_KAFKA,
-        "## Groups\n\nFor members of protocols that are not served yet: the next-generation one (KIP-848), share groups"
-        " (KIP-932)\nand groups of Kafka Streams (KIP-1071). Kept without effect. In a classic group each member brings"
-        " its own timeouts.\n\n" + _table(("setting", "default", "values"), group_rows),
+        "## Groups\n\nThese settings are stored without effect. They apply to group types that are not supported yet:\n"
+        "consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). In a classic group, each\n"
+        "member sends its own timeouts.\n\n" + _table(("setting", "default", "values"), group_rows),
     )
     return "\n".join(sections)
 

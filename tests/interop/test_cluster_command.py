@@ -152,7 +152,7 @@ def test_wrong_setting_is_told_before_anything_is_started(tmp_path) -> None:
     refused = barnabas("cluster", "up", "--data", tmp_path / "data", "--config", config)
     assert (refused.returncode, refused.stderr) == (
         2,
-        "barnabas: there is no setting num.partition; did you mean num.partitions?\n",
+        "barnabas: unknown setting num.partition; did you mean num.partitions?\n",
     )
     assert not (tmp_path / "data").exists()
 

@@ -34,7 +34,7 @@ much in common."""
 def exit_code_of(error: BarnabasError | OSError) -> int:
     """Return the exit code of a command that an error ends.
 
-    >>> exit_code_of(ConfigurationError("there is no setting num.partition")), exit_code_of(TimedOutError("no answer"))
+    >>> exit_code_of(ConfigurationError("unknown setting num.partition")), exit_code_of(TimedOutError("no answer"))
     (2, 1)
     """
     own: object = getattr(error, "exit_code", None)

@@ -1,7 +1,8 @@
-"""Groups as Kafka's brokers coordinate them, pure: calls and time in, replies and records out.
+"""Group coordination as in Kafka's brokers, as pure state machines: requests and the time in, replies and records out.
 
-`GroupCoordinator` is the way in; `Group` is the interface of one group of any kind, `ClassicGroup` the kind that is
-served; `GroupOffsets` holds committed offsets; `records` encodes both; `assignors` is the clients' part.
+`GroupCoordinator` is the entry point. `Group` is the interface of a group of any kind, and `ClassicGroup` the supported
+kind. `GroupOffsets` contains the committed offsets, `records` encodes the records of `__consumer_offsets`, and
+`assignors` is the clients' part.
 """
 
 from barnabas.groups.assignors import (

@@ -1,19 +1,18 @@
-"""The arrival times of a partition's records, known from a bounded number of looks at its end offset. Pure."""
+"""The arrival times of a partition's records, estimated from a bounded number of samples of its end offset. Pure."""
 
 from __future__ import annotations
 
 from array import array
 
 POINTS_MAX = 32
-"""The looks that are kept of a partition; 16 bytes each."""
+"""The maximum number of samples of a partition; each has 16 bytes."""
 
 
 class ArrivalTimes:
-    """The looks at the end of one log. One thread notes them; any thread may ask.
+    """The samples of the end offset of one log. One thread adds samples; any thread may read.
 
-    When there are too many looks, one goes that has others near it, by the measure of its age. So recent times are
-    known to within seconds, and times of days ago to within hours.
-
+    If there are too many samples, the sample with the closest neighbors relative to its age is removed. So recent times
+    have an accuracy of seconds, and times of days ago one of hours.
     >>> arrivals = ArrivalTimes()
     >>> for now_s, end_offset in (0.0, 100), (10.0, 100), (20.0, 200), (30.0, 200):
     ...     arrivals.note(now_s, end_offset)
@@ -24,28 +23,28 @@ class ArrivalTimes:
     __slots__ = ("_points",)
 
     def __init__(self) -> None:
-        # Times and end offsets in turn: one array can be copied at one moment.
+        # Times and end offsets alternate in one array, which other threads can copy atomically.
         self._points = array("d")
 
     def note(self, now_s: float, end_offset: int) -> None:
-        """Note a look.
+        """Add a sample.
 
         :param now_s: monotonic seconds.
         """
         points = self._points
-        while points and points[-1] > end_offset:  # the log was truncated
+        while points and points[-1] > end_offset:  # The log was truncated.
             del points[-2:]
         if len(points) >= 4 and points[-1] == points[-3] == end_offset:
-            points[-2] = now_s  # the end of a stretch without records
+            points[-2] = now_s  # The end of a period without new records.
             return
         points.extend((now_s, end_offset))
         if len(points) > 2 * POINTS_MAX:
             self._drop_one(now_s)
 
     def age_s(self, offset: int, now_s: float) -> float | None:
-        """Return how long ago the record at an offset arrived; 0 if there is no record yet, None without looks.
+        """Return the age of the record at an offset in seconds; 0 if the record does not exist, None without samples.
 
-        The age of a record from before the first look is that of the first look.
+        A record from before the first sample has the age of the first sample.
         """
         points = self._points[:]
         if not points:
@@ -56,7 +55,7 @@ class ArrivalTimes:
             if end_offset <= offset:
                 if at + 2 == len(points):
                     return 0.0
-                # Records count as if they had arrived evenly between two looks.
+                # Interpolate: records are assumed to arrive evenly between two samples.
                 share = (offset - end_offset) / (points[at + 3] - end_offset)
                 return now_s - (time_s + share * (later_s - time_s))
             later_s = time_s

@@ -1,24 +1,24 @@
-"""The state machine of a classic group: members join a generation, its leader assigns partitions to all of them.
+"""The state machine of a classic group: members join a generation, and its leader assigns partitions to all of them.
 
-Pure: no I/O, no clock. Each call takes `now` (monotonic seconds) and returns the replies that it made due; a
-join or sync that must wait leaves its `waiter`, any token of the caller's, and comes back in a later `Reply`.
+The machine is pure: no I/O, no clock. Each method takes `now` (monotonic seconds) and returns the replies that are due.
+A join or sync that must wait passes a `waiter`, which is any token of the caller, and gets its `Reply` later.
 
-A group has records appended (`take_writes`) and learns the outcome (`stored`): a generation with its assignment before
-any member gets it, a static member's new id before that member is answered, and that the group has become empty.
-`restore` makes a group from its last record.
+The group requests records (`take_writes`) and is notified of their outcome (`stored`). It stores a generation with its
+assignment before any member gets the assignment, the new id of a static member before the reply to that member, and the
+fact that the group is empty. `restore` creates a group from its last record.
 
 Invariants:
-- each waiter is answered exactly once, also when its member leaves, expires, is replaced or asks again;
-- generations only grow, and one is made each time that a rebalance ends;
-- in STABLE every member has an assignment (perhaps empty), and nobody waits for one;
-- what members know of their generation is stored;
+- each waiter gets exactly one reply, also if its member leaves, expires, is replaced or sends another request;
+- generations only increase, by one at the end of each rebalance;
+- in STABLE each member has an assignment (perhaps empty), and no member waits for one;
+- all that members know about their generation is stored;
 - after `tick(now)`, `next_deadline()` is later than `now`.
 
-The rules are those of Apache Kafka's coordinator for classic groups; KIP-62 (rebalance timeout), KIP-134
-(initial rebalance delay), KIP-345 (static members), KIP-389 (maximum size), KIP-394 (member id required),
-KIP-814 (a static leader that comes back). Two things differ: a waiter that is superseded by the same member's
-next request is answered with REBALANCE_IN_PROGRESS, and one whose member is removed with UNKNOWN_MEMBER_ID,
-where Kafka in some cases never answers. And what members hand in is bounded (`barnabas.groups.memory`).
+The rules are those of Apache Kafka's coordinator for classic groups, with KIP-62 (rebalance timeout), KIP-134 (initial
+rebalance delay), KIP-345 (static members), KIP-389 (maximum size), KIP-394 (member id required), KIP-814 (a restarted
+static leader). There are three differences: a waiter gets REBALANCE_IN_PROGRESS if its member sends another request,
+and UNKNOWN_MEMBER_ID if its member is removed, where Kafka sometimes sends no response. And the memory for members'
+data is limited (`barnabas.groups.memory`).
 """
 
 from __future__ import annotations
@@ -46,12 +46,12 @@ from barnabas.groups.subscriptions import has_same_topics
 from barnabas.state_machine import Reply
 
 _SYNC_TIMEOUT_MS_MIN = 1_000
-"""The least time between a JoinGroup response and the SyncGroup request. Some clients send a rebalance timeout of 0."""
+"""The minimum time between the JoinGroup response and SyncGroup. Some clients send a rebalance timeout of 0."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupConfig:
-    """The limits that hold for every group, with Kafka's defaults (`group.*` in Kafka's broker settings)."""
+    """The limits of all groups, with Kafka's defaults (`group.*` in Kafka's broker settings)."""
 
     session_timeout_ms_min: int = 6_000
     session_timeout_ms_max: int = 1_800_000
@@ -61,10 +61,10 @@ class GroupConfig:
 
 
 class ClassicGroup:
-    """One group (`barnabas.groups.group.Group`). `new_member_id` makes a unique id from a prefix; it is the only source
-    of randomness.
+    """A classic group, an implementation of `barnabas.groups.group.Group`.
 
-    :param memory: counts what all groups hold. The caller adds what this group holds (`size_bytes`).
+    :param new_member_id: returns a unique member id with the given prefix. It is the only source of randomness.
+    :param memory: the memory of all groups, for the check of limits. The caller adds this group's `size_bytes` to it.
     """
 
     __slots__ = (
@@ -109,7 +109,7 @@ class ClassicGroup:
         self._new_member_id = new_member_id
         self._memory = memory or GroupMemory()
         self._pending_bytes = 0
-        self._pending: dict[str, float] = {}  # member ids that have yet to join, with their deadlines
+        self._pending: dict[str, float] = {}  # The deadlines of member ids that have not joined yet.
         self._pending_sync: set[str] = set()
         self._join_deadline = NEVER
         self._sync_deadline = NEVER
@@ -119,8 +119,8 @@ class ClassicGroup:
         self._earliest = NEVER
         self._replies: list[Reply] = []
         self._writes: list[GroupWrite] = []
-        self._assigning: GroupWrite | None = None  # has the assignment of the generation that completes
-        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # joins of members that wait for a record
+        self._assigning: GroupWrite | None = None  # The record with the assignment of the uncompleted generation.
+        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # The joins that wait for a record to be stored.
 
     # -- records -------------------------------------------------------------------------------------------
 
@@ -134,7 +134,7 @@ class ClassicGroup:
         new_member_id: Callable[[str], str],
         memory: GroupMemory | None = None,
     ) -> ClassicGroup:
-        """Make a group from its record. The sessions of its members begin again."""
+        """Create a group from its record. The sessions of its members start again."""
         group = cls(group_id, config, new_member_id, memory)
         group.generation, group.protocol_name = stored.generation, stored.protocol_name
         group.members.protocol_type = stored.protocol_type
@@ -173,7 +173,7 @@ class ClassicGroup:
     # -- requests of members -------------------------------------------------------------------------------
 
     def join(self, now: float, waiter: Any, request: JoinRequest) -> list[Reply]:
-        """Admit a member to the next generation; the reply comes when the generation is complete."""
+        """Add a member to the next generation; its reply is due when the generation is complete."""
         error = self._join_error(request)
         if error:
             member_id = UNKNOWN_MEMBER if error is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
@@ -190,7 +190,7 @@ class ClassicGroup:
         return self._drain()
 
     def sync(self, now: float, waiter: Any, request: SyncRequest) -> list[Reply]:
-        """Reply with a member's assignment, at once or when the leader's SyncGroup has brought it."""
+        """Reply with a member's assignment, immediately or after the leader's SyncGroup."""
         error = self._sync_error(request)
         if error:
             self._reply(waiter, SyncResult(error))
@@ -208,18 +208,18 @@ class ClassicGroup:
         return self._drain()
 
     def _assign(self, now: float, request: SyncRequest) -> None:
-        """Store the leader's assignment; if it is too large, the members rebalance again."""
+        """Store the leader's assignment. If it is too large, the members rebalance again."""
         more_bytes = sum(
             len(request.assignments.get(each.member_id, b"")) - len(each.assignment) for each in self.members
         )
         if self._memory.refusal(self.group_id, self.size_bytes, more_bytes):
-            self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # the code for too large a record
+            self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # As in Kafka, the error for a record too large.
             return
         self.members.assign(request.assignments)
         self._assigning = self._store()
 
     def heartbeat(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Extend the session of a member; REBALANCE_IN_PROGRESS makes it join the next generation."""
+        """Extend the session of a member. After REBALANCE_IN_PROGRESS the member joins the next generation."""
         error = self._member_error(member_id, group_instance_id, generation)
         if error:
             return error
@@ -229,7 +229,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def leave(self, now: float, members: Sequence[LeavingMember]) -> tuple[LeaveResult, list[Reply]]:
-        """Remove members, each with an error of its own, then rebalance the others once."""
+        """Remove members, with an error code for each, then start one rebalance of the others."""
         if self.state is GroupState.DEAD:
             return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE), []
         size_before = len(self.members)
@@ -238,7 +238,7 @@ class ClassicGroup:
         return LeaveResult(ErrorCode.NONE, left), self._drain()
 
     def check_commit(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Check that a member may commit offsets, and extend its session if so.
+        """Check that a member may commit offsets, and extend its session.
 
         Without a generation (below 0), offsets may be committed only while the group has no members.
         """
@@ -258,7 +258,7 @@ class ClassicGroup:
         return self._earliest
 
     def tick(self, now: float) -> list[Reply]:
-        """Remove members whose sessions have expired, and end waits whose deadline has passed."""
+        """Remove members whose sessions have expired, and end waits whose deadlines have passed."""
         if now < self._earliest:
             return []
         self._expire_members(now)
@@ -278,7 +278,7 @@ class ClassicGroup:
 
     @property
     def size_bytes(self) -> int:
-        """What the group holds for its members, and for the ids that it gave out."""
+        """The memory for the group's members and for member ids that have not joined yet."""
         return self.members.size_bytes + self._pending_bytes
 
     @property
@@ -291,7 +291,7 @@ class ClassicGroup:
 
     @property
     def has_waiters(self) -> bool:
-        # `close` asks each of many groups, and the hash of an enum is slow.
+        # `close` calls this for each of many groups, and the hash of an enum is slow.
         state = self.state
         return not (state is GroupState.EMPTY or state is GroupState.STABLE) or bool(self._unstored)
 
@@ -311,7 +311,7 @@ class ClassicGroup:
 
     @property
     def member_count(self) -> int:
-        """The members, in whatever state the group is."""
+        """The number of members in any state of the group."""
         return len(self.members)
 
     def describe(self) -> GroupDescription:
@@ -322,10 +322,10 @@ class ClassicGroup:
         )
 
     def subscriptions(self) -> list[list[bytes]]:
-        """Return for each member the metadata of its last join.
+        """Return the metadata of the last join of each member.
 
-        Members of a generation have one metadata, of the protocol that the generation has selected, as in Kafka. While
-        the group rebalances, a member may have joined with other protocols, and all of its metadata counts.
+        Members of a generation have the metadata of the selected protocol, as in Kafka. During a rebalance, members may
+        have joined with other protocols, so all of their metadata is returned.
         """
         if self.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
             return [[member.metadata(self.protocol_name)] for member in self.members]
@@ -337,7 +337,7 @@ class ClassicGroup:
         return self._membership_error(request) or self._memory_error(request)
 
     def _memory_error(self, request: JoinRequest) -> ErrorCode:
-        """Return why the metadata of the member does not fit the memory of groups, or NONE."""
+        """Return the error if the metadata of a member exceeds the memory of groups, or NONE."""
         member_id = request.member_id
         if member_id == UNKNOWN_MEMBER and request.group_instance_id is not None:
             member_id = self.members.static_member_id(request.group_instance_id) or member_id
@@ -356,7 +356,7 @@ class ClassicGroup:
         if member_id == UNKNOWN_MEMBER:
             return ErrorCode.NONE
         if member_id in self._pending:
-            # Only dynamic members receive an id before they join, so an instance id does not belong here.
+            # Only dynamic members get an id before they join, so an instance id is an error.
             return ErrorCode.NONE if request.group_instance_id is None else ErrorCode.UNKNOWN_MEMBER_ID
         return self.members.check(member_id, request.group_instance_id)
 
@@ -364,7 +364,7 @@ class ClassicGroup:
         if self.state is GroupState.EMPTY:
             return True
         if self.state is GroupState.PREPARING_REBALANCE:
-            # The members that have rejoined count, not those of the last generation: the last to rejoin are refused.
+            # Only members that have rejoined count. So the last members to rejoin are rejected.
             member = self.members.get(member_id)
             is_waiting = member is not None and member.is_awaiting_join
             return is_waiting or self.members.count_awaiting_join() < self._config.members_max
@@ -390,8 +390,8 @@ class ClassicGroup:
         self._end_pending(member_id)
         member = Member(member_id, request)
         member.join_waiter = waiter
-        # The member sends no heartbeats while its join waits, and the group does not notice a lost connection. Without
-        # this limit, a client that retries would leave many dead members.
+        # A member sends no heartbeats while its join waits, and the group does not notice a lost connection. Without
+        # this limit, a client that retries its join would leave many dead members.
         member.session_deadline = self._deadline(now, self._config.new_member_join_timeout_ms)
         self.members.add(member, request.protocol_type)
         self._member_added_in_initial_wait = self._is_initial_round
@@ -401,7 +401,7 @@ class ClassicGroup:
         is_unchanged = member.protocols == request.protocols
         is_leader = member.member_id == self.members.leader_id
         repeats_join = self.state is GroupState.COMPLETING_REBALANCE and is_unchanged
-        # A leader that joins a stable group wants a new assignment: its topics may have more partitions.
+        # The leader joins a stable group to get a new assignment, for example because its topics have more partitions.
         follows_on = self.state is GroupState.STABLE and is_unchanged and not is_leader
         if repeats_join or follows_on:
             self._reply(waiter, self._joined(member))
@@ -413,7 +413,7 @@ class ClassicGroup:
         self._rebalance(now)
 
     def _replace_static(self, now: float, waiter: Any, old_id: str, new_id: str, request: JoinRequest) -> None:
-        """Fence the old id of a static member that was started again; the new id takes its place."""
+        """Fence the old id of a restarted static member and replace it by the new id."""
         old_leader = self.members.leader_id
         old = self.members[old_id]
         self._answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
@@ -427,8 +427,8 @@ class ClassicGroup:
         self.members.update(member, request)
         self._extend_session(now, member)
         keeps_protocol = self.state is GroupState.STABLE and self.members.select_protocol() == self.protocol_name
-        # A leader assigns partitions by subscriptions, so another subscription needs another assignment. Kafka keeps
-        # the old assignment (KAFKA-12759).
+        # The leader's assignment depends on subscriptions, so a changed subscription needs a rebalance. Kafka keeps the
+        # old assignment (KAFKA-12759).
         if keeps_protocol and has_same_topics(subscription, member.metadata(self.protocol_name)):
             joined = self._rejoined_static(member, old_leader, request.supports_skip_assignment)
             self._unstored[self._store()] = waiter, joined
@@ -437,8 +437,10 @@ class ClassicGroup:
         self._rebalance(now)
 
     def _rejoined_static(self, member: Member, old_leader: str | None, can_skip: bool) -> JoinResult:
-        """Return the reply without a rebalance. A leader that cannot skip the assignment receives its old id as
-        leader."""
+        """Return the reply for a restarted static member without a rebalance.
+
+        A leader that cannot skip the assignment gets its old id as the leader's id, so that it does not assign again.
+        """
         is_leader = member.member_id == self.members.leader_id
         if can_skip:
             return self._joined(member, skip_assignment=is_leader)
@@ -467,7 +469,7 @@ class ClassicGroup:
     # -- rebalancing ---------------------------------------------------------------------------------------
 
     def _rebalance(self, now: float) -> None:
-        """Start a rebalance, or end the one under way if it is complete."""
+        """Start a rebalance; complete a running one if all members have joined."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self._maybe_complete_join(now)
             return
@@ -487,7 +489,7 @@ class ClassicGroup:
             self._join_deadline = self._deadline(now, self.members.rebalance_timeout_ms)
 
     def _begin_initial_wait(self, now: float) -> None:
-        """Wait for more members, so that a group that starts does not rebalance for each member."""
+        """Wait for more members, so that a new group does not rebalance once for each member."""
         delay_ms = self._config.initial_rebalance_delay_ms
         self._is_initial_round = True
         self._member_added_in_initial_wait = False
@@ -512,14 +514,14 @@ class ClassicGroup:
             self._complete_join(now)
 
     def _complete_join(self, now: float) -> None:
-        """Begin the next generation with the members that joined, and with static members that may come back."""
+        """Start the next generation with the members that have joined and with static members, which may return."""
         self._is_initial_round = False
         self._join_deadline = NEVER
         for member in list(self.members):
             if not member.is_awaiting_join and not member.is_static:
                 self._forget(member.member_id)
         if len(self.members) and not self.members.elect_joined_leader():
-            # All members are static and none has joined: wait until one joins, or until their sessions end.
+            # All members are static and none has joined: wait for one of them, or for the end of their sessions.
             self._join_deadline = self._deadline(now, max(self.members.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
             return
         self.generation += 1
@@ -551,7 +553,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def _forget(self, member_id: str) -> None:
-        """Remove a member, or a member id that has yet to join, and answer its waiting request."""
+        """Remove a member, or a member id that has not joined yet, and reply to its waiting request."""
         self._end_pending(member_id)
         self._pending_sync.discard(member_id)
         if member_id in self.members:
@@ -561,7 +563,7 @@ class ClassicGroup:
             self._answer_unstored(member_id, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
 
     def _answer_unstored(self, member_id: str, result: JoinResult) -> None:
-        """Answer the joins of a member id that wait for a record: the id is no longer in the group."""
+        """Reply to the joins of a member id that wait for a record, because the id is no longer in the group."""
         for write, (waiter, joined) in list(self._unstored.items()):
             if joined.member_id == member_id:
                 del self._unstored[write]
@@ -572,14 +574,14 @@ class ClassicGroup:
             self._pending_bytes -= MEMBER_BYTES + len(member_id)
 
     def _after_removal(self, now: float, size_before: int) -> None:
-        """Rebalance if there are fewer members than before; else a rebalance may have waited for a removed id."""
+        """Start a rebalance if members were removed. Otherwise complete one that waited only for a removed id."""
         if len(self.members) < size_before:
             self._rebalance(now)
         else:
             self._maybe_complete_join(now)
 
     def _expire_members(self, now: float) -> None:
-        """Remove members whose sessions have expired."""
+        """Remove members and member ids whose deadlines have passed."""
         size_before = len(self.members)
         expired = [member_id for member_id, deadline in self._pending.items() if deadline <= now]
         for member in self.members:
@@ -592,7 +594,7 @@ class ClassicGroup:
         self._after_removal(now, size_before)
 
     def _expire_pending_syncs(self, now: float) -> None:
-        """Remove the members that joined the generation and sent no SyncGroup."""
+        """Remove the members of the generation that have sent no SyncGroup in time."""
         self._sync_deadline = NEVER
         for member_id in list(self._pending_sync):
             self._forget(member_id)
@@ -618,7 +620,7 @@ class ClassicGroup:
             self._sync_deadline = NEVER
 
     def _complete_sync(self, now: float, error: ErrorCode) -> None:
-        """Send every member its assignment, which is stored now; after an error, the members rebalance again."""
+        """Send each member its stored assignment; after an error, the members rebalance again."""
         self._answer_all_syncs(now, error)
         if error:
             self._rebalance(now)
@@ -648,7 +650,7 @@ class ClassicGroup:
         member.session_deadline = self._deadline(now, member.session_timeout_ms)
 
     def _deadline(self, now: float, delay_ms: int) -> float:
-        """Return the time `delay_ms` from now, and make sure that `tick` is called by then."""
+        """Return the time in `delay_ms`, and let `next_deadline` be no later."""
         deadline = now + max(delay_ms, 1) / 1000
         self._earliest = min(self._earliest, deadline)
         return deadline

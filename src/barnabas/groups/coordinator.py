@@ -1,10 +1,10 @@
-"""All groups of one coordinator, and the offsets that they commit: one replicated state machine.
+"""All groups of one coordinator and their committed offsets: one replicated state machine.
 
-The coordinator finds the group that a call is for, and knows the next deadline of all groups. It is pure
+The coordinator finds the group of each request and knows the next deadline of all groups. It is pure
 (`barnabas.state_machine`): `now` is monotonic seconds, `waiter` any token. Not thread-safe.
 
-The next coordinator of these groups loads their records: members, generation and assignment are as before, and members
-notice nothing. A rebalance that was under way is forgotten; the members begin it again.
+After a failover, the next coordinator loads the records: members, generation and assignment are unchanged, and members
+notice nothing. An unfinished rebalance is lost, and the members start it again.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.state_machine import Append, Effects, Reply
 
 GROUPS_PER_STEP = 32
-"""Loading yields after so many groups."""
+"""The number of groups after which loading yields."""
 GROUPS_PER_RELEASE = 256
-"""One slice of `release` frees so many groups."""
+"""The number of groups that a slice of `release` frees."""
 
 Effect: TypeAlias = Effects[Change]
 
 
 class OffsetWrite(Append[Change]):
-    """Offsets that a group commits, or the tombstones of what is forgotten.
+    """A write of committed offsets, or of the tombstones of deleted ones.
 
-    :param waiter: gets the partitions whose topics were deleted meanwhile, so that their offsets are not kept; or a
-        ApiError. None where nobody waits.
+    :param waiter: gets the set of partitions whose topics were deleted meanwhile, so that their offsets are not kept;
+        or an ApiError. None if no request waits.
     """
 
     __slots__ = ("group_id", "waiter")
@@ -56,10 +56,10 @@ class OffsetWrite(Append[Change]):
 
 
 class GroupEnd(GroupWrite):
-    """The tombstone of a group that was forgotten.
+    """A write of the tombstone of a deleted group.
 
-    :param empty_since: since when the group has had no members.
-    :param waiter: gets None, or an ApiError. None where nobody waits.
+    :param empty_since: the time at which the group lost its last member.
+    :param waiter: gets None, or an ApiError. None if no request waits.
     """
 
     __slots__ = ("empty_since", "waiter")
@@ -75,7 +75,7 @@ class GroupEnd(GroupWrite):
 
 
 class NoTopics:
-    """The metadata of a cluster without topics."""
+    """Topic metadata without topics."""
 
     def topic(self, _name: str) -> TopicSnapshot | None:
         return None
@@ -88,12 +88,12 @@ class NoTopics:
 
 
 class GroupCoordinator:
-    """Many groups, each reached by its id.
+    """The groups of a coordinator, by group id.
 
-    :param config: the limits that hold for every group.
-    :param new_uuid: makes the random part of a member id; the ids are `<client id>-<uuid>` as in Kafka.
-    :param memory: counts what groups hold, also those of other coordinators.
-    :param topics: returns the metadata of the topics as they are now.
+    :param config: the limits of all groups.
+    :param new_uuid: returns the random part of a member id; member ids are `<client id>-<uuid>` as in Kafka.
+    :param memory: the memory of the groups of all coordinators of this broker.
+    :param topics: returns the present metadata of topics.
 
     >>> coordinator = GroupCoordinator(GroupConfig(initial_rebalance_delay_ms=0), new_uuid=lambda: "1")
     >>> request = JoinRequest(client_id="app", session_timeout_ms=10_000, rebalance_timeout_ms=60_000,
@@ -114,28 +114,28 @@ class GroupCoordinator:
         self._config = config
         self._memory = memory or GroupMemory()
         self._topics = topics
-        self._held_bytes: dict[str, int] = {}  # of each group, as the memory counts it
-        # Not a method: a group that refers to its coordinator would stay in memory until a garbage collection.
+        self._held_bytes: dict[str, int] = {}  # The size of each group that was added to the memory.
+        # Not a method: it would be a reference cycle between groups and coordinator, which only the collector frees.
         self._new_member_id: Callable[[str], str] = lambda prefix: f"{prefix}-{new_uuid()}"
         self._groups: dict[str, Group] = {}
         self._empty_since: dict[str, float] = {}
-        # The earliest deadline of each group that has one, and a heap of (deadline, group id). An entry of the
-        # heap that does not agree with the dict is stale and skipped.
+        # The earliest deadline of each group, and a heap of (deadline, group id). An entry of the heap that differs
+        # from the dict is obsolete and skipped.
         self._scheduled: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._writes: list[GroupWrite] = []
         self._unsettled: dict[tuple[str, TopicPartition], int] = {}
-        """How many appends are about to replace an offset, by group and partition."""
+        """The number of unfinished appends that replace an offset, by group and partition."""
         self._loading: _Loading | None = _Loading()
         self._is_closed = False
         self._released: list[dict[str, Any]] = []
-        """What a closed coordinator had of each group."""
+        """The data of the groups of a closed coordinator, until `release` frees it."""
 
     # -- the log -------------------------------------------------------------------------------------------
 
     def apply(self, record: Change) -> None:
-        """Change the offsets as a record says; groups change before their records, and are built from them at loading
-        alone."""
+        """Apply a record to the offsets. A record of a group is used only during loading, because a running group
+        changes before its record is written."""
         loading = self._loading
         if isinstance(record, OffsetRecord):
             group_id, where, committed = record
@@ -152,10 +152,10 @@ class GroupCoordinator:
             loading.groups[record.group_id] = record.stored
 
     def loaded(self, now: float, now_ms: int | None) -> Generator[None, None, None]:
-        """Build the groups from their records. The time that they were empty counts on over a restart.
+        """Create the groups from their records. The time for which a group was empty includes the restart.
 
-        Offsets and groups whose records were written while the wall clock was in doubt have no time; they are as old as
-        the load.
+        Offsets and groups without a timestamp, which were written while the wall clock was in doubt, get the time of
+        loading.
         """
         loading, self._loading = self._loading, None
         assert loading is not None
@@ -175,9 +175,9 @@ class GroupCoordinator:
             self.load(now, group_id, stored, empty_for_s)
 
     def load(self, now: float, group_id: str, stored: StoredGroup, empty_for_s: float = 0.0) -> None:
-        """Build a group from its record.
+        """Create a group from its record.
 
-        :param empty_for_s: for how long it has had no members, if it has none.
+        :param empty_for_s: the time in seconds for which a group without members has been empty.
         """
         group = ClassicGroup.restore(now, group_id, stored, self._config, self._new_member_id, self._memory)
         self._groups[group_id] = group
@@ -201,7 +201,7 @@ class GroupCoordinator:
         replies = () if append.waiter is None else (Reply(append.waiter, {each.where for each in gone}),)
         if not gone:
             return Effects(replies)
-        # A commit for a new topic of that name, applied or on its way, has replaced the one for the old topic.
+        # Skip offsets that a commit for a new topic with the same name has replaced or is about to replace.
         last = [
             each
             for each in gone
@@ -222,8 +222,8 @@ class GroupCoordinator:
         return _refused(append, error)
 
     def failed(self, now: float, append: Append[Change], error: ApiError) -> Effect:
-        """Let the members of a group agree again, and keep a group whose tombstone is not in the log. Forget a commit,
-        which has changed nothing yet."""
+        """Process a failed append. Members rebalance again, a group without its tombstone in the log is kept, and a
+        commit is dropped, because it has changed nothing yet."""
         if isinstance(append, OffsetWrite):
             self._settle(append)
         elif isinstance(append, GroupEnd):
@@ -233,7 +233,7 @@ class GroupCoordinator:
     def _stored(self, now: float, write: GroupWrite, error: ErrorCode) -> Effect:
         group = write.group
         if self._groups.get(group.group_id) is not group:
-            return Effects()  # it was deleted meanwhile
+            return Effects()  # The group was deleted meanwhile.
         replies = group.stored(now, write, error)
         self._schedule(now, group)
         return self._effects(replies)
@@ -241,7 +241,7 @@ class GroupCoordinator:
     # -- requests of members -------------------------------------------------------------------------------
 
     def join(self, now: float, waiter: Any, group_id: str, request: JoinRequest) -> Effect:
-        """JoinGroup: see `ClassicGroup.join`. A group is made by the first member that joins it without an id."""
+        """Process JoinGroup (`ClassicGroup.join`). The first member that joins without an id creates the group."""
         error = self._join_error(group_id, request)
         if error:
             return Effects((Reply(waiter, JoinResult(error, request.member_id)),))
@@ -255,7 +255,7 @@ class GroupCoordinator:
         return self._effects(replies)
 
     def sync(self, now: float, waiter: Any, group_id: str, request: SyncRequest) -> Effect:
-        """SyncGroup: see `ClassicGroup.sync`."""
+        """Process SyncGroup (`ClassicGroup.sync`)."""
         group, error = self._find_classic(group_id)
         if group is None:
             return Effects((Reply(waiter, SyncResult(error)),))
@@ -266,7 +266,7 @@ class GroupCoordinator:
     def heartbeat(
         self, now: float, group_id: str, member_id: str, group_instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Heartbeat: see `ClassicGroup.heartbeat`. It never makes a reply to another member due."""
+        """Process Heartbeat (`ClassicGroup.heartbeat`). It never makes a reply to another member due."""
         group, error = self._find_classic(group_id)
         if group is None:
             return error
@@ -275,7 +275,7 @@ class GroupCoordinator:
         return error
 
     def leave(self, now: float, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveResult, Effect]:
-        """LeaveGroup: see `ClassicGroup.leave`. Versions 0 to 2 name one member, whose error is the request's."""
+        """Process LeaveGroup (`ClassicGroup.leave`). In versions 0 to 2, one member's error is the request's error."""
         group, error = self._find_classic(group_id)
         if group is not None:
             result, replies = group.leave(now, members)
@@ -289,10 +289,10 @@ class GroupCoordinator:
     def check_commit(
         self, now: float, group_id: str, member_id: str, group_instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """OffsetCommit: check that a member may commit; see `Group.check_commit`.
+        """Check that a member may commit offsets (`Group.check_commit`).
 
-        An unknown group may be used for its offsets alone, also one without a name, as in Kafka; a request that names a
-        generation of it gets ILLEGAL_GENERATION.
+        As in Kafka, clients may commit offsets of an unknown group, also of one with an empty name. A request with a
+        generation gets ILLEGAL_GENERATION in this case.
         """
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -308,7 +308,7 @@ class GroupCoordinator:
     def commit(
         self, now_ms: int, waiter: Any, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Effect:
-        """OffsetCommit: store offsets, of partitions that exist; see `OffsetWrite` for the reply."""
+        """Store the offsets of an OffsetCommit in existing partitions; see `OffsetWrite` for the reply."""
         topics = self._topics()
         records: list[Change] = []
         for where, (offset, metadata, leader_epoch) in offsets.items():
@@ -323,7 +323,7 @@ class GroupCoordinator:
         return self._write_offsets(group_id, tombstones, waiter)
 
     def is_unsettled(self, group_id: str, where: TopicPartition) -> bool:
-        """Whether an append is about to replace an offset."""
+        """Return whether an unfinished append replaces this offset."""
         return (group_id, where) in self._unsettled
 
     def _write_offsets(self, group_id: str, records: Sequence[Change], waiter: Any) -> Effect:
@@ -356,7 +356,7 @@ class GroupCoordinator:
         return None
 
     def tick(self, now: float, events_max: int) -> Effect:
-        """Expire members and end waits whose time has come, of at most so many groups."""
+        """Expire members and end waits whose deadlines have passed, in at most `events_max` groups."""
         replies: list[Reply] = []
         for _ in range(events_max):
             if (deadline := self.next_deadline()) is None or deadline > now:
@@ -371,31 +371,31 @@ class GroupCoordinator:
     # -- administration ------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the group as administrators see it; None if it is unknown: it may still have offsets."""
+        """Return the description of a group for administrators; None if it has no members. It may have offsets."""
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
 
     def subscriptions(self, group_id: str) -> list[list[bytes]]:
-        """Return for each member of a group the metadata of its last join; see `Group.subscriptions`."""
+        """Return the metadata of the last join of each member of a group; see `Group.subscriptions`."""
         group = self._groups.get(group_id)
         return [] if group is None else group.subscriptions()
 
     def empty_for_s(self, now: float, group_id: str) -> float | None:
-        """Return for how long a group has had no members; 0 if it has some, None if it is unknown."""
+        """Return the seconds for which a group has been empty; 0 if it has members, None if it is unknown."""
         if group_id not in self._groups:
             return None
         return now - self._empty_since.get(group_id, now)
 
     def group_ids(self) -> list[str]:
-        """Return the ids of the groups that have members, or had some and were not forgotten since."""
+        """Return the ids of all groups that have members or have had members since they were last deleted."""
         return list(self._groups)
 
     def summaries(self) -> list[GroupSummary]:
-        """Return each group's state and size. Any thread may call it."""
+        """Return the state and the size of each group. Any thread may call this method."""
         return [GroupSummary(name, each.state, each.member_count) for name, each in self._groups.copy().items()]
 
     def delete(self, now: float, waiter: Any, group_id: str) -> tuple[ErrorCode, Effect]:
-        """Forget a group without members, see `GroupEnd` for the reply. GROUP_ID_NOT_FOUND may still have offsets."""
+        """Delete a group without members; see `GroupEnd` for the reply. An unknown group may still have offsets."""
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, Effects()
@@ -406,8 +406,8 @@ class GroupCoordinator:
         return ErrorCode.NONE, self._effects(() if was_stored else (Reply(waiter, None),))
 
     def forget_if_unused(self, now: float, group_id: str) -> tuple[bool, Effect]:
-        """Forget a group without members; call this for one without offsets. Return whether it is gone, unless its
-        tombstone fails."""
+        """Delete a group without members; the caller has checked that it has no offsets. Return whether it is deleted,
+        which fails later if its tombstone cannot be written."""
         group = self._groups.get(group_id)
         if group is None or not group.is_forgettable:
             return False, Effects()
@@ -415,13 +415,13 @@ class GroupCoordinator:
         return True, self._effects()
 
     def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
-        """Stop coordinating: all waiting members are answered with `error`, and so are all later ones."""
+        """Stop coordinating: reply to all waiting members with `error`, and to later requests with an error."""
         self._is_closed = True
-        # Most of many groups have nobody who waits: they are let go as they are.
+        # Most of many groups have no waiting requests and need no replies.
         replies = [reply for group in self._groups.values() if group.has_waiters for reply in group.kill(error)]
         self._writes.clear()
         self._memory.change(-sum(self._held_bytes.values()))
-        # To clear the containers of many groups would take long: `release` does that in slices.
+        # It takes long to clear the containers of many groups, so `release` does it in slices.
         self._released += (self._groups, self._held_bytes, self._empty_since, self._scheduled)
         self._groups, self._held_bytes, self._empty_since, self._scheduled = {}, {}, {}, {}
         self._heap = []
@@ -467,7 +467,7 @@ class GroupCoordinator:
 
     def _schedule(self, now: float, group: Group) -> None:
         if group.is_forgettable and not group.was_stored:
-            # No client came back with a member id that the group gave out: there is nothing to remember.
+            # No client has returned with a member id that the group gave out, so nothing must be kept.
             self._drop(now, group.group_id)
             return
         self._count(group.group_id, group.size_bytes)
@@ -482,7 +482,7 @@ class GroupCoordinator:
             heapq.heappush(self._heap, (deadline, group.group_id))
 
     def _count(self, group_id: str, size: int) -> None:
-        """Let the memory know what a group holds now."""
+        """Update the size of a group in the memory of all groups."""
         before = self._held_bytes.get(group_id, 0)
         if size == before:
             return
@@ -501,7 +501,7 @@ class GroupCoordinator:
         self._scheduled.pop(group_id, None)
 
     def _put_back(self, now: float, end: GroupEnd) -> None:
-        """Keep a group that the log still has, unless a new group has its id."""
+        """Keep a group whose record is still in the log, unless a new group has its id."""
         group_id = end.group.group_id
         if group_id in self._groups or self._is_closed:
             return
@@ -511,18 +511,18 @@ class GroupCoordinator:
 
 
 class _Loading:
-    """What loading collects until all records are applied: only the last record of a group becomes a group."""
+    """The state of loading until all records are applied: only the last record of each group is used."""
 
     def __init__(self) -> None:
         self.groups: dict[str, StoredGroup] = {}
         self.without_time: dict[tuple[str, TopicPartition], None] = {}
-        """Offsets that were committed while the wall clock was in doubt."""
+        """The offsets that were committed while the wall clock was in doubt."""
         self._topics: dict[str, TopicSnapshot | None] = {}
 
     def shared(
         self, topics: Callable[[], TopicMetadata], where: TopicPartition, committed: Committed
     ) -> tuple[TopicPartition, Committed]:
-        """Return the same, made of objects that exist already where possible: there may be millions of offsets."""
+        """Return equal values that share existing objects where possible, because there may be millions of offsets."""
         try:
             topic = self._topics[where.topic]
         except KeyError:

@@ -1,8 +1,8 @@
-"""What every kind of group has in common: the interface that the coordinator of many groups knows.
+"""The interface that all kinds of groups have in common, for the coordinator.
 
 Kafka has three kinds: classic groups (JoinGroup, SyncGroup), consumer groups (KIP-848) and share groups (KIP-932). Each
-kind is a pure state machine of its own with its own requests; the coordinator schedules, stores, describes and deletes
-all of them alike. Barnabas serves classic groups (`barnabas.groups.classic_group`).
+kind is a pure state machine with its own requests. The coordinator schedules, stores, describes and deletes all kinds
+in the same way. Barnabas supports classic groups (`barnabas.groups.classic_group`).
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ from barnabas.groups.results import GroupDescription, GroupKind, GroupState
 from barnabas.state_machine import Append, Reply
 
 NEVER = float("inf")
-"""The deadline of something that is not waited for."""
+"""The deadline of a wait that does not exist."""
 
 
 class Group(Protocol):
-    """One group. Calls that may answer members return the replies; `take_writes` returns what they want stored."""
+    """A group. Methods return the replies that are due; `take_writes` returns the records to store."""
 
     @property
     def kind(self) -> GroupKind: ...
@@ -36,50 +36,50 @@ class Group(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """What the group holds for its members."""
+        """The memory that the group uses for its members."""
 
     @property
     def is_forgettable(self) -> bool:
-        """Whether nothing would be missed if the group were made again at its next join."""
+        """True if the group has no state that the next join could not create again."""
 
     @property
     def was_stored(self) -> bool:
-        """Whether the log may have a record of the group, so that its end needs a tombstone."""
+        """True if the log may contain a record of the group, so that its deletion needs a tombstone."""
 
     @property
     def has_waiters(self) -> bool:
-        """Whether a request may be waiting for the group."""
+        """True if a request may be waiting for the group."""
 
     def take_writes(self) -> Sequence[GroupWrite]:
-        """Return the records to append, in this order; `stored` follows for each."""
+        """Return the records to append, in this order. `stored` is called for each record."""
 
     def stored(self, now: float, write: GroupWrite, error: ErrorCode) -> list[Reply]:
-        """Go on with what waited for a write; an error says why it failed, and is for its members."""
+        """Process the outcome of a write. An error is the reason of the failure, for the waiting members."""
 
     def check_commit(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Return whether a member may commit offsets.
+        """Return the error for a member that may not commit offsets, or NONE.
 
-        :param generation: the generation or the epoch of the member, as the kind of the group has it; below 0: none.
+        :param generation: the member's generation or member epoch, depending on the kind of group; below 0: none.
         """
 
     def next_deadline(self) -> float:
-        """Return when `tick` is wanted next, `NEVER` for never. It may be early, it is never late."""
+        """Return the time of the next necessary `tick`, or `NEVER`. It may be too early, but never too late."""
 
     def tick(self, now: float) -> list[Reply]:
-        """Do what has become due."""
+        """Process all deadlines that have passed."""
 
     def kill(self, error: ErrorCode) -> list[Reply]:
-        """End the group: everyone who waits is answered with an error."""
+        """End the group and reply to all waiting requests with an error."""
 
     def describe(self) -> GroupDescription:
-        """Return the group as administrators see it."""
+        """Return the description of the group for administrators."""
 
     def subscriptions(self) -> list[list[bytes]]:
-        """Return for each member the metadata of its last join."""
+        """Return the metadata of the last join of each member."""
 
 
 class GroupWrite(Append[Change]):
-    """The record of a group. None is a tombstone: the group is gone."""
+    """A write of a group's record. `stored` is None for the tombstone of a deleted group."""
 
     __slots__ = ("group", "stored")
 

@@ -1,4 +1,4 @@
-"""Which partition of `__consumer_offsets` a group belongs to: the same one as in Kafka, so that tools agree."""
+"""The partition of `__consumer_offsets` for a group, as in Kafka, so that Kafka's tools find the same coordinator."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _REMEMBERED = 16_384
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def partition_of(group_id: str, partition_count: int) -> int:
-    """Return the partition that holds a group's records; its leader coordinates the group.
+    """Return the partition that contains a group's records; its leader is the group coordinator.
 
-    It is Kafka's `Utils.abs(groupId.hashCode()) % partitionCount`, where the `abs` of the least int is 0.
+    It is Kafka's `Utils.abs(groupId.hashCode()) % partitionCount`, where `abs` of the smallest integer is 0.
 
     >>> partition_of("clicks", 50)
     3
@@ -23,7 +23,7 @@ def partition_of(group_id: str, partition_count: int) -> int:
 
 
 def java_hash(text: str) -> int:
-    """Return what Java's `String.hashCode` does: a sum over the units of UTF-16, in 32 bits with a sign.
+    """Return the result of Java's `String.hashCode`: a sum over UTF-16 code units as a signed 32-bit integer.
 
     >>> java_hash("polygenelubricants")
     -2147483648

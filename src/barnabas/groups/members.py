@@ -1,8 +1,8 @@
-"""The members of a group: by id, static members by instance id, the leader, and the protocols that all support.
+"""The members of a group: members by id, static members by instance id, the leader, and the supported protocols.
 
-Bookkeeping without states and without time; `barnabas.groups.classic_group` decides when to use it. Invariants: the
-leader is a member, or there are no members; each instance id names exactly one member; at least one protocol is
-supported by every member, because `supports` refuses a join that would break this.
+The module only keeps the books; `barnabas.groups.classic_group` contains the states and deadlines. Invariants: the
+leader is a member, or the group is empty. Each instance id belongs to exactly one member. At least one protocol is
+supported by all members, because `supports` rejects other joins.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from barnabas.groups.results import JoinedMember, MemberDescription
 
 
 class Member:
-    """A member of a group. Only the members and the state machine of the group change it.
+    """A member of a group. Only `GroupMembers` and the state machine of the group change it.
 
-    `join_waiter` and `sync_waiter` are the caller's tokens, None when nobody waits. `session_deadline` is on
-    the caller's monotonic scale, in seconds. `is_new` holds until the member's first generation is made: until
-    then it cannot send heartbeats, so its waiting does not count as a sign of life.
+    `join_waiter` and `sync_waiter` are tokens of the caller, None if no request waits. `session_deadline` is a
+    monotonic time in seconds. `is_new` is true until the member's first generation is complete. Until then the member
+    cannot send heartbeats, so its waiting request does not count as a sign of life.
     """
 
     __slots__ = (
@@ -53,13 +53,13 @@ class Member:
         self.session_deadline = float("inf")
         self.protocols: Protocols = request.protocols
         self.request_bytes = request.size_bytes
-        """The memory of its last join."""
+        """The memory for the data of the member's last join."""
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.effective_rebalance_timeout_ms
 
     @classmethod
     def restore(cls, stored: StoredMember, protocol_name: str) -> Member:
-        """Make a member of a complete generation from its record, without a request: loading makes many."""
+        """Create a member of a complete generation from its record, without a request, because loading creates many."""
         member = cls.__new__(cls)
         member.member_id = stored.member_id
         member.group_instance_id = stored.group_instance_id
@@ -88,7 +88,7 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """The memory of the member."""
+        """The memory for the member's data and its assignment."""
         return self.request_bytes + len(self.assignment)
 
     @property
@@ -105,15 +105,15 @@ class Member:
 
     @property
     def shows_life(self) -> bool:
-        """Return whether the member need not send heartbeats, because it waits for this coordinator."""
+        """True if the member need not send heartbeats, because it waits for a response of this coordinator."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return the metadata of the member for a protocol; empty if it does not support the protocol."""
+        """Return the member's metadata for a protocol; empty if the member does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def vote(self, candidates: Container[str]) -> str:
-        """Return the candidate that the member prefers; it supports every candidate."""
+        """Return the candidate that the member prefers; the member supports all candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def joined(self, protocol_name: str | None) -> JoinedMember:
@@ -150,11 +150,11 @@ class GroupMembers:
     def __init__(self) -> None:
         self._members: dict[str, Member] = {}
         self._static_ids: dict[str, str] = {}
-        self._support: dict[str, int] = {}  # how many members support a protocol
+        self._support: dict[str, int] = {}  # The number of members that support each protocol.
         self.leader_id: str | None = None
         self.protocol_type = ""
         self.size_bytes = 0
-        """The memory of all members."""
+        """The memory for the data and assignments of all members."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -172,11 +172,11 @@ class GroupMembers:
         return self._members.get(member_id)
 
     def static_member_id(self, group_instance_id: str) -> str | None:
-        """Return the id of the member that holds this instance id now."""
+        """Return the id of the member that has this instance id; None if there is none."""
         return self._static_ids.get(group_instance_id)
 
     def add(self, member: Member, protocol_type: str) -> None:
-        """Admit a member. The first one leads, and its protocol type becomes the group's."""
+        """Add a member. The first member becomes the leader and determines the group's protocol type."""
         assert member.member_id not in self._members
         if member.group_instance_id is not None:
             assert member.group_instance_id not in self._static_ids
@@ -190,7 +190,7 @@ class GroupMembers:
         self.size_bytes += member.size_bytes
 
     def remove(self, member_id: str) -> Member:
-        """Remove a member. The longest member leads after the leader."""
+        """Remove a member. If it was the leader, the member that joined first becomes the leader."""
         member = self._members.pop(member_id)
         self._count_support(member, -1)
         self.size_bytes -= member.size_bytes
@@ -214,16 +214,16 @@ class GroupMembers:
             support[name] = support.get(name, 0) + change
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Set the assignment of each member; a member without one gets an empty assignment."""
+        """Set the assignment of each member; members that are not in `assignments` get an empty assignment."""
         for member in self:
             self.size_bytes -= len(member.assignment)
             member.assignment = assignments.get(member.member_id, b"")
             self.size_bytes += len(member.assignment)
 
     def rename_static(self, old_member_id: str, new_member_id: str) -> Member:
-        """Give a static member another id (it was restarted); it keeps its assignment and its leadership.
+        """Replace the member id of a restarted static member, which keeps its assignment and its leadership.
 
-        Waiters are the caller's business: they belong to the old process and must be answered first.
+        The caller must have replied to the waiters before, because they belong to the old process.
         """
         member = self._members.pop(old_member_id)
         assert member.group_instance_id is not None
@@ -238,7 +238,7 @@ class GroupMembers:
         return member
 
     def check(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return NONE for a member, else UNKNOWN_MEMBER_ID, or FENCED_INSTANCE_ID if another member replaced it."""
+        """Return NONE for a member, otherwise UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID for a replaced static member."""
         if group_instance_id is not None:
             current = self._static_ids.get(group_instance_id)
             if current is None:
@@ -248,22 +248,22 @@ class GroupMembers:
         return ErrorCode.NONE if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Return whether a member with these protocols can join: one of them must be supported by all others."""
+        """Return whether a member with these protocols may join: all others must support one of the protocols."""
         if not self._members:
             return bool(protocol_type) and bool(names)
         size = len(self._members)
         return protocol_type == self.protocol_type and any(self._support.get(name) == size for name in names)
 
     def select_protocol(self) -> str:
-        """Return the protocol with the most votes among those that every member supports."""
+        """Return the protocol with the most votes among the protocols that all members support."""
         size = len(self._members)
         candidates = {name for name, count in self._support.items() if count == size}
-        assert candidates, "every join was checked against what the others support"
+        assert candidates, "each join was checked: all members support a common protocol"
         votes = Counter(member.vote(candidates) for member in self)
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has rejoined, else elect a member that has; return False if none has."""
+        """Keep the leader if it has rejoined, otherwise elect a member that has; return False if no member has."""
         if self.leader_id is None:
             return False
         if self._members[self.leader_id].is_awaiting_join:

@@ -1,7 +1,7 @@
-"""The bytes that groups hold for their members: ids, metadata and assignments. Pure bookkeeping.
+"""The memory that groups use for their members: ids, metadata and assignments. Pure bookkeeping.
 
-A member lasts as long as its session, whether its client is connected or not. So what members hand in is bounded: for
-each group, and for all groups of a broker. The largest joins leave a part of the whole to the others.
+A member exists as long as its session, even if its client is disconnected. So the size of the members' data is limited,
+for each group and for all groups of a broker. Large joins must leave a part of the limit to others.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from collections.abc import Callable
 from barnabas.errors import ErrorCode
 
 BYTES_MAX = 128 * 1024 * 1024
-"""For all groups, unless the caller says otherwise."""
+"""The default limit for all groups together."""
 
 GROUP_PARTS = 4
-"""One group may hold the whole divided by this."""
+"""The divisor for the limit of one group: a group may use 1/`GROUP_PARTS` of the total."""
 
 SMALL_BYTES = 64 * 1024
 KEPT_PARTS = 4
-"""Members that hand in more than `SMALL_BYTES` leave 1/`KEPT_PARTS` of the whole to the others."""
+"""The reserve for small joins: joins above `SMALL_BYTES` may not use the last 1/`KEPT_PARTS` of the total."""
 
 
 class GroupMemory:
-    """Counts what all groups of a broker hold.
+    """The memory of all groups of a broker.
 
-    :param bytes_max: for all groups together.
-    :param on_refused: called with the reason, as a line for the log, when a request is refused.
+    :param bytes_max: the limit for all groups together.
+    :param on_refused: called with a reason for the log when a request is rejected.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX, on_refused: Callable[[str], None] = lambda _reason: None) -> None:
@@ -35,33 +35,33 @@ class GroupMemory:
 
     @property
     def group_bytes_max(self) -> int:
-        """How much one group may hold."""
+        """The limit for one group in bytes."""
         return self._bytes_max // GROUP_PARTS
 
     def change(self, difference: int) -> None:
-        """Count more or fewer bytes."""
+        """Add a difference to the used bytes."""
         self.used_bytes += difference
 
     def refusal(self, group_id: str, group_bytes: int, more_bytes: int) -> ErrorCode:
-        """Return why a group may not hold `more_bytes` more, or NONE.
+        """Return the error if a group may not use `more_bytes` more, or NONE.
 
-        :param group_bytes: what it holds now.
-        :returns: GROUP_MAX_SIZE_REACHED, or COORDINATOR_NOT_AVAILABLE where other groups hold too much: clients try
-            that again.
+        :param group_bytes: the memory that the group uses now.
+        :returns: GROUP_MAX_SIZE_REACHED, or COORDINATOR_NOT_AVAILABLE if all groups together use too much; clients
+            retry after this error.
         """
         if more_bytes <= 0:
             return ErrorCode.NONE
         if group_bytes + more_bytes > self.group_bytes_max:
             self._on_refused(
-                f"group {group_id[:100]!r} refuses {more_bytes} bytes of a member: it holds {group_bytes} bytes of"
-                f" {self.group_bytes_max}"
+                f"group {group_id[:100]!r} rejects {more_bytes} bytes of a member: it uses {group_bytes} bytes of its"
+                f" limit of {self.group_bytes_max}"
             )
             return ErrorCode.GROUP_MAX_SIZE_REACHED
         kept = self._bytes_max // KEPT_PARTS if more_bytes > SMALL_BYTES else 0
         if self.used_bytes + more_bytes > self._bytes_max - kept:
             self._on_refused(
-                f"group {group_id[:100]!r} refuses {more_bytes} bytes of a member for now: all groups hold"
-                f" {self.used_bytes} bytes of at most {self._bytes_max}; the client tries again"
+                f"group {group_id[:100]!r} rejects {more_bytes} bytes of a member: all groups use {self.used_bytes}"
+                f" bytes of their limit of {self._bytes_max}; the client retries"
             )
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
         return ErrorCode.NONE

@@ -1,6 +1,6 @@
-"""The committed offsets of many groups, in memory, as the records of one partition of `__consumer_offsets` have them.
+"""The committed offsets of many groups in memory, equal to the records in one partition of `__consumer_offsets`.
 
-Pure. `CommittedOffsets` has the offsets that clients may see; `of_deleted` and `expired` choose those to forget.
+Pure. `CommittedOffsets` contains the offsets that clients may see; `of_deleted` and `expired` select those to delete.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
 
 OFFSETS_PER_RELEASE = 2_048
-"""One slice of `GroupOffsets.release` frees about so many offsets."""
+"""The approximate number of offsets that a slice of `GroupOffsets.release` frees."""
 
 _NONE: Mapping[TopicPartition, Committed] = {}
 
 
 class GroupOffsets:
-    """Offsets by group and partition. A group without offsets takes no room."""
+    """Committed offsets by group and partition. A group without offsets uses no memory."""
 
     def __init__(self) -> None:
         self._by_group: dict[str, dict[TopicPartition, Committed]] = {}
@@ -34,11 +34,11 @@ class GroupOffsets:
         return iter(self._by_group)
 
     def of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
-        """Return a group's offsets; empty for one that has none."""
+        """Return the offsets of a group; empty if it has none."""
         return self._by_group.get(group_id, _NONE)
 
     def apply(self, group_id: str, where: TopicPartition, committed: Committed | None) -> None:
-        """Change an offset as a record says."""
+        """Apply a record: set an offset, or remove it if `committed` is None."""
         offsets = self._by_group.get(group_id)
         if committed is not None:
             if offsets is None:
@@ -50,12 +50,12 @@ class GroupOffsets:
                 del self._by_group[group_id]
 
     def copies(self) -> Iterator[tuple[str, dict[TopicPartition, Committed]]]:
-        """Yield each group with a copy of its offsets. Any thread may call it."""
+        """Yield each group with a copy of its offsets. Any thread may call this method."""
         for group_id, offsets in self._by_group.copy().items():
             yield group_id, offsets.copy()
 
     def release(self) -> Iterator[None]:
-        """Free all offsets in slices."""
+        """Free all offsets in slices; yield after each."""
         freed = 0
         while self._by_group:
             _, offsets = self._by_group.popitem()
@@ -66,7 +66,7 @@ class GroupOffsets:
 
 
 class CommittedOffsets:
-    """The offsets of one group that clients see: those in topics that exist, with the id of the commit."""
+    """The offsets of one group that clients may see: their topics exist and have the topic id of the commit."""
 
     def __init__(self, topics: TopicMetadata, offsets: Mapping[TopicPartition, Committed]) -> None:
         self._topics = topics
@@ -76,7 +76,7 @@ class CommittedOffsets:
         return (where for where, committed in self._offsets.items() if self._is_valid(where, committed))
 
     def get(self, where: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the offset in a partition."""
+        """Return the committed offset in a partition, or None."""
         committed = self._offsets.get(where)
         if committed is None or not self._is_valid(where, committed):
             return None
@@ -91,10 +91,10 @@ class CommittedOffsets:
 def of_deleted(
     offsets: Mapping[TopicPartition, Committed], topic_ids: Container[bytes], names: Container[str]
 ) -> list[TopicPartition]:
-    """Return the offsets that were committed for topics that were deleted.
+    """Return the partitions with offsets of deleted topics.
 
-    :param topic_ids: the ids that these topics had.
-    :param names: their names, for offsets without an id.
+    :param topic_ids: the ids of the deleted topics.
+    :param names: the names of the deleted topics, for offsets without a topic id.
     """
     return [
         where
@@ -110,14 +110,15 @@ def expired(
     empty_for_ms: int | None,
     read: Collection[str] | None,
 ) -> list[TopicPartition]:
-    """Return the offsets that are to be forgotten (KIP-211).
+    """Return the partitions whose offsets have expired (KIP-211).
 
-    They are those of a group without members, once it has been so, and the offset has not been committed, for the
-    retention time; and those in topics that no member of a group reads any more, once they are as old. Offsets
-    without a time stay: they were committed while the wall clock was in doubt. The next load gives them a time.
+    In a group without members, an offset expires when the group has been empty and the offset has not been committed
+    for the retention time. In a group with members, an offset expires after this time if no member reads the topic.
+    An offset without a timestamp does not expire: it was committed while the wall clock was in doubt, and gets a
+    timestamp at the next loading.
 
-    :param empty_for_ms: for how long the group has had no members; None if it has some.
-    :param read: the topics that its members read; None if that is not known.
+    :param empty_for_ms: the time for which the group has been empty; None if it has members.
+    :param read: the topics that its members read; None if unknown.
     """
 
     def is_old(committed: Committed) -> bool:

@@ -1,7 +1,8 @@
-"""The records of `__consumer_offsets`: the values that last of a group, encoded and decoded.
+"""The records of `__consumer_offsets`: decoded values, and their encoding.
 
-A broker that becomes the coordinator of a group makes the group from these values, with the same members, generation
-and assignment. Encodes the versions of Kafka 4, decodes all versions. A tombstone removes an offset or a group.
+A broker that becomes the coordinator of a group recreates the group from these records, with the same members,
+generation and assignment. The encoder writes the versions of Kafka 4; the decoder reads all versions. A tombstone
+deletes an offset or a group.
 """
 
 from __future__ import annotations
@@ -25,21 +26,21 @@ from barnabas.protocol.messages.group_records import (
 
 
 class Committed(NamedTuple):
-    """A committed offset as it is kept: a tuple, because there may be millions."""
+    """A committed offset in memory. It is a tuple because there may be millions."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_LEADER_EPOCH
     committed_ms: int = NO_TIMESTAMP
     topic_id: bytes = ZERO_UUID
-    """Of the topic that it was committed for; zero where that was not written down (Kafka before 4.1)."""
+    """The id of the topic at the time of the commit; zero if it is not in the record (Kafka before 4.1)."""
     expires_ms: int = NO_TIMESTAMP
-    """When it is to be forgotten, where its committer said so (OffsetCommit 2 to 4, with brokers before Kafka 2.1)."""
+    """The time of expiration if the committer requested one (OffsetCommit 2 to 4, with brokers before Kafka 2.1)."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:
-    """A member of a generation; `subscription` is what it said under the protocol that was chosen."""
+    """A member of a generation; `subscription` is its metadata for the selected protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -53,7 +54,7 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A group whose generation is complete, or that has no members."""
+    """A group with a complete generation or without members."""
 
     protocol_type: str
     generation: int
@@ -61,24 +62,24 @@ class StoredGroup:
     leader_id: str | None = None
     members: tuple[StoredMember, ...] = ()
     since_ms: int = NO_TIMESTAMP
-    """Since when it is in this state, by the clock on the wall."""
+    """The wall-clock time at which the group entered this state."""
 
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4
-"""The first version with a topic id. Readers since Kafka 3.5 know it (KIP-915)."""
+"""The first version with a topic id. Kafka 3.5 and later can read it (KIP-915)."""
 GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
 
 _KEYS_REMEMBERED = 16_384
-"""How many encoded keys of offsets are cached: the same offsets are committed again and again."""
+"""The number of encoded offset keys in the cache, because groups commit the same offsets repeatedly."""
 
 _VERSION = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
 _TEXT_BYTES_MAX = 2**15 - 1
-"""A text has no more bytes; a greater length is a negative number."""
+"""The maximum length of a string in bytes: the length is a signed 16-bit number."""
 _KEY_HEAD_BYTES = 4
-"""A version, and the length of the group's id."""
+"""The size of a version and of the length of a group id."""
 
 _OFFSET_KEYS = message_of(OffsetCommitKey).versions
 _GROUP_KEYS = message_of(GroupMetadataKey).versions
@@ -87,7 +88,7 @@ _GROUP_VALUES = message_of(GroupMetadataValue).versions
 
 
 class OffsetRecord(NamedTuple):
-    """A group's offset in a partition; None where it is gone."""
+    """A committed offset of a group in a partition; `committed` is None for a tombstone."""
 
     group_id: str
     where: TopicPartition
@@ -95,7 +96,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """A group; None where it is gone."""
+    """The state of a group; `stored` is None for a tombstone."""
 
     group_id: str
     stored: StoredGroup | None
@@ -107,8 +108,8 @@ Change: TypeAlias = OffsetRecord | GroupRecord
 def encode_change(change: Change, now_ms: int | None = None) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record.
 
-    :param now_ms: since when a group is in its state; None: since it says.
-    :raises MalformedMessageError: a text is too long for the record.
+    :param now_ms: the time at which a group entered its state; None: the time in the record.
+    :raises MalformedMessageError: a string is too long for the record.
     """
     if isinstance(change, OffsetRecord):
         key = _offset_key(change.group_id, change.where)
@@ -121,7 +122,7 @@ def encode_change(change: Change, now_ms: int | None = None) -> tuple[bytes, byt
 
 
 def decode_change(key: Buffer | None, value: Buffer | None) -> Change | None:
-    """Return the value of a record; None for another kind of record, or for a later version.
+    """Return a decoded record; None for another kind of record, or for a later version.
 
     :raises MalformedMessageError: the record is damaged.
     """
@@ -162,7 +163,7 @@ def _any_offset_key(key: Buffer, version: int) -> tuple[str, TopicPartition]:
 
 
 def _plain_group_key(key: Buffer) -> str:
-    """Do as `_plain_offset_key`; return an empty id where the key is damaged."""
+    """Decode the key of a group by hand, because loading decodes many; return an empty id for a damaged key."""
     try:
         if _KEY_HEAD_BYTES + (key[2] << 8 | key[3]) == len(key) <= _TEXT_BYTES_MAX:
             return str(key[_KEY_HEAD_BYTES:], "utf-8")
@@ -172,7 +173,7 @@ def _plain_group_key(key: Buffer) -> str:
 
 
 def _plain_offset_key(key: Buffer) -> tuple[str, TopicPartition] | None:
-    """Decode a key by hand, because loading decodes many. None for a damaged key: `decode` raises the error."""
+    """Decode the key of an offset by hand, because loading decodes many; return None for a damaged key."""
     try:
         group_end = _KEY_HEAD_BYTES + (key[2] << 8 | key[3])
         topic_start = group_end + 2
@@ -204,13 +205,13 @@ def _offset_key(group_id: str, where: TopicPartition) -> bytes:
 _OFFSET_HEAD = struct.Struct(">hqi")
 _OFFSET_TAIL = struct.Struct(">qBBB16s")
 _TOPIC_ID_FIELD = [1, 0, 16]
-"""One tagged field follows, of number 0 and 16 bytes."""
+"""The header of one tagged field: number 0, 16 bytes."""
 _SHORT_BYTES = 126
-"""Compact texts that are shorter have a length of one byte."""
+"""The maximum length in bytes of a compact string whose length has one byte."""
 
 
 def offset_value(committed: Committed) -> bytes:
-    """Encode the value of an offset by hand, because each commit does."""
+    """Encode the value of an offset by hand, because each commit needs one."""
     offset, text, leader_epoch, committed_ms, topic_id, expires_ms = committed
     metadata = text.encode()
     if expires_ms >= 0 or topic_id == ZERO_UUID or len(metadata) > _SHORT_BYTES:
@@ -221,7 +222,7 @@ def offset_value(committed: Committed) -> bytes:
 
 
 def _plain_committed(value: Buffer) -> Committed | None:
-    """Decode what `offset_value` encodes by hand; None for any other value."""
+    """Decode a value in the form that `offset_value` encodes by hand; None for another form."""
     tail = len(value) - _OFFSET_TAIL.size
     if tail < _OFFSET_HEAD.size + 1 or value[_OFFSET_HEAD.size] != tail - _OFFSET_HEAD.size:
         return None
@@ -286,7 +287,10 @@ def _group_value(stored: StoredGroup) -> bytes:
 
 
 def _stored(value: GroupMetadataValue) -> StoredGroup:
-    """:raises MalformedMessageError: the values contradict each other."""
+    """Return the state of a group.
+
+    :raises MalformedMessageError: the values contradict each other.
+    """
     members = tuple(
         StoredMember(
             member.member_id,
@@ -304,11 +308,11 @@ def _stored(value: GroupMetadataValue) -> StoredGroup:
     if len(members) > 1:
         instances = [member.group_instance_id for member in members if member.group_instance_id is not None]
         if len(ids) < len(members) or len(set(instances)) < len(instances):
-            raise MalformedMessageError("a group with a member twice")
+            raise MalformedMessageError("a group contains a member twice")
     if members and (value.protocol is None or not value.protocol_type or value.leader not in ids):
-        raise MalformedMessageError("a group with members but without a protocol, or whose leader is none of them")
+        raise MalformedMessageError("a group with members has no protocol, or its leader is not a member")
     if value.generation < 0:
-        raise MalformedMessageError(f"a group in generation {value.generation}")
+        raise MalformedMessageError(f"a group has the negative generation {value.generation}")
     return StoredGroup(
         value.protocol_type, value.generation, value.protocol, value.leader, members, value.current_state_timestamp
     )

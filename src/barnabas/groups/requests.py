@@ -1,7 +1,7 @@
-"""What members ask of their group: plain values, cut loose from the versions of the wire protocol.
+"""The requests of members to their group, independent of the versions of the protocol.
 
-The broker builds them from JoinGroup, SyncGroup and LeaveGroup requests. Byte strings must be `bytes` of their
-own, never views of a frame: a group keeps them for as long as the member lives.
+The broker creates them from JoinGroup, SyncGroup and LeaveGroup requests. Byte strings must be independent `bytes`
+objects and not views of a frame, because a group keeps them as long as the member exists.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 UNKNOWN_MEMBER = ""
-"""The member id of a member that has none yet, as the protocol writes it."""
+"""The member id of a member without one, as in the protocol."""
 
 Protocols = tuple[tuple[str, bytes], ...]
-"""The assignors that a member supports, best liked first, each with the member's metadata for it."""
+"""The supported assignors of a member in its order of preference, with the metadata for each."""
 
 
 MEMBER_BYTES = 1_024
-"""What a member takes besides the bytes that its client hands in."""
+"""The memory for a member in addition to its client's data."""
 PROTOCOL_BYTES = 128
-"""The same of a protocol."""
+"""The memory for a protocol of a member in addition to its name and metadata."""
 
 
 def held_bytes(client_id: str, client_host: str, group_instance_id: str | None, protocols: Protocols) -> int:
-    """Return what a group holds for a member; its id begins with its client id or its instance id."""
+    """Return the memory for a member; the member id begins with the client id or the instance id."""
     size = MEMBER_BYTES + 2 * len(client_id) + len(client_host) + 2 * len(group_instance_id or "")
     for name, metadata in protocols:
         size += len(name) + len(metadata) + PROTOCOL_BYTES
@@ -31,18 +31,18 @@ def held_bytes(client_id: str, client_host: str, group_instance_id: str | None, 
 
 
 def effective_rebalance_timeout_ms(rebalance_timeout_ms: int, session_timeout_ms: int) -> int:
-    """Return the rebalance timeout; JoinGroup 0 has none, and the session timeout counts."""
+    """Return the rebalance timeout. JoinGroup 0 has none; there the session timeout is used."""
     return session_timeout_ms if rebalance_timeout_ms < 0 else rebalance_timeout_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JoinRequest:
-    """Ask to be a member of the group's next generation.
+    """The request to join the group's next generation.
 
-    `member_id` is empty for a member that has none. `group_instance_id` makes it a static member (KIP-345).
-    A `rebalance_timeout_ms` below 0 means the session timeout, as JoinGroup 0 has it. `require_member_id`
-    (JoinGroup 4 and later, KIP-394) makes a new dynamic member come back with the id that it is given.
-    `supports_skip_assignment` (JoinGroup 9, KIP-814) lets a restarted static leader know that it still leads.
+    `member_id` is empty for a member without an id. `group_instance_id` makes it a static member (KIP-345). A negative
+    `rebalance_timeout_ms` (JoinGroup 0) means the session timeout. If `require_member_id` is true (JoinGroup 4 and
+    later, KIP-394), a new dynamic member gets an id and must join again with it. `supports_skip_assignment` (JoinGroup
+    9, KIP-814) permits the reply that a restarted static leader still leads and must not assign.
     """
 
     session_timeout_ms: int
@@ -58,7 +58,7 @@ class JoinRequest:
 
     @property
     def size_bytes(self) -> int:
-        """What a group holds for a member that joins so."""
+        """The memory for a member that joins with this request."""
         return held_bytes(self.client_id, self.client_host, self.group_instance_id, self.protocols)
 
     @property
@@ -68,9 +68,9 @@ class JoinRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncRequest:
-    """Ask for this member's assignment; the leader hands in everybody's, by member id.
+    """The request for the assignment of a member. The leader's request contains all assignments, by member id.
 
-    `protocol_type` and `protocol_name` (SyncGroup 5) are compared with the group's where they are given.
+    `protocol_type` and `protocol_name` (SyncGroup 5) must be those of the group if they are given.
     """
 
     member_id: str
@@ -83,7 +83,7 @@ class SyncRequest:
 
 @dataclass(frozen=True, slots=True)
 class LeavingMember:
-    """One who leaves, named by its member id, or by its instance id alone (an administrator's removal)."""
+    """A member that leaves, with its member id; or only with its instance id (removal by an administrator)."""
 
     member_id: str
     group_instance_id: str | None = None

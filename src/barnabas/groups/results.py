@@ -1,4 +1,4 @@
-"""What a group answers: plain values that the broker turns into the response of the version asked for."""
+"""The results of a group, from which the broker creates responses of the requested version."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from typing import NamedTuple
 from barnabas.errors import ErrorCode
 
 NO_GENERATION = -1
-"""The generation of a member that is in none, as the protocol writes it."""
+"""The generation of a member without a generation, as in the protocol."""
 
 
 class GroupKind(enum.Enum):
-    """Kafka's kinds of groups (`barnabas.groups.group`). The values are the types that ListGroups shows."""
+    """Kafka's kinds of groups (`barnabas.groups.group`). The values are the group types in ListGroups."""
 
     CLASSIC = "classic"
     CONSUMER = "consumer"
@@ -21,23 +21,23 @@ class GroupKind(enum.Enum):
 
 
 class GroupState(enum.Enum):
-    """Where a group stands. The values are the names that DescribeGroups and ListGroups show."""
+    """The state of a group. The values are the names in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
-    """No members; it may still have committed offsets."""
+    """The group has no members; it may have committed offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
     """Members are joining the next generation."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """The generation is made; its leader has yet to hand in the assignment."""
+    """The members of the generation have joined; the leader's assignment is missing."""
     STABLE = "Stable"
-    """Every member has its assignment, or may ask for it."""
+    """Each member has its assignment or may request it."""
     DEAD = "Dead"
-    """Deleted, or given up by this coordinator."""
+    """The group was deleted, or its coordinator has moved."""
 
 
 @dataclass(frozen=True, slots=True)
 class JoinedMember:
-    """A member as the leader is told of it: what it needs to assign partitions to it."""
+    """A member in the leader's JoinGroup response, with the data that the leader needs for the assignment."""
 
     member_id: str
     group_instance_id: str | None
@@ -46,7 +46,7 @@ class JoinedMember:
 
 @dataclass(frozen=True, slots=True)
 class JoinResult:
-    """The answer to a join. `members` is filled for the leader alone."""
+    """The result of a join. Only the leader's result contains `members`."""
 
     error: ErrorCode
     member_id: str
@@ -60,7 +60,7 @@ class JoinResult:
 
 @dataclass(frozen=True, slots=True)
 class SyncResult:
-    """The answer to a sync: this member's assignment, in the terms of the chosen protocol."""
+    """The result of a sync: the member's assignment, encoded for the selected protocol."""
 
     error: ErrorCode
     protocol_type: str | None = None
@@ -70,7 +70,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class LeftMember:
-    """The outcome of one member's leaving; the member is named as in the request."""
+    """The result for one leaving member, identified as in the request."""
 
     member_id: str
     group_instance_id: str | None
@@ -79,7 +79,7 @@ class LeftMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """The answer to a leave: an error of the whole request, or one result a member."""
+    """The result of a LeaveGroup request: an error of the whole request, or one result for each member."""
 
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
@@ -87,7 +87,7 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member as DescribeGroups shows it; `metadata` is empty unless the group is stable."""
+    """A member in DescribeGroups; `metadata` is empty unless the group is stable."""
 
     member_id: str
     group_instance_id: str | None
@@ -99,7 +99,7 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group as ListGroups and DescribeGroups show it; `protocol_name` is empty unless it is stable."""
+    """A group in ListGroups and DescribeGroups; `protocol_name` is empty unless the group is stable."""
 
     group_id: str
     kind: GroupKind
@@ -111,7 +111,7 @@ class GroupDescription:
 
 
 class GroupSummary(NamedTuple):
-    """A group as the metrics show it."""
+    """A group in the metrics."""
 
     group_id: str
     state: GroupState

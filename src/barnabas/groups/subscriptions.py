@@ -1,7 +1,7 @@
-"""What consumers say to each other through the group protocol: subscriptions and assignments, as bytes and back.
+"""The encoding of consumers' subscriptions and assignments in the group protocol.
 
-The protocol itself does not look into them. Members do, and the broker for the few questions that Kafka's own
-coordinator asks of consumer groups, as which topics they read. A version stands before each.
+The group protocol treats them as opaque bytes. Members decode them, and the broker does so only where Kafka's
+coordinator does, for example to find the topics of a consumer group. A version precedes each.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from barnabas.protocol.messages.consumer_protocol import (
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 ASSIGNMENT_VERSION = 0
-"""The later ones have nothing more to say."""
+"""The version of encoded assignments; later versions have no additional fields."""
 
 _VERSION = struct.Struct(">h")
 
 
 def encode_subscription(subscription: ConsumerProtocolSubscription, version: int) -> bytes:
-    """Return what a consumer joins with."""
+    """Return the encoded subscription of a consumer, for JoinGroup."""
     return _VERSION.pack(version) + encode_bytes(subscription, version)
 
 
 def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Decode what a consumer joins with: an int16 version and a subscription.
+    """Decode the subscription of a consumer: an int16 version and the fields.
 
-    A version that is newer than those known here begins with the same fields, and is read as the newest known. The
-    fields of version 0 begin every subscription: where the later fields of the claimed version are missing or damaged,
-    the subscription has the fields of version 0 alone, as Kafka's coordinator reads it.
+    A newer version than the known ones begins with the same fields and is decoded as the newest known version. Each
+    subscription begins with the fields of version 0. If later fields are missing or damaged, only the fields of version
+    0 are used, as in Kafka's coordinator.
 
     :raises MalformedMessageError: the bytes do not begin with an int16 and the fields of version 0.
     """
@@ -49,7 +49,7 @@ def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
 
 
 def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
-    """Return a member's share as the leader hands it in."""
+    """Return the encoded assignment of a member, for the leader's SyncGroup."""
     topics: dict[str, list[int]] = {}
     for tp in partitions:
         topics.setdefault(tp.topic, []).append(tp.partition)
@@ -59,9 +59,9 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """Return a member's partitions. No bytes are no partitions; some clients write the version alone for that.
+    """Return the partitions of an assignment. Empty bytes mean no partitions; some clients encode only the version.
 
-    :raises MalformedMessageError: the bytes are no assignment.
+    :raises MalformedMessageError: the bytes are not an assignment.
     """
     if not data:
         return []
@@ -74,16 +74,16 @@ def decode_assignment(data: bytes) -> list[TopicPartition]:
 
 def _version_of(data: bytes, cls: type) -> int:
     if len(data) < _VERSION.size:
-        raise MalformedMessageError(f"{len(data)} bytes are too few for a {cls.__name__}")
+        raise MalformedMessageError(f"{len(data)} bytes are too short for a {cls.__name__}")
     (version,) = _VERSION.unpack_from(data)
     return max(0, min(int(version), message_of(cls).versions.stop - 1))
 
 
 def subscribed_topics(members: Iterable[Iterable[bytes]]) -> frozenset[str] | None:
-    """Return the topics that members read; None where nobody can say what a member reads.
+    """Return the topics that members read; None if a member has no readable subscription.
 
-    :param members: of each member the subscriptions that it joined with, one for each protocol. Consumers subscribe to
-        the same topics under every protocol, so that one readable subscription of a member is enough.
+    :param members: the subscriptions of each member, one for each protocol. A consumer subscribes to the same topics in
+        each protocol, so one readable subscription of a member is enough.
     """
     topics: set[str] = set()
     for subscriptions in members:
@@ -95,13 +95,13 @@ def subscribed_topics(members: Iterable[Iterable[bytes]]) -> frozenset[str] | No
 
 
 def has_same_topics(one: bytes, other: bytes) -> bool:
-    """Whether two subscriptions name the same topics. Subscriptions that cannot be read must be the same bytes."""
+    """Return whether two subscriptions contain the same topics. Unreadable subscriptions must have equal bytes."""
     topics = _topics_of(one)
     return one == other or (topics is not None and topics == _topics_of(other))
 
 
 def _topics_of(metadata: bytes) -> frozenset[str] | None:
-    """Return the topics of a subscription from the fields of version 0; None where it does not have them."""
+    """Return the topics in the fields of version 0 of a subscription; None if they are unreadable."""
     try:
         _version_of(metadata, ConsumerProtocolSubscription)
         return frozenset(decode(ConsumerProtocolSubscription, metadata, 0, _VERSION.size, to_the_end=False).topics)

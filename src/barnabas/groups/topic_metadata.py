@@ -1,4 +1,4 @@
-"""The metadata of topics that groups use: immutable snapshots."""
+"""The topic metadata that groups need: immutable snapshots."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.model import TopicPartition
 
 
 class TopicSnapshot(Protocol):
-    """A topic at one moment. A snapshot costs the same for a topic of any size."""
+    """The metadata of a topic at one moment. A snapshot of a large topic costs as much as one of a small topic."""
 
     @property
     def name(self) -> str: ...
@@ -20,20 +20,20 @@ class TopicSnapshot(Protocol):
     def partition_count(self) -> int: ...
 
     def partition(self, number: int) -> TopicPartition:
-        """Return the name of a partition: the same object for every snapshot, since many groups keep it."""
+        """Return a partition: the same object for all snapshots, since many groups keep it."""
 
     def racks_of(self, number: int) -> frozenset[str]:
         """Return the racks of the live brokers that have a replica of a partition."""
 
 
 class TopicMetadata(Protocol):
-    """The topics as they are now."""
+    """The present metadata of topics."""
 
     def topic(self, name: str) -> TopicSnapshot | None:
-        """Return a topic, or None."""
+        """Return the snapshot of a topic, or None if it does not exist."""
 
     def topic_id(self, name: str) -> bytes | None:
-        """Return the id of a topic, or None."""
+        """Return the id of a topic, or None if it does not exist."""
 
     def has_topic_id(self, topic_id: bytes) -> bool:
-        """Whether there is a topic with this id."""
+        """Return whether a topic with this id exists."""

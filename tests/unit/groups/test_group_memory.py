@@ -39,7 +39,7 @@ def test_group_refuses_members_beyond_its_bytes(scene: Bounded) -> None:
     assert errors == [ErrorCode.NONE] * admitted + [ErrorCode.GROUP_MAX_SIZE_REACHED] * (len(errors) - admitted)
     assert admitted == OF_GROUP // (LARGE + MEMBER_BYTES)
     assert scene.memory.used_bytes <= OF_GROUP
-    assert "group 'g' refuses" in scene.told[0]
+    assert "group 'g' rejects" in scene.told[0]
     assert scene.join_with(100, "other") is ErrorCode.NONE
 
 

@@ -1,22 +1,21 @@
-"""Appends the records of one shard: appends that come together are written together.
+"""Appends the records of a shard. Appends that arrive together are written together.
 
-Records come into the log in the order in which they were decided. The first append of a round of the event loop is
-written at once, and so is a batch that is made already, while nothing waits. Appends behind it in this round, or while
-a write is under way, from however many connections, make the next write. The records take effect, and their append is
-answered, when they are below the high watermark (acks=all).
+Records are written in the order of the machine's decisions. The first append in a turn of the event loop is written
+immediately. Later appends of the turn, and appends during an unfinished write, form the next write, from any number of
+connections. An append takes effect and is answered when its records are below the high watermark (acks=all).
 
 Each append has one outcome:
 
-- appended: its records are in the log, and applied;
-- failed: its records are not in the log. The machine rolls back.
+- appended: its records are in the log and applied;
+- failed: its records are not in the log, and the machine rolls back.
 
-Before its outcome an append may become unconfirmed: it took longer than its timeout, or it is in the log with too few
-replicas in sync. Those that wait get an error, and the state stays, because the log may have the records.
+Before its outcome an append may become unconfirmed, after its timeout or because too few replicas are in sync. Its
+waiting clients get an error. The state does not change, because the log may contain the records.
 
-If the machine cannot apply a record, or the shard is lost, the log closes: an append that waits becomes unconfirmed and
-has no outcome. The next shard of the partition loads what is in the log.
+If the machine cannot apply a record, or the shard resigns, the log closes: waiting appends become unconfirmed and have
+no outcome. The next shard of the partition loads the records from the log.
 
-An append without an order key whose records need several batches may come into the log in part, and has failed then.
+An append without an order key whose records need several batches may be written partly; its outcome is then failed.
 """
 
 from __future__ import annotations
@@ -39,23 +38,23 @@ from barnabas.storage.log_appender import AppendInfo, Outcome
 
 @dataclass(slots=True)
 class CoordinatorCounters:
-    """The counts since the start of the broker, over all its shards of one topic. `queue_bytes` is the present size."""
+    """The counts of all shards of one topic since the start of the broker. `queue_bytes` is the present size."""
 
     loads: int = 0
     failed_loads: int = 0
     load_ms: int = 0
-    """The sum of the times of all loads."""
+    """The total time of all loads in milliseconds."""
     records_replayed: int = 0
     records_damaged: int = 0
-    """Records and batches that loading skipped."""
+    """The number of records and batches that loading skipped."""
     appends: int = 0
     failed_appends: int = 0
     rolled_back: int = 0
-    """Failed appends, and the appends that failed because an earlier append failed."""
+    """The number of failed appends, including those that failed because an earlier append failed."""
     timeouts: int = 0
     queue_bytes: int = 0
     ticks_due: int = 0
-    """Ticks of shards whose deadline had passed; a tick may do several due things."""
+    """The number of ticks of shards whose deadline had passed. A tick may process several deadlines."""
 
 
 log = logging.getLogger(__name__)
@@ -63,24 +62,24 @@ log = logging.getLogger(__name__)
 RecordT = TypeVar("RecordT")
 
 BATCH_BYTES = 256 * 1024
-"""A batch of this size is complete."""
+"""The size in bytes at which a batch is complete."""
 RECORD_OVERHEAD = 24
-"""More than a record needs besides its key and value: its lengths, and its distance from the first one."""
+"""An upper bound of the size of a record without key and value: its lengths and its offset delta."""
 BATCH_OVERHEAD = 100
 QUEUE_BYTES_MAX = 16 * 1024 * 1024
-"""How much may wait for the disk; further appends fail."""
+"""The maximum size of queued records; further appends fail."""
 ROUND_BYTES = 64 * 1024
-"""How much one turn of the event loop encodes and writes."""
+"""The maximum size of the records that one turn of the event loop encodes and writes."""
 
 CHECK_S = 0.5
-"""How often the timeouts of appends are checked while a write is under way."""
+"""The interval of the checks for timeouts during an unfinished write."""
 
 _TOO_LARGE = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 _NOT_LEADER = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_COORDINATOR}
 
 
 class Outcomes(Protocol[RecordT]):
-    """Takes in what becomes of appends (`barnabas.broker.coordinators.shard`)."""
+    """The receiver of the outcomes of appends (`barnabas.broker.coordinators.shard`)."""
 
     def apply(self, record: RecordT) -> None: ...
 
@@ -91,11 +90,11 @@ class Outcomes(Protocol[RecordT]):
     def failed(self, append: Append[RecordT], error: ApiError) -> None: ...
 
     def broken(self, error: ApiError) -> None:
-        """Give up the state: `apply` has failed, so that a record of the log is missing in it. The log closes."""
+        """Drop the state, because `apply` failed and the state lacks a record of the log. The log closes."""
 
 
 def coordinator_error(error: BarnabasError) -> ApiError:
-    """Return the error of an append in the codes that clients of coordinators know, as in Kafka."""
+    """Return an append's error with a code that clients of coordinators understand, as in Kafka."""
     if isinstance(error, MalformedMessageError) or error_code(error) in _TOO_LARGE:
         code = ErrorCode.MESSAGE_TOO_LARGE
     elif error_code(error) in _NOT_LEADER:
@@ -106,13 +105,13 @@ def coordinator_error(error: BarnabasError) -> ApiError:
 
 
 class _Unconfirmed(NamedTuple):
-    """A batch is in the log, and must not be acknowledged."""
+    """The outcome of a batch that is in the log and must not be acknowledged."""
 
     error: BarnabasError
 
 
 class _Entry(Generic[RecordT]):
-    """An append that waits or is being written."""
+    """An append that is queued or being written."""
 
     __slots__ = ("append", "doubt", "error", "is_answered", "queued_s", "records", "size")
 
@@ -123,13 +122,13 @@ class _Entry(Generic[RecordT]):
         self.queued_s = queued_s
         self.is_answered = False
         self.error: BarnabasError | None = None
-        """Why it is not in the log."""
+        """The reason why the append is not in the log."""
         self.doubt: BarnabasError | None = None
-        """Why it is in the log, and must not be acknowledged."""
+        """The reason why the append, which is in the log, must not be acknowledged."""
 
 
 class _Batch(Generic[RecordT]):
-    """Records that become one batch, and the appends that they belong to."""
+    """The records of one batch, and the appends that they belong to."""
 
     __slots__ = ("builder", "entries", "records", "size")
 
@@ -140,16 +139,16 @@ class _Batch(Generic[RecordT]):
         self.size = BATCH_OVERHEAD
 
     def of(self, records: Sequence[RecordT], entries: Sequence[_Entry[RecordT]]) -> Self:
-        """Note which records it has, and whose they are."""
+        """Set the records of the batch and their appends; return the batch."""
         self.records, self.entries = records, entries
         return self
 
 
 class ShardLog(Generic[RecordT]):
-    """Used from the event loop's thread only.
+    """The writer of a shard's records. Used by the event loop's thread only.
 
-    :param outcomes: called in the order of the log.
-    :param timeout_s: how long those that wait for an append wait.
+    :param outcomes: receives the outcomes in the order of the log.
+    :param timeout_s: the time after which a waiting append becomes unconfirmed.
     """
 
     def __init__(
@@ -178,16 +177,18 @@ class ShardLog(Generic[RecordT]):
         self._closed: ApiError | None = None
 
     def write(self, append: Append[RecordT]) -> None:
-        """Append records; the outcome follows, perhaps before this returns.
+        """Append records. The outcome follows and may be reported before this method returns.
 
-        :raises MalformedMessageError: one of them does not fit a record; none is appended.
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE: too much waits already; the error of `close`, once it is closed.
+        :raises MalformedMessageError: a value does not fit into a record; nothing is appended.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE if the queue is full; after `close`, the error of `close`.
         """
         if self._closed is not None:
             raise ApiError(self._closed.code, self._closed.message)
         entry = _Entry(append, self._codec, self._clock.monotonic(), self._clock.stored_ms())
         if self._queue and self._queued_bytes + entry.size > QUEUE_BYTES_MAX:
-            message = f"{self._replica.topic_partition}: {self._queued_bytes} bytes wait for the disk already"
+            message = (
+                f"{self._replica.topic_partition}: the queue is full, {self._queued_bytes} bytes wait for the disk"
+            )
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message)
         self._queue.append(entry)
         self._count_queued(entry.size)
@@ -196,12 +197,12 @@ class ShardLog(Generic[RecordT]):
             self._write_round()
 
     def write_at_once(self, batch: bytearray, records: Sequence[RecordT]) -> bool:
-        """Append a batch that is made already, and let its records take effect, if both can be done now.
+        """Append a complete batch and apply its records, if no other append waits and no wait is necessary.
 
-        To wait for others costs more than a write of a few bytes.
+        For a few bytes, waiting for others costs more than the write.
 
-        :param records: those of the batch.
-        :returns: False where nothing was done: `write` does it, or says why not.
+        :param records: the records of the batch.
+        :returns: False if nothing was written. The caller then calls `write`, which also reports errors.
         """
         if self._queue or self._in_flight or self._closed is not None:
             return False
@@ -211,7 +212,7 @@ class ShardLog(Generic[RecordT]):
         return self._take_effect(records)
 
     def close(self, error: ApiError) -> None:
-        """Answer all that wait. Records that are being written still come into the log."""
+        """Make all waiting appends unconfirmed. Records of an unfinished write may still reach the log."""
         if self._closed is not None:
             return
         self._closed = error
@@ -219,11 +220,11 @@ class ShardLog(Generic[RecordT]):
         self._count_queued(-self._queued_bytes)
         for entry in waiting:
             self._answer_unconfirmed(entry, error)
-        # The shard owns this log. Without this cycle, reference counting frees a lost shard and all of its state.
+        # The shard owns this log. Without the reference cycle, a dropped shard and its state are freed immediately.
         del self._outcomes, self._apply
 
     def _take_effect(self, records: Sequence[RecordT]) -> bool:
-        """Apply records that are in the log. If that fails, give the shard up, and return False."""
+        """Apply records that are in the log. If this fails, drop the shard and return False."""
         try:
             for record in records:
                 self._apply(record)
@@ -249,14 +250,14 @@ class ShardLog(Generic[RecordT]):
     # -- rounds --------------------------------------------------------------------------------------------
 
     def _write_queued(self) -> None:
-        """Write what waits; `_is_scheduled` holds until nothing does."""
+        """Write the queued appends. `_is_scheduled` is true until the queue is empty."""
         if self._queue:
             self._write_round()
         else:
             self._is_scheduled = False
 
     def _write_round(self) -> None:
-        """Write as much of what waits as one round of the event loop may, and come back with the next one."""
+        """Write the appends for one turn of the event loop; schedule the next turn."""
         self._in_flight = self._take_round()
         self._counters.appends += len(self._in_flight)
         replica = self._replica
@@ -314,9 +315,9 @@ class ShardLog(Generic[RecordT]):
         self._finish([], [])
 
     def _finish(self, batches: Sequence[_Batch[RecordT]], outcomes: Sequence[Outcome | _Unconfirmed]) -> None:
-        """Let what is in the log take effect, then settle the appends."""
+        """Apply the records in the log, then report the outcomes of the appends."""
         if self._closed is not None:
-            return  # all were answered, and the next coordinator loads what came into the log
+            return  # All appends are answered; the next coordinator loads the records in the log.
         if not self._note_outcomes(batches, outcomes):
             return
         finished, self._in_flight = self._in_flight, []
@@ -346,11 +347,11 @@ class ShardLog(Generic[RecordT]):
             self._outcomes.appended(entry.append)
         except Exception:
             where = self._replica.topic_partition
-            log.exception("%s: cannot take in an append; its client gets an error", where)
+            log.exception("%s: cannot process a completed append; its client gets an error", where)
             self._answer_unconfirmed(entry, self._no_result())
 
     def _fail(self, entry: _Entry[RecordT], error: ApiError) -> None:
-        """Fail an append, and before it those behind it that build on it."""
+        """Fail an append; before it, fail the later appends that depend on it."""
         self._counters.failed_appends += 1
         key = entry.append.order_key
         if key is not None and self._queue:
@@ -368,12 +369,12 @@ class ShardLog(Generic[RecordT]):
             self._outcomes.failed(entry.append, error)
         except Exception:
             where = self._replica.topic_partition
-            log.exception("%s: cannot take in a failed append; its client gets an error", where)
+            log.exception("%s: cannot process a failed append; its client gets an error", where)
             self._answer_unconfirmed(entry, self._no_result())
 
     def _no_result(self) -> ApiError:
         return ApiError(
-            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self._replica.topic_partition}: an append has no result"
+            ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{self._replica.topic_partition}: the result of an append is lost"
         )
 
     def _answer_unconfirmed(self, entry: _Entry[RecordT], error: ApiError) -> None:
@@ -383,26 +384,26 @@ class ShardLog(Generic[RecordT]):
         try:
             self._outcomes.unconfirmed(entry.append, error)
         except Exception:
-            log.exception("%s: cannot take in an unconfirmed append", self._replica.topic_partition)
+            log.exception("%s: cannot process an unconfirmed append", self._replica.topic_partition)
 
     async def _finish_slowly(
         self, batches: Sequence[_Batch[RecordT]], outcomes: list[Outcome] | asyncio.Future[list[Outcome]]
     ) -> None:
-        """Wait until the records are below the high watermark; answer those meanwhile that have waited too long."""
+        """Wait until the records are below the high watermark; meanwhile answer appends after their timeout."""
         waiting = asyncio.ensure_future(self._confirmed(outcomes))
         while not (await asyncio.wait([waiting], timeout=CHECK_S))[0]:
             self._answer_overdue()
         confirmed: Sequence[Outcome | _Unconfirmed]
         try:
             confirmed = waiting.result()
-        except Exception as error:  # noqa: BLE001 - it is the outcome of each batch
+        except Exception as error:  # noqa: BLE001 - the error is the outcome of each batch
             confirmed = [StorageError(f"{self._replica.topic_partition}: {error!r}")] * len(batches)
         self._slow = None
         self._finish(batches, confirmed)
         self._write_queued()
 
     async def _confirmed(self, outcomes: list[Outcome] | asyncio.Future[list[Outcome]]) -> list[Outcome | _Unconfirmed]:
-        """Return what became of the batches when those in the log are below the high watermark, or cannot be."""
+        """Return the outcomes of batches once those in the log are below the high watermark or have failed."""
         found = await outcomes if isinstance(outcomes, asyncio.Future) else outcomes
         waits = [
             self._replica.when_acknowledged(outcome, Acks.ALL) if isinstance(outcome, AppendInfo) else None
@@ -424,12 +425,12 @@ class ShardLog(Generic[RecordT]):
         for entry in [*self._in_flight, *self._queue]:
             if entry.queued_s <= overdue_s and not entry.is_answered:
                 self._counters.timeouts += 1
-                message = f"not appended within {self._timeout_s:g} s; it may be later"
+                message = f"not appended within {self._timeout_s:g} s; it may still be appended later"
                 self._answer_unconfirmed(entry, ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message))
 
 
 def _batches(entries: Sequence[_Entry[RecordT]], bytes_max: int, now_ms: int) -> list[_Batch[RecordT]]:
-    """Put records into batches, in their order. An append with an order key is in one batch, whatever its size."""
+    """Divide records into batches, in order. The records of an append with an order key stay in one batch."""
     batch: _Batch[RecordT] = _Batch()
     if len(entries) == 1 and len(entries[0].records) == 1:
         [(key, value)] = entries[0].records

@@ -1,4 +1,4 @@
-"""Protocols of an internal topic and of a partition that this broker leads, as the coordinator runtime uses them."""
+"""The interface between the coordinator runtime and the broker: an internal topic and its led partitions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 class ReplicaLog(Protocol):
-    """The offsets of a log."""
+    """The offsets of a replica's log."""
 
     @property
     def log_start_offset(self) -> int: ...
@@ -28,7 +28,7 @@ class ReplicaLog(Protocol):
 
     @property
     def is_offline(self) -> bool:
-        """Whether the log cannot be read, so that its offsets mean nothing."""
+        """True if the log is unreadable, so that its offsets have no meaning."""
 
 
 class LedReplica(Protocol):
@@ -45,36 +45,39 @@ class LedReplica(Protocol):
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker still leads, as far as it knows; False while its session is in doubt."""
+        """True if this broker leads the partition, as far as it knows; False while its session is in doubt."""
 
     @property
     def times_fenced(self) -> int:
-        """How often this has been in doubt. It shows a doubt that has begun and ended since the last look."""
+        """The number of times that leadership was in doubt, which also shows a doubt between two checks."""
 
     @property
     def config(self) -> TopicConfig: ...
 
     async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
-        """Return whole batches, also from above the high watermark."""
+        """Read whole batches from an offset, including those above the high watermark."""
 
     def check_replicas(self) -> None:
-        """Raise ApiError where too few replicas are in sync to acknowledge an append."""
+        """Check the number of in-sync replicas.
+
+        :raises ApiError: too few replicas are in sync to acknowledge an append.
+        """
 
     def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
-        """Append batches, each judged alone; an error is the outcome of a batch that is not in the log."""
+        """Append batches independently. The outcome of a batch that is not in the log is an error."""
 
     def append_own_batch(self, batch: bytearray) -> bool:
-        """Append one batch of records with keys if it can be appended and acknowledged at once."""
+        """Append a batch of records with keys, if it can be appended and acknowledged immediately; return whether."""
 
     def acknowledges_at_once(self, acks: int) -> bool:
-        """Whether an append needs no wait for the high watermark."""
+        """Return whether an append needs no wait for the high watermark."""
 
     def when_acknowledged(self, info: AppendInfo, acks: int) -> Awaitable[None] | None:
-        """Return what ends when an append is below the high watermark; None: it is already."""
+        """Return an awaitable that ends when an append is below the high watermark; None if it is already."""
 
 
 class PlacedTopic(Protocol):
-    """An internal topic as it is now: another object whenever something of it changes."""
+    """The present metadata of an internal topic. Each change creates a new object."""
 
     @property
     def partitions(self) -> Sequence[Any]: ...
@@ -82,12 +85,12 @@ class PlacedTopic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """How the runtime reaches its topic.
+    """The access of the runtime to its internal topic.
 
-    :param current: returns the topic as it is now; None before it is made. Called for each event, so it must be fast.
-    :param create: makes it.
-    :param led: returns the partitions that this broker leads, by number.
-    :param leader_of: returns the broker that leads a partition, or `NO_LEADER`.
+    :param current: returns the present topic; None if it does not exist. It is called for each event and must be fast.
+    :param create: creates the topic.
+    :param led: returns the partitions that this broker leads, by partition number.
+    :param leader_of: returns the broker id of a partition's leader, or `NO_LEADER`.
     """
 
     name: str

@@ -1,18 +1,18 @@
-"""Runs a replicated state machine over the partitions of an internal topic: one shard on each partition's leader.
+"""Runs a replicated state machine for each partition of an internal topic, on the partition's leader.
 
 The runtime
 
-- makes the topic when the first key is used, and finds the shard of a key;
-- loads a shard when this broker begins to lead its partition, and drops it when that ends. A shard belongs to one
-  leader epoch: it appends in no other, and another epoch has another shard;
-- appends records, and has replies delivered when their records are below the high watermark; has the machine roll back
-  where an append failed (`appends.py`). It loads a partition again if the machine cannot apply a record of it;
-- wakes machines at their deadlines with one timer for all shards. A tick does a bounded amount of work. While it is in
-  doubt whether this broker leads, nothing expires, because members may talk to another coordinator;
-- counts (`CoordinatorCounters`).
+- creates the topic when the first key is used, and finds the shard of a key;
+- loads a shard when this broker becomes the leader of its partition, and drops it when leadership ends. A shard belongs
+  to one leader epoch; another epoch has another shard;
+- appends records, delivers replies when their records are below the high watermark, and lets the machine roll back
+  failed appends (`appends.py`). If the machine cannot apply a record, the runtime loads the partition again;
+- calls machines at their deadlines, with one timer for all shards and a bounded amount of work in each tick. While the
+  leadership of this broker is in doubt, no deadline counts, because members may use another coordinator;
+- counts events (`CoordinatorCounters`).
 
-The state machine decides everything else (`barnabas.state_machine`). Its owner calls the events of `shard.machine`, and
-has their effects performed by `shard.perform`.
+The state machine makes all other decisions (`barnabas.state_machine`). The owner of the runtime calls the events of
+`shard.machine` and passes the resulting effects to `shard.perform`.
 """
 
 from __future__ import annotations
@@ -39,17 +39,19 @@ MachineT = TypeVar("MachineT", bound=StateMachine[Any])
 RecordT = TypeVar("RecordT")
 
 EVENTS_PER_TICK = 8
-"""How many due things of a shard one turn of the event loop does, and of other shards while `TICK_S` is not over: all
-sessions begin together when a shard is loaded, and may end together."""
+"""The number of deadlines of a shard that a turn of the event loop processes; other shards follow within `TICK_S`.
+
+All sessions start together when a shard is loaded, so they may also expire together.
+"""
 TICK_S = 0.002
 
 FENCED_CHECK_S = 1.0
-"""How often a broker whose session is in doubt checks whether it leads again."""
+"""The interval of the checks whether a broker with a doubtful session leads again."""
 GRACE_S = 5.0
-"""How long nothing expires after that: clients could not reach this coordinator meanwhile."""
+"""The time after a doubt during which nothing expires, because clients could not reach this coordinator."""
 
 LOAD_RETRY_S = 60.0
-"""The pause before a shard that could not be loaded is loaded again."""
+"""The pause before a failed load is retried."""
 
 _FREED = object()
 
@@ -58,19 +60,22 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorConfig:
-    """:param append_timeout_s: how long those that wait for an append wait; `load_buffer_bytes`: how much of a log is
-    read at a time."""
+    """The settings of a coordinator.
+
+    :param append_timeout_s: the time after which a waiting append becomes unconfirmed.
+    :param load_buffer_bytes: the size of one read of a log during loading.
+    """
 
     append_timeout_s: float
     load_buffer_bytes: int
 
 
 class CoordinatorRuntime(Generic[MachineT, RecordT]):
-    """Every shard of one internal topic on this broker. Used from the event loop's thread only.
+    """All shards of one internal topic on this broker. Used by the event loop's thread only.
 
-    :param new_machine: makes the state machine of a shard.
-    :param deliver: gives a waiter its result.
-    :param hash_key: returns the partition of a key, given how many there are.
+    :param new_machine: returns the state machine of a new shard.
+    :param deliver: sends a result to a waiting request.
+    :param hash_key: returns the partition of a key, from the key and the number of partitions.
     """
 
     def __init__(
@@ -101,7 +106,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._leaving: deque[Iterator[None]] = deque()
         self._creating: asyncio.Task[None] | None = None
         self._logged_reason = ""
-        """Why the topic could not be made, as it was logged last."""
+        """The last logged reason why the topic could not be created."""
         self._loading: set[asyncio.Task[None]] = set()
         self._may_load = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -115,9 +120,9 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         return self._current() is not None
 
     async def ensure_topic(self) -> None:
-        """Make the topic if there is none.
+        """Create the topic if it does not exist.
 
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE: it could not be made.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE if the topic cannot be created.
         """
         if self.has_topic or self.is_closed:
             return
@@ -131,10 +136,10 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             await self._topic.create()
         except BarnabasError as error:
             if self.has_topic:
-                return  # a client was faster
-            # Where another broker was faster, news of that is on its way.
+                return  # A client has just created the topic.
+            # If another broker was faster, this broker learns of the topic soon.
             is_there = isinstance(error, ApiError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
-            if not is_there and str(error) != self._logged_reason:  # clients ask again and again
+            if not is_there and str(error) != self._logged_reason:  # Clients retry often, so log each reason once.
                 log.warning("cannot create %s: %s; clients retry", self._topic.name, error)
             self._logged_reason = str(error)
             message = f"{self._topic.name} cannot be created: {error}"
@@ -143,13 +148,15 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     def _end_creating(self, creating: asyncio.Task[None]) -> None:
         self._creating = None
         if not creating.cancelled():
-            creating.exception()  # those that waited have it
+            creating.exception()  # Marks the exception as retrieved; the waiting callers have received it.
 
     # -- shards --------------------------------------------------------------------------------------------
 
     def find(self, key: str) -> CoordinatorShard[MachineT, RecordT] | ErrorCode:
-        """Return the shard of a key, or why clients must ask again or elsewhere: COORDINATOR_LOAD_IN_PROGRESS,
-        COORDINATOR_NOT_AVAILABLE, NOT_COORDINATOR."""
+        """Return the shard of a key, or the error for clients, which retry later or elsewhere.
+
+        The errors are COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR.
+        """
         placed = self._current()
         if placed is not self._placed:
             self.follow_topic()
@@ -163,12 +170,12 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         return shard.refusal or shard
 
     def coordinates(self, key: str) -> bool:
-        """Whether this broker has the shard of a key, perhaps not loaded yet."""
+        """Return whether this broker has the shard of a key, which may still be loading."""
         self.follow_topic()
         return self._placed is not None and self._hash_key(key, len(self._placed.partitions)) in self._shards
 
     def coordinator_of(self, key: str) -> int:
-        """Return the broker that coordinates a key, perhaps once it is loaded there; `NO_LEADER` where none does."""
+        """Return the broker that coordinates a key, even if it is still loading; `NO_LEADER` if there is none."""
         self.follow_topic()
         placed = self._placed
         if placed is None or self.is_closed:
@@ -180,9 +187,9 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         return self._topic.leader_of(placed, number)
 
     def all_shards(self) -> list[CoordinatorShard[MachineT, RecordT]]:
-        """Return every shard that this broker has.
+        """Return all shards of this broker.
 
-        :raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: not all are served.
+        :raises ApiError: COORDINATOR_LOAD_IN_PROGRESS or COORDINATOR_NOT_AVAILABLE if a shard is not available.
         """
         self.follow_topic()
         if not self._may_load.is_set():
@@ -197,29 +204,31 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
 
     @property
     def shards(self) -> Iterable[CoordinatorShard[MachineT, RecordT]]:
-        """Every shard that this broker has, loaded or not."""
+        """All shards of this broker, including those that are not loaded."""
         return self._shards.values()
 
     def served_shards(self) -> list[CoordinatorShard[MachineT, RecordT]]:
-        """Return the shards that are served now."""
+        """Return the available shards."""
         self.follow_topic()
         return [shard for shard in self._shards.values() if not shard.refusal]
 
     # -- leadership ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to load the partitions that this broker leads. Before that, clients get
-        COORDINATOR_LOAD_IN_PROGRESS."""
+        """Start loading the partitions that this broker leads.
+
+        Before this call, clients get COORDINATOR_LOAD_IN_PROGRESS.
+        """
         self._may_load.set()
         self.follow_topic()
 
     async def wait_until_loaded(self) -> None:
-        """Return when no shard is being loaded."""
+        """Return when no shard is loading."""
         while self._loading:
             await asyncio.wait(self._loading)
 
     def close(self) -> None:
-        """Answer everyone who waits."""
+        """Close all shards and answer all waiting requests."""
         self.is_closed = True
         for task in (*self._loading, *([self._creating] if self._creating else [])):
             task.cancel()
@@ -229,9 +238,9 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             self._timer.cancel()
 
     def follow_topic(self) -> None:
-        """Make a shard of each partition that this broker leads now, and drop the others.
+        """Create a shard for each partition that this broker leads now, and drop the others.
 
-        Another leader epoch has another shard.
+        A new leader epoch of a partition gets a new shard.
         """
         placed = self._current()
         if placed is self._placed or self.is_closed:
@@ -265,7 +274,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._let_go(shard)
 
     def _let_go(self, shard: CoordinatorShard[MachineT, RecordT]) -> None:
-        """Free the state of a shard in slices, one slice in each turn of the event loop: it may have many objects."""
+        """Free the state of a shard in slices, one in each turn of the event loop, because it may have many objects."""
         if not self._leaving:
             self._loop.call_soon(self._free_some)
         self._leaving.append(shard.release())
@@ -311,14 +320,14 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 self._loop.call_later(LOAD_RETRY_S, self._load_again, shard)
 
     def _give_up(self, broken: CoordinatorShard[MachineT, RecordT]) -> None:
-        """Refuse the clients of a shard whose state is wrong, answer those that wait, and load the partition again."""
+        """Drop a shard with a wrong state: answer its clients with an error, and load its partition again."""
         self._loop.call_soon(self._load_again, broken)
         broken.resign(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _load_again(self, failed: CoordinatorShard[MachineT, RecordT]) -> None:
         for number, shard in self._shards.items():
             if shard is failed and not self.is_closed:
-                # The machine may have applied a part of the log.
+                # The machine may have applied part of the log, so a new machine starts again.
                 self._drop(number, failed, ErrorCode.NOT_COORDINATOR)
                 self._placed = None
                 self.follow_topic()
@@ -339,7 +348,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     # -- timers --------------------------------------------------------------------------------------------
 
     def _arm(self, deadline: float | None) -> None:
-        """Have one timer run for the earliest deadline of all shards."""
+        """Set the single timer to the earliest deadline of all shards."""
         if deadline is None or (self._timer and self._timer_deadline <= deadline) or self.is_closed:
             return
         if self._timer:
@@ -351,7 +360,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._timer = None
         now = self._clock.monotonic()
         for shard in list(self._shards.values()):
-            # Due work that is left is done as soon as others have had their turn: the timer is armed for it.
+            # Remaining work is done after other events have had their turn: the timer is set for it.
             if shard.is_closed:
                 continue
             if self._is_held(shard, now):
@@ -365,7 +374,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 self._arm(shard.machine.next_deadline())
 
     def _is_held(self, shard: CoordinatorShard[MachineT, RecordT], now: float) -> bool:
-        """Whether nothing of a shard expires for now: clients may be talking to another coordinator."""
+        """Return whether no deadline of a shard counts now, because clients may use another coordinator."""
         replica = shard.replica
         if not replica.is_led or replica.times_fenced != shard.times_fenced:
             shard.fenced_s, shard.times_fenced = now, replica.times_fenced

@@ -1,4 +1,4 @@
-"""One partition of an internal topic on the broker that leads it: a state machine, its log, and the load of the log."""
+"""One partition of an internal topic on its leader: a state machine, its log, and the loading of the log."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ log = logging.getLogger(__name__)
 RecordT = TypeVar("RecordT")
 
 _COMMIT_KEY = b"\0\0\0\1"
-"""The key of the record that ends a transaction which was committed: a version, and the kind of end (KIP-98)."""
+"""The key of the control record of a committed transaction: a version and the type (KIP-98)."""
 
 
 class Replay(Generic[RecordT]):
-    """Applies the records of whole batches, in their order."""
+    """Applies the records of batches in order, without those of aborted transactions."""
 
     def __init__(self, codec: RecordCodec[RecordT], apply: Callable[[RecordT], None]) -> None:
         self.records = 0
         self.damaged = 0
-        """Records and batches that were skipped."""
+        """The number of skipped records and batches."""
         self.first_damage = ""
         self._decode = codec.decode
         self._apply = apply
-        self._open: dict[int, list[RecordT]] = {}  # of transactions without an end, by producer id
+        self._open: dict[int, list[RecordT]] = {}  # The records of unfinished transactions, by producer id.
 
     def replay(self, data: bytes) -> Steps[int]:
-        """Apply whole batches; return the offset behind them, or -1 if none could be read."""
+        """Apply whole batches; return the offset after the last one, or -1 if no batch was readable."""
         view = memoryview(data)
         next_offset = -1
         try:
@@ -92,7 +92,10 @@ class Replay(Generic[RecordT]):
 
 
 def _records(view: memoryview, position: int, header: BatchHeader) -> list[Record]:
-    """:raises CorruptBatchError: the batch is damaged."""
+    """Decode the records of a batch.
+
+    :raises CorruptBatchError: the batch is damaged.
+    """
     check_batch(view, position, header)
     body = decompress(header.compression, view[position + BATCH_HEADER_SIZE : position + header.size])
     return decode_records(body, header, "", 0)
@@ -105,12 +108,12 @@ async def replay_log(
     buffer_bytes: int,
     is_given_up: Callable[[], bool],
 ) -> None:
-    """Apply all that is in the log of a replica, unless the load is given up.
+    """Apply all records in the log of a replica. Stop early if `is_given_up` returns true.
 
-    :raises BarnabasError: the disk refused.
+    :raises BarnabasError: the log cannot be read.
     """
     if replica.log.is_offline:
-        # The offsets of an offline log may be unknown, and an unknown log is not an empty one.
+        # The offsets of an offline log may be unknown, and an unreadable log must not count as empty.
         raise StorageError(f"the log {replica.topic_partition} is offline")
     offset = replica.log.log_start_offset
     while offset < replica.log.log_end_offset and not is_given_up():
@@ -119,7 +122,7 @@ async def replay_log(
         next_offset = await scheduler.finish(replay.replay(batches))
         if next_offset <= offset:
             where, reason = replica.topic_partition, replay.first_damage
-            message = "%s: cannot read offset %d: %s; loading ends before it"
+            message = "%s: cannot read offset %d: %s; loading stops at this offset"
             log.error(message, where, offset, reason, extra=event(LogEvent.GROUPS_UNREADABLE))
             return
         offset = next_offset
@@ -133,15 +136,15 @@ async def replay_log(
 MachineT = TypeVar("MachineT", bound=StateMachine[Any])
 
 FAILURES_LOGGED_S = 10.0
-"""The shortest time between two log lines about failed appends of a shard."""
+"""The minimum time between two log lines about failed appends of a shard."""
 
 
 class CoordinatorShard(Generic[MachineT, RecordT]):
-    """Used from the event loop's thread only. One leader epoch: the next epoch has another shard.
+    """A shard of an internal topic in one leader epoch. Used by the event loop's thread only.
 
-    :param deliver: gives a waiter its result.
-    :param arm: has the machine ticked at its deadline.
-    :param give_up: drops the shard, and loads its partition into another one.
+    :param deliver: sends a result to a waiting request.
+    :param arm: lets the runtime call the machine at its deadline.
+    :param give_up: drops the shard and loads its partition into a new one.
     """
 
     def __init__(
@@ -161,11 +164,11 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         self.machine = machine
         self.apply: Callable[[RecordT], None] = machine.apply
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        """Why the shard is not served; NONE once it is loaded."""
+        """The reason why the shard is not available; NONE once it is loaded."""
         self.fenced_s = float("-inf")
-        """When it was last in doubt that this broker leads."""
+        """The time at which the leadership of this broker was last in doubt."""
         self.times_fenced = replica.times_fenced
-        """How often this had been in doubt when the runtime looked last."""
+        """The replica's `times_fenced` at the runtime's last check."""
         self.log = ShardLog(replica, codec, self, clock, append_timeout_s, counters)
         self._codec = codec
         self._clock = clock
@@ -178,11 +181,11 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
 
     @property
     def refusal(self) -> ErrorCode:
-        """Why clients must ask again or elsewhere, or NONE: while another broker may lead, that one may know more."""
+        """The error for clients, or NONE. If another broker may lead, it may have a newer state."""
         return self.error or (ErrorCode.NONE if self.replica.is_led else ErrorCode.NOT_COORDINATOR)
 
     def perform(self, effects: Effects[RecordT]) -> None:
-        """Deliver replies, append records, and have the machine ticked at its deadline."""
+        """Deliver replies, append records, and set the timer to the machine's deadline."""
         replies, appends = effects
         for reply in replies:
             self._deliver(reply)
@@ -190,7 +193,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
             try:
                 self.log.write(append)
             except BarnabasError as error:
-                # At once, before another event builds on the append; and those behind it may build on it.
+                # Fail the append before another event depends on it; later appends of this call may depend on it, too.
                 for each in reversed(appends[number:]):
                     self.failed(each, coordinator_error(error))
                 break
@@ -200,15 +203,15 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
 
     @property
     def must_read(self) -> bool:
-        """Whether there is something to load."""
+        """True if the log may contain records to load."""
         stored = self.replica.log
         return stored.log_start_offset < stored.log_end_offset or stored.is_offline
 
     async def load(self, scheduler: CooperativeScheduler, buffer_bytes: int) -> int:
-        """Apply the records of the partition, until the shard resigns. `error` stays as it is.
+        """Apply the records of the partition, until the shard resigns. `error` does not change.
 
-        :returns: how many records there were.
-        :raises BarnabasError: the disk refused.
+        :returns: the number of records.
+        :raises BarnabasError: the log cannot be read.
         """
         replay = Replay(self._codec, self.machine.apply)
         await replay_log(self.replica, replay, scheduler, buffer_bytes, lambda: self.is_closed)
@@ -219,13 +222,13 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         return replay.records
 
     def begin_empty(self) -> None:
-        """Serve at once: the partition has no records."""
+        """Become available immediately, because the partition has no records."""
         for _ in self.machine.loaded(self._clock.monotonic(), self._clock.expiry_ms()):
             pass
         self.error = ErrorCode.NONE
 
     def resign(self, error: ErrorCode) -> None:
-        """Serve no more, and answer everyone who waits."""
+        """Stop serving and answer all waiting requests with `error`."""
         if self.is_closed:
             return
         self.error = error
@@ -235,7 +238,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         self.log.close(ApiError(error, f"{self.replica.topic_partition} has another coordinator"))
 
     def release(self) -> Iterator[None]:
-        """Free the state in slices, after `resign`."""
+        """Free the state in slices, after `resign`; yield after each slice."""
         yield from self.machine.release()
 
     # -- outcomes of appends -------------------------------------------------------------------------------

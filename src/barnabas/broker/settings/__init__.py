@@ -4,7 +4,7 @@
 |---|---|
 | `static` | the declarations of a broker's settings |
 | `loading` | their values from file, environment and flags |
-| `dynamic` | values that are changed while the broker runs, and stored in the metadata tree |
+| `dynamic` | values that are changed while the broker runs, and stored in the metadata store |
 | `in_force` | both together: which value is in force, and its source |
 | `topic_table` | the declarations of all topic settings |
 | `topic_config` | the settings of a topic over the defaults of the broker |

@@ -1,6 +1,6 @@
-"""Settings of brokers and groups that are changed while the broker runs: kept in the tree, and in force at once.
+"""Dynamic settings of brokers and groups, which are stored in the metadata store and take effect immediately.
 
-Used from the event loop's thread; what the tree has to write runs on the tree's own thread.
+Used by the event loop's thread; writes to the metadata store run on its own thread.
 """
 
 from __future__ import annotations
@@ -26,19 +26,18 @@ from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 
 ALL_BROKERS = ""
-"""The name that stands for every broker, as in Kafka's requests."""
+"""The name of the resource that represents all brokers, as in Kafka's requests."""
 
 log = logging.getLogger(__name__)
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""Given the settings as they were changed so far, returns them as they are to be from now on. Called on any thread, and
-again where somebody else changes them meanwhile."""
+"""A function from the present dynamic settings to the new ones. It may be called on any thread and several times."""
 
 
 class DynamicSettings:
-    """What was changed of this broker, of all brokers and of groups.
+    """The dynamic settings of this broker, of all brokers and of groups.
 
-    :param put_into_force: called with the broker's settings when they have changed.
+    :param put_into_force: called with the broker's settings after each change.
     """
 
     def __init__(
@@ -54,22 +53,22 @@ class DynamicSettings:
         self._changing = asyncio.Lock()
         self.own_name = str(static.broker_id)
         self.groups = self._read_groups()
-        """What was changed of groups, by name."""
+        """The dynamic settings of each group, by group id."""
         of_all = self._read(BrokerSettings(static), ALL_BROKERS)
         own = self._read(BrokerSettings(static, of_all), self.own_name)
         self.broker = BrokerSettings(static, of_all, own)
         self.config = self.broker.config
-        """The settings of this broker, as they are in force."""
+        """The settings of this broker in force."""
 
     def _read(self, known: BrokerSettings, name: str) -> Mapping[str, str]:
-        """Read what was changed. A value that this version cannot have is reported and left out."""
+        """Read dynamic settings. A value that this version does not support is logged and left out."""
         found = configs.read_broker_config(self._tree, name)
         if found is not None:
             return self._understood(known, name, found)
         return (known.of_all if name == ALL_BROKERS else known.own) or KEEP_RECORDS
 
     def _understood(self, known: BrokerSettings, name: str, found: Mapping[str, str]) -> dict[str, str]:
-        """Return those settings of this broker, or of all, that this version can have; the others are reported."""
+        """Return the supported settings of this broker, or of all brokers; log the others."""
         usable, problems = usable_settings(known, found, is_of_all=name == ALL_BROKERS)
         configs.report_settings(self._tree, paths.broker_config(name), problems)
         return usable
@@ -90,11 +89,11 @@ class DynamicSettings:
         return groups
 
     async def alter_broker(self, name: str, change: Change, *, validate_only: bool = False) -> None:
-        """Change settings of this broker, or of all; they are in force when this returns.
+        """Change the dynamic settings of this broker or of all brokers. They are in force when this method returns.
 
-        :raises ApiError: it is another broker, or a setting is wrong or cannot be changed now.
+        :raises ApiError: another broker is named, or a setting is invalid or cannot be changed at runtime.
         """
-        # Completed even if the client that asked for it is gone: done halfway, tree and memory would disagree.
+        # Not cancelled if the client disconnects: otherwise metadata store and memory could disagree.
         await asyncio.shield(asyncio.ensure_future(self._alter_broker(name, change, validate_only)))
 
     async def _alter_broker(self, name: str, change: Change, validate_only: bool) -> None:
@@ -110,7 +109,7 @@ class DynamicSettings:
                 settings = change(self._understood(self.broker, name, settings))
                 check_dynamic(settings)
                 try:
-                    replaced(settings).config  # noqa: B018 - it raises where it cannot be
+                    replaced(settings).config  # noqa: B018 - the property raises if a setting is invalid
                 except ConfigurationError as error:
                     raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
                 return {each: value for each, value in settings.items() if not _is_not_kept(each)}
@@ -126,16 +125,16 @@ class DynamicSettings:
             await self._put_into_force(self.config)
 
     async def alter_group(self, name: str, change: Change, *, validate_only: bool = False) -> None:
-        """Change settings of a group, whether it has members or not.
+        """Change the dynamic settings of a group, which may have no members.
 
-        :raises ApiError: a setting is wrong.
+        :raises ApiError: a setting is invalid.
         """
         await asyncio.shield(asyncio.ensure_future(self._alter_group(name, change, validate_only)))
 
     async def _alter_group(self, name: str, change: Change, validate_only: bool) -> None:
         async with self._changing:
             if not name:
-                raise ApiError(ErrorCode.INVALID_REQUEST, "a group has a name; there are no settings of all groups")
+                raise ApiError(ErrorCode.INVALID_REQUEST, "the group id is empty; there are no settings for all groups")
             known = self.groups.get(name, {})
 
             def changed(settings: Mapping[str, str]) -> Mapping[str, str]:
@@ -153,14 +152,14 @@ class DynamicSettings:
                 del self.groups[name]
 
     async def end_changes(self) -> None:
-        """Return when the changes that have begun are made."""
+        """Return when all running changes are complete."""
         async with self._changing:
             pass
 
     async def reread(self) -> None:
-        """Put into force what other brokers have changed.
+        """Read and apply changes that other brokers have made.
 
-        :raises CoordinationError: the tree cannot be read.
+        :raises CoordinationError: the metadata store cannot be read.
         """
         async with self._changing:
             known = self.broker
@@ -174,38 +173,38 @@ class DynamicSettings:
                 await self._put_into_force(self.config)
 
     def check_broker(self, name: str) -> None:
-        """Check that a name is this broker's, or stands for all.
+        """Check that a name is the id of this broker or represents all brokers.
 
-        :raises ApiError: INVALID_REQUEST.
+        :raises ApiError: INVALID_REQUEST for another broker.
         """
         if name not in {ALL_BROKERS, self.own_name}:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"this is broker {self.own_name}, not {name!r}")
 
 
 def _is_not_kept(name: str) -> bool:
-    """Whether a setting has no effect here, and a secret as its value."""
+    """Return whether a setting has no effect and a secret value, which is therefore not stored."""
     return is_without_effect(name) and is_secret(name)
 
 
 def _log_without_effect(settings: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Log the settings without effect that are new, or have a new value."""
+    """Log new or changed settings without effect."""
     changed = (name for name, value in settings.items() if known.get(name) != value)
     names = sorted(name for name in changed if has_no_effect(name) or is_without_effect(name))
     if names:
-        log.warning("these settings of brokers have no effect here: %s", ", ".join(map(_with_own_name, names)))
+        log.warning("broker settings without effect: %s", ", ".join(map(_with_own_name, names)))
 
 
 def _with_own_name(name: str) -> str:
     of_topics = TOPIC_SETTINGS.get(name)
     if of_topics is None or of_topics.broker_setting is None:
         return name
-    return f"{name} (a setting of topics; the brokers' default of it is {of_topics.broker_setting})"
+    return f"{name} (a topic setting; its default is the broker setting {of_topics.broker_setting})"
 
 
 def _check_group_setting(name: str, value: str) -> None:
     setting = GROUP_SETTINGS.get(name)
     if setting is None:
-        message = f"there is no group setting {name!r}; there are {', '.join(GROUP_SETTINGS)}"
+        message = f"unknown group setting {name!r}; the group settings are {', '.join(GROUP_SETTINGS)}"
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
     try:
         setting.rule.check(name, value)

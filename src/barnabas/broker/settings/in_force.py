@@ -1,10 +1,10 @@
-"""The settings of this broker as they are in force: its file and flags, changed while it runs (KIP-226).
+"""The settings of this broker in force: static ones, overridden by dynamic ones (KIP-226).
 
-Changes are kept in the tree, for all brokers (`/config/brokers/<default>`) or for one (`/config/brokers/0`). They
-take precedence over file and flags, and a change for one broker takes precedence over a change for all. Only settings
-that take effect at once can be changed in this way: those that are the defaults of topics' settings, those of
-compaction, how many connections there may be, how fast replicas are copied, and whether topics can be deleted. Kafka's
-settings without meaning here are kept and shown. Pure.
+Static settings come from the file, the environment and flags. Dynamic settings are in the metadata store, for all
+brokers (`/config/brokers/<default>`) or for one (`/config/brokers/0`). They override static settings, and those of one
+broker override those of all brokers. Only settings that take effect immediately can be dynamic: the defaults of topic
+settings and those of compaction, connection limits, replication rates and topic deletion. Kafka's settings without
+effect are stored and described. Pure.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 
 
 class ConfigSource(enum.IntEnum):
-    """Where the value of a setting comes from (KIP-226)."""
+    """The source of a setting's value (KIP-226)."""
 
     TOPIC = 1
     DYNAMIC_BROKER = 2
@@ -42,7 +42,7 @@ class ConfigSource(enum.IntEnum):
 
 
 class Synonym(NamedTuple):
-    """One place where a setting's value may come from, the strongest first."""
+    """A possible source of a setting's value. A list of synonyms begins with the one in force."""
 
     name: str
     value: str
@@ -50,7 +50,7 @@ class Synonym(NamedTuple):
 
 
 class DescribedSetting(NamedTuple):
-    """A setting with its value in force; the first synonym is where it comes from."""
+    """A setting with its value in force, which is that of the first synonym."""
 
     name: str
     kind: ConfigType
@@ -68,21 +68,21 @@ class DescribedSetting(NamedTuple):
 
 
 _DECLARED: dict[str, tuple[str, BrokerSetting]] = {dotted(name): (name, each) for name, each in BROKER_SETTINGS.items()}
-"""Fields and declarations of the settings, by their names."""
+"""The field name and the declaration of each setting, by the setting's name."""
 ALIASES = {other: name for other, name in OTHER_NAMES.items() if _DECLARED[name][1].is_dynamic}
-"""Kafka's names of settings that can be changed while the broker runs, and the names here."""
+"""The names of dynamic settings, by Kafka's other names."""
 _SPECIFIC_RULES = {name: each.rule for name, (_, each) in _DECLARED.items() if each.is_dynamic} | {
     name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()
 }
 _WITHOUT_EFFECT = WITHOUT_EFFECT | (TOPIC_SETTINGS.keys() - _SPECIFIC_RULES.keys())
-"""Kafka takes any name that a broker does not know, also that of a topic's setting, and so do tools count on it."""
+"""The dynamic settings without effect. Kafka accepts unknown names, also those of topic settings; tools rely on it."""
 
 DYNAMIC_RULES: dict[str, Rule] = (
     dict.fromkeys(sorted(_WITHOUT_EFFECT), text())
     | {alias: _SPECIFIC_RULES[name] for alias, name in ALIASES.items()}
     | _SPECIFIC_RULES
 )
-"""The settings that can be changed while the broker runs."""
+"""The rules of all dynamic settings, by name."""
 
 _ANY_TEXT = text()
 
@@ -90,7 +90,7 @@ _PARSERS: dict[type, Callable[[str], Any]] = {bool: parse_flag, int: int, float:
 
 
 class BrokerSettings(NamedTuple):
-    """All settings of a broker: those of its file and flags, those said of all brokers, and those said of it."""
+    """All settings of a broker: static ones, dynamic ones of all brokers, and its own dynamic ones."""
 
     static: BrokerConfig
     of_all: Mapping[str, str] = {}
@@ -98,9 +98,9 @@ class BrokerSettings(NamedTuple):
 
     @property
     def config(self) -> BrokerConfig:
-        """What is in force.
+        """The settings in force.
 
-        :raises ConfigurationError: a value cannot be.
+        :raises ConfigurationError: a value is invalid.
         """
         changed = {ALIASES.get(name, name): value for said in (self.of_all, self.own) for name, value in said.items()}
         values: dict[str, Any] = {
@@ -111,7 +111,7 @@ class BrokerSettings(NamedTuple):
         return dataclasses.replace(self.static, **values)
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
-        """Return where a setting has its value from, the strongest first."""
+        """Return the possible sources of a setting's value; the first one is in force."""
         found = []
         name = ALIASES.get(name, name)
         for said, source in (
@@ -124,20 +124,20 @@ class BrokerSettings(NamedTuple):
         if name not in _DECLARED:
             return tuple(found)
         field, declared = _DECLARED[name]
-        value, default = _told(getattr(self.static, field)), _told(declared.default)
+        value, default = _as_text(getattr(self.static, field)), _as_text(declared.default)
         if value != default:
             found.append(Synonym(name, value, ConfigSource.STATIC_BROKER))
         return (*found, Synonym(name, default, ConfigSource.DEFAULT))
 
     def inherited(self, name: str, *, by_all: bool) -> tuple[Synonym, ...]:
-        """Return where a setting would have its value from if this broker, or all together, had none of their own."""
+        """Return the sources of a setting's value without the dynamic ones of this broker, or of all with `by_all`."""
         own = {ConfigSource.DYNAMIC_BROKER}
         if by_all:
             own.add(ConfigSource.DYNAMIC_DEFAULT_BROKER)
         return tuple(each for each in self.synonyms(name) if each.source not in own)
 
     def describe(self) -> Iterator[DescribedSetting]:
-        """Yield all settings."""
+        """Yield the descriptions of all settings."""
         for name, (_, declared) in _DECLARED.items():
             kind, read_only = declared.rule.kind, not declared.is_dynamic
             yield DescribedSetting(name, kind, declared.about, self.synonyms(name), read_only)
@@ -152,12 +152,12 @@ class BrokerSettings(NamedTuple):
 
 
 def is_without_effect(name: str) -> bool:
-    """Whether a setting is accepted, and neither has a meaning here nor a default that is shown."""
+    """Return whether a setting is accepted but has no effect and no default to describe."""
     return name in _WITHOUT_EFFECT or (has_no_effect(name) and name not in DYNAMIC_RULES)
 
 
 def describe_of_all(of_all: Mapping[str, str]) -> Iterator[DescribedSetting]:
-    """Yield what is said of all brokers, as Kafka does for the broker without a name."""
+    """Yield the descriptions of the dynamic settings of all brokers, as Kafka does for the broker without a name."""
     for name, value in of_all.items():
         _, declared = _DECLARED.get(ALIASES.get(name, name), ("", None))
         documentation = NO_EFFECT if declared is None else declared.about
@@ -166,10 +166,9 @@ def describe_of_all(of_all: Mapping[str, str]) -> Iterator[DescribedSetting]:
 
 
 def check_dynamic(settings: Mapping[str, str]) -> None:
-    """Check settings that are to be changed while the broker runs.
+    """Check new values of dynamic settings.
 
-    :raises ApiError: INVALID_REQUEST where one can only be set before, INVALID_CONFIG where there is no such
-        setting or it cannot have the value.
+    :raises ApiError: INVALID_REQUEST for a static setting, INVALID_CONFIG for an unknown setting or an invalid value.
     """
     for name, value in settings.items():
         if name not in DYNAMIC_RULES and not has_no_effect(name):
@@ -188,17 +187,17 @@ def _rule_of(name: str) -> Rule:
 
 DECIDE_ON_DELETION = frozenset({"log.retention.ms", "log.retention.bytes", "log.cleanup.policy"})
 KEEP_RECORDS = {"log.retention.ms": "-1", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"}
-"""The settings of brokers whose own cannot be read: nothing says that records may be deleted."""
+"""The settings of a broker whose own cannot be read: without them, no record may be deleted."""
 
 
 def usable_settings(
     known: BrokerSettings, found: Mapping[str, str], *, is_of_all: bool
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the settings of all brokers, or of one, that this version can have, and what is wrong with the others.
+    """Return the supported settings of this broker, or of all brokers, and the problems with the others.
 
-    Where one of the others decides which records are deleted, the broker keeps all of them.
+    If an unsupported setting controls the deletion of records, the broker keeps all records.
 
-    :param known: what else is in force.
+    :param known: the other settings in force.
     """
     usable: dict[str, str] = {}
     problems = []
@@ -218,14 +217,14 @@ def usable_settings(
 
 def _not_dynamic(name: str) -> ApiError:
     if name in _DECLARED:
-        message = f"{name} cannot be changed while the broker runs; it stands in the broker's file and flags"
+        message = f"{name} cannot be changed while the broker runs; set it in the broker's file or flags and restart"
         return ApiError(ErrorCode.INVALID_REQUEST, message)
     near = difflib.get_close_matches(name, DYNAMIC_RULES, n=1, cutoff=0.75)
     hint = f"; did you mean {near[0]}?" if near else ""
-    return ApiError(ErrorCode.INVALID_CONFIG, f"there is no broker setting {name!r}{hint}")
+    return ApiError(ErrorCode.INVALID_CONFIG, f"unknown broker setting {name!r}{hint}")
 
 
-def _told(value: object) -> str:
+def _as_text(value: object) -> str:
     if isinstance(value, float):
-        return str(value).replace("e+", "E")  # as Java writes it
+        return str(value).replace("e+", "E")  # As in Java.
     return str(value).lower() if isinstance(value, bool) else str(value)

@@ -1,14 +1,14 @@
 """Kafka's names of broker settings that this broker does not have, or has under other names.
 
-The names are those of Kafka's documentation, releases 0.9 to 4.3. A settings file of Kafka's must not keep a broker
-from starting, and a tool that sets such a name must not fail. So each name is one of these:
+The names are those in Kafka's documentation of releases 0.9 to 4.3. A broker must start with a settings file of Kafka,
+and a tool that sets such a name must not fail. So each name is one of these:
 
-- another name of a setting (`BrokerSetting.kafka_names`), one in another unit (`OTHER_UNITS`), or `listeners`: it is
-  translated;
-- a setting without meaning here (`WITHOUT_EFFECT`): it is accepted, and the broker's log says that it has no effect;
-- a promise that this broker cannot keep (`PROMISES`), such as an authorizer: it is refused.
+- another name of a setting (`BrokerSetting.kafka_names`), a setting in another unit (`OTHER_UNITS`), or `listeners`:
+  the name is translated;
+- a setting without meaning here (`WITHOUT_EFFECT`): it is accepted, and the broker logs that it has no effect;
+- a setting that this broker cannot satisfy (`PROMISES`), such as an authorizer: it is rejected.
 
-A name that is none of these is a typo. Pure.
+Any other name is a typing error. Pure.
 """
 
 from __future__ import annotations
@@ -27,16 +27,16 @@ OTHER_UNITS = {
     "log.retention.hours": ("log.retention.ms", _HOUR_MS),
     "log.roll.hours": ("log.roll.ms", _HOUR_MS),
 }
-"""The settings in milliseconds, and how many milliseconds a unit has. As in Kafka, the finest unit wins."""
+"""The setting in milliseconds, and the factor, for settings in other units. As in Kafka, the finest unit wins."""
 
 LISTENERS = {"listeners": ("host", "port"), "advertised.listeners": ("advertised.host", "advertised.port")}
 
 PROMISES = {
-    "authorizer.class.name": (("",), "there are no access control lists: every client may do everything"),
-    "remote.log.storage.system.enable": (("false",), "there is no tiered storage"),
-    "security.inter.broker.protocol": (("plaintext",), "brokers talk to each other without TLS and SASL"),
+    "authorizer.class.name": (("",), "access control lists are not supported: all clients may do everything"),
+    "remote.log.storage.system.enable": (("false",), "tiered storage is not supported"),
+    "security.inter.broker.protocol": (("plaintext",), "TLS and SASL between brokers are not supported"),
 }
-"""By name: the values that a broker of this version can live up to, and why it cannot live up to others."""
+"""The values that this broker can satisfy, and the reason why it rejects others, by setting."""
 
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
@@ -144,10 +144,10 @@ zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ss
 zookeeper.sync.time.ms
 """
 WITHOUT_EFFECT = frozenset(_NAMES.split())
-"""Accepted without effect, in a settings file as well as while the broker runs."""
+"""The settings that are accepted without effect, both in a settings file and as dynamic settings."""
 
 _FAMILIES = ("listener.name.", "config.providers.", "rsm.config.", "rlmm.config.")
-"""How the names begin that Kafka hands on to listeners and plugins."""
+"""The prefixes of the settings that Kafka passes to listeners and plugins."""
 
 _SECRET = re.compile(r"password|secret|passphrase|jaas|keystore\.key|delegation\.token\.master\.key")
 _LISTENER = re.compile(r"(?P<name>\w+)://(?P<host>\[[^\]]*\]|[^:\[\]/]*):(?P<port>\d+)")
@@ -155,19 +155,19 @@ _CONTROLLER = "CONTROLLER"
 
 
 def has_no_effect(name: str) -> bool:
-    """Whether a name is a broker setting of Kafka's that has no meaning here."""
+    """Return whether a name is a broker setting of Kafka that has no meaning here."""
     return name in WITHOUT_EFFECT or name in UNUSED_BROKER_SETTINGS or name.startswith(_FAMILIES)
 
 
 def is_secret(name: str) -> bool:
-    """Whether the value of a setting without effect is a secret, which is not worth keeping."""
+    """Return whether the value of a setting without effect is a secret, which is not stored."""
     return _SECRET.search(name) is not None
 
 
 def check_promise(name: str, value: str) -> None:
-    """Check that a setting without effect has one of its values, and does not ask for what this broker cannot do.
+    """Check that a setting without effect has a valid value that this broker can satisfy.
 
-    :raises ConfigurationError: it does.
+    :raises ConfigurationError: the value is invalid, or this broker cannot satisfy it.
     """
     if name in UNUSED_BROKER_SETTINGS:
         UNUSED_BROKER_SETTINGS[name].rule.check(name, value)
@@ -177,18 +177,18 @@ def check_promise(name: str, value: str) -> None:
 
 
 class Translated(NamedTuple):
-    """Settings under their names here."""
+    """The settings under the names of this broker."""
 
     settings: dict[str, Any]
     without_effect: list[str]
-    """Kafka's names that were left out, sorted."""
+    """The sorted Kafka names that were left out."""
 
 
 def translate(given: Mapping[str, Any]) -> Translated:
-    """Translate Kafka's names, where this broker has the setting. All other names are returned as they are.
+    """Translate Kafka's names of settings that this broker has. All other names are returned unchanged.
 
-    :param given: values by dotted name.
-    :raises ConfigurationError: a value cannot be translated, or promises what this broker cannot do.
+    :param given: the values by dotted name.
+    :raises ConfigurationError: a value cannot be translated, or this broker cannot satisfy it.
     """
     named = {name.replace("_", ".").replace("-", "."): (name, value) for name, value in given.items()}
     values = {known: value for known, (_, value) in named.items()}
@@ -208,8 +208,10 @@ def _under_other_names(values: Mapping[str, Any]) -> dict[str, Any]:
         other = OTHER_NAMES[name]
         if other not in values:
             settings[other] = values[name]
-        elif name != "log.dir" and values[other] != values[name]:  # log.dir is what Kafka uses without log.dirs
-            raise ConfigurationError(f"{name} is {values[name]!r}, and {other}, the same setting, is {values[other]!r}")
+        elif name != "log.dir" and values[other] != values[name]:  # Kafka uses log.dir only without log.dirs.
+            raise ConfigurationError(
+                f"{name} and {other} are the same setting, but have the values {values[name]!r} and {values[other]!r}"
+            )
     return settings
 
 
@@ -234,30 +236,30 @@ def _in_ms(name: str, value: Any, unit_ms: int) -> int:
     try:
         count = int(str(value))
     except ValueError:
-        raise ConfigurationError(f"{name} takes a whole number, not {value!r}") from None
+        raise ConfigurationError(f"{name} is {value!r}; it must be a whole number") from None
     return count * unit_ms if count > 0 else count
 
 
 def _protocols(value: str) -> dict[str, str]:
-    """Return the protocols of listeners by their upper-case names."""
+    """Return the security protocols by upper-case listener name."""
     pairs = (each.partition(":") for each in value.upper().split(","))
     return {name.strip(): protocol.strip() for name, _, protocol in pairs}
 
 
 def _listener(name: str, value: str, protocols: Mapping[str, str]) -> tuple[str, int]:
-    """Return host and port of the one listener for clients.
+    """Return host and port of the single client listener.
 
-    :raises ConfigurationError: there are several, or it needs TLS or SASL.
+    :raises ConfigurationError: there are several listeners, or the listener needs TLS or SASL.
     """
     found = [_LISTENER.fullmatch(each.strip()) for each in value.split(",")]
     clients = [each for each in found if each is None or each["name"].upper() != _CONTROLLER]
     if len(clients) != 1 or clients[0] is None:
         raise ConfigurationError(
-            f"{name} is {value!r}; this broker has one listener for clients, PLAINTEXT://HOST:PORT"
+            f"{name} is {value!r}; this broker supports only one listener for clients, PLAINTEXT://HOST:PORT"
         )
     listener = clients[0]
     protocol = protocols.get(listener["name"].upper(), listener["name"].upper())
     if "SSL" in protocol or "SASL" in protocol:
-        raise ConfigurationError(f"{name} is {value!r}; there is neither TLS nor SASL: listeners are PLAINTEXT")
+        raise ConfigurationError(f"{name} is {value!r}; TLS and SASL are not supported, only PLAINTEXT")
     is_advertised = name != "listeners"
     return listener["host"] or ("" if is_advertised else "0.0.0.0"), int(listener["port"])

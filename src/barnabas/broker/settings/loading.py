@@ -1,7 +1,7 @@
-"""Reads the settings of a broker from its file, from the environment and from flags.
+"""Reads the static settings of a broker from its file, from the environment and from flags.
 
-The later of these wins: the file, the environment (`BARNABAS_NUM_PARTITIONS` for `num.partitions`), the flags. An
-unknown name is an error. In the environment, which other programs fill too, an unknown name is a warning.
+Flags override the environment (`BARNABAS_NUM_PARTITIONS` for `num.partitions`), and the environment overrides the file.
+An unknown name is an error, but only a warning in the environment, which other programs use, too.
 """
 
 from __future__ import annotations
@@ -23,13 +23,16 @@ log = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "BARNABAS_"
 NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP", "BARNABAS_CODEC", "BARNABAS_DEBUG"})
-"""Variables with the prefix that belong to the command and to the codec, not to the broker."""
+"""The environment variables with the prefix that belong to the command or the codec and not to the broker."""
 
 _OF_A_SERVICE = re.compile(r"(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)")
-"""What Kubernetes puts behind the name of a service, one `barnabas` or `barnabas-...`, in the variables of each pod of
-its namespace (the Kubernetes documentation, *Service*, *Environment variables*; the form with PORT is Docker's)."""
+"""The suffixes of the variables that Kubernetes creates for a service named `barnabas` or `barnabas-...`.
+
+Each pod of the namespace has these variables (Kubernetes documentation, *Service*, *Environment variables*). Docker
+also created those with PORT.
+"""
 _SERVICE_ADDRESS = re.compile(r"(?:tcp|udp|sctp)://.*")
-"""The value of `<SERVICE>_PORT`."""
+"""The form of the value of `<SERVICE>_PORT`, another variable of Kubernetes."""
 
 
 PROPERTIES = ".properties"
@@ -44,9 +47,9 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
-    """Put the settings together, as `given_settings` does, and the defaults of all others.
+    """Return the complete settings of a broker: those of `given_settings`, and the defaults of all others.
 
-    :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
+    :raises ConfigurationError: the file cannot be read, or a name or value is invalid.
     """
     return BrokerConfig(**given_settings(file, overrides, environment))
 
@@ -56,13 +59,13 @@ def given_settings(
     overrides: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the settings that somebody has given a value, by field name.
+    """Return the settings that have a value in the file, the environment or a flag, by field name.
 
-    :param file: a TOML file; `num.partitions = 6` and `[num]` `partitions = 6` are the same. A file named
-        `*.properties` has the format of Kafka's `server.properties`.
-    :param overrides: from flags, by field name or dotted name; None values are left out.
-    :param environment: variables, of which those that begin with BARNABAS_ count.
-    :raises ConfigurationError: the file cannot be read, or a name or value is wrong.
+    :param file: a TOML file, in which `num.partitions = 6` and `[num]` `partitions = 6` are equal. A file with the
+        extension `.properties` has the format of Kafka's `server.properties`.
+    :param overrides: values of flags by field name or dotted name; None values are ignored.
+    :param environment: environment variables; those that begin with BARNABAS_ are settings.
+    :raises ConfigurationError: the file cannot be read, or a name or value is invalid.
     """
     types = {name: type(each.default) for name, each in BROKER_SETTINGS.items()}
     from_file = {} if file is None else _of_kafka(_read_file(Path(file)))
@@ -73,27 +76,27 @@ def given_settings(
         dict(_check(name, value, types) for name, value in from_flags.items()),
     ):
         if "data" in later:
-            # Or else the folders that were named before would win over this one.
+            # Otherwise the `log.dirs` of an earlier source would override this `data`.
             settings.pop("log_dirs", None)
         settings.update(later)
     return settings
 
 
 def _of_kafka(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Return settings under their names here. Kafka's settings without meaning here are logged, and left out.
+    """Translate Kafka's names of settings. Settings without meaning here are logged and left out.
 
-    :raises ConfigurationError: one of them has a meaning here, and a value that cannot be translated.
+    :raises ConfigurationError: a value cannot be translated or satisfied.
     """
     translated = translate(given)
     if translated.without_effect:
-        log.warning("these settings of Kafka's have no effect here: %s", ", ".join(translated.without_effect))
+        log.warning("Kafka settings without effect here: %s", ", ".join(translated.without_effect))
     return translated.settings
 
 
 def _from_environment(environment: Mapping[str, str], types: Mapping[str, type]) -> dict[str, Any]:
-    """Return the settings among the variables; warn of those that are none, unless Kubernetes made them.
+    """Return the settings in environment variables; log unknown ones, except those that Kubernetes creates.
 
-    :raises ConfigurationError: a setting cannot have the value; the message names the variable.
+    :raises ConfigurationError: a value is invalid; the message names the variable.
     """
     settings: dict[str, Any] = {}
     others: dict[str, str] = {}
@@ -108,14 +111,14 @@ def _from_environment(environment: Mapping[str, str], types: Mapping[str, type])
     try:
         translated = _of_kafka(others)
     except ConfigurationError as error:
-        raise ConfigurationError(f"in the environment, {error}") from None
+        raise ConfigurationError(f"environment: {error}") from None
     for name, value in translated.items():
         field = name.replace(".", "_")
         variable = ENVIRONMENT_PREFIX + field.upper()
         if field in types:
             settings.setdefault(field, _of_variable(variable, field, str(value), types[field]))
         else:
-            log.warning("%s in the environment is no setting of the broker%s", variable, _hint(field, types))
+            log.warning("environment variable %s is not a broker setting; ignoring it%s", variable, _hint(field, types))
     return settings
 
 
@@ -124,7 +127,7 @@ def _of_variable(variable: str, field: str, value: str, wanted: type) -> Any:
         converted = _convert(dotted(field), value, wanted)
         BrokerConfig(**{field: converted})
     except ConfigurationError as error:
-        raise ConfigurationError(f"{variable}={value} in the environment: {error}") from None
+        raise ConfigurationError(f"environment variable {variable}={value}: {error}") from None
     return converted
 
 
@@ -144,12 +147,12 @@ def _read_file(path: Path) -> dict[str, Any]:
     except UnicodeDecodeError as error:
         raise ConfigurationError(f"{path} is not UTF-8: {error}") from None
     except tomllib.TOMLDecodeError as error:
-        advice = f"a file in the format of Kafka's server.properties has a name that ends in {PROPERTIES}"
+        advice = f"a file in the format of Kafka's server.properties must have the extension {PROPERTIES}"
         raise ConfigurationError(f"{path} is not TOML: {error}; {advice}") from None
 
 
 def parse_properties(text: str) -> dict[str, str]:
-    r"""Return the settings of a text in the format of Java's properties.
+    r"""Parse a text in the format of Java's properties files.
 
     >>> parse_properties("# the broker\nbroker.id=1\nlog.dirs = /a,\\\n  /b\n")
     {'broker.id': '1', 'log.dirs': '/a,/b'}
@@ -185,7 +188,7 @@ def _flatten(table: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
 def _check(name: str, value: Any, types: Mapping[str, type]) -> tuple[str, Any]:
     field = name.replace(".", "_").replace("-", "_")
     if field not in types:
-        raise ConfigurationError(f"there is no setting {name}{_hint(field, types)}")
+        raise ConfigurationError(f"unknown setting {name}{_hint(field, types)}")
     return field, _convert(name, value, types[field])
 
 
@@ -204,7 +207,7 @@ def _convert(name: str, value: Any, wanted: type) -> Any:
         value = _to_float(value)
     if type(value) is wanted:
         return value
-    raise ConfigurationError(f"{name} takes {_KINDS[wanted]}, not {value!r}")
+    raise ConfigurationError(f"{name} is {value!r}; it must be {_KINDS[wanted]}")
 
 
 def _to_float(value: int | str) -> float | int | str:

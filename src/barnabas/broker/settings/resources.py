@@ -1,4 +1,4 @@
-"""Settings as administrators see and change them: of topics, of brokers, of groups (KIP-133, KIP-226, KIP-848)."""
+"""The settings of topics, brokers and groups, as administrators see and change them (KIP-133, KIP-226, KIP-848)."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = ["ConfigSource", "DescribedSetting", "ResourceType", "describe", "name
 
 
 class ResourceType(enum.IntEnum):
-    """What can have settings."""
+    """The types of resources that have settings."""
 
     TOPIC = 2
     BROKER = 4
@@ -40,20 +40,20 @@ class ResourceType(enum.IntEnum):
 
 
 class Target(NamedTuple):
-    """A resource whose settings are to be changed."""
+    """A resource whose settings are changed."""
 
     rules: Mapping[str, Rule]
-    """Which settings it can have."""
+    """The rules of its settings, by name."""
     inherited: Callable[[str], str]
-    """Returns the value of one of them where the resource itself says nothing."""
+    """Returns the value that a setting has if the resource itself does not set it."""
     change: Callable[..., Awaitable[None]]
-    """Carries out a change of its own settings."""
+    """Changes the resource's own settings."""
 
 
 def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> list[DescribedSetting]:
-    """Return all settings of a topic, of this broker, of all brokers (no name), or of a group.
+    """Return the descriptions of all settings of a topic, of this broker, of all brokers (empty name) or of a group.
 
-    :raises ApiError: there is no such topic or broker, or nothing of that type has settings.
+    :raises ApiError: the topic or broker is unknown, or resources of this type have no settings.
     """
     if resource_type == ResourceType.TOPIC:
         topic = find_topic(topics, name)
@@ -70,9 +70,9 @@ def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name
 def target_of(
     topics: Topics, topic_admin: TopicAdmin, settings: DynamicSettings, resource_type: int, name: str
 ) -> Target:
-    """Return the resource whose settings are to be changed.
+    """Return the resource for a change of settings.
 
-    :raises ApiError: there is no such topic or broker, or nothing of that type has settings that can be changed.
+    :raises ApiError: the topic or broker is unknown, or resources of this type have no settings.
     """
     if resource_type == ResourceType.TOPIC:
         find_topic(topics, name)
@@ -98,7 +98,7 @@ def target_of(
 
 
 def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceType) -> list[str]:
-    """Return the names of all that has settings of a type; of groups, those that have settings of their own."""
+    """Return the names of all resources of a type. Only groups with settings of their own are included."""
     if resource_type is ResourceType.TOPIC:
         return sorted(topic.name for topic in topics.all())
     if resource_type is ResourceType.GROUP:
@@ -107,18 +107,18 @@ def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceT
 
 
 def find_topic(topics: Topics, name: str) -> Topic:
-    """Return a topic.
+    """Return a topic by name.
 
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION if it does not exist.
     """
     topic = topics.get(name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return topic
 
 
 def default_synonyms(settings: BrokerSettings, setting: TopicSetting) -> tuple[Synonym, ...]:
-    """Return where a topic's setting has its value from if the topic says nothing."""
+    """Return the possible sources of a topic setting's value if the topic itself does not set it."""
     if setting.broker_setting is None:
         return (Synonym(setting.name, setting.default, ConfigSource.DEFAULT),)
     return settings.synonyms(setting.broker_setting)
@@ -147,8 +147,10 @@ def _group_default(name: str, default: str) -> Synonym:
 
 def _no_settings(resource_type: int) -> ApiError:
     kind = _OTHER_KINDS.get(resource_type, f"resources of the unknown type {resource_type}")
-    return ApiError(ErrorCode.INVALID_REQUEST, f"{kind} have no settings here; topics, brokers and groups have")
+    return ApiError(
+        ErrorCode.INVALID_REQUEST, f"{kind} have no settings; only topics, brokers and groups have settings"
+    )
 
 
-_OTHER_KINDS = {8: "loggers of brokers", 16: "subscriptions to clients' metrics"}
-"""Types of resources that Kafka has besides (its ConfigResource.Type)."""
+_OTHER_KINDS = {8: "broker loggers", 16: "client metrics subscriptions"}
+"""The types of resources that Kafka has in addition (its ConfigResource.Type)."""

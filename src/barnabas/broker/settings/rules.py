@@ -1,6 +1,6 @@
-"""What the value of a setting can be: its type, its bounds, its choices; checked as Kafka's ConfigDef does.
+"""The valid values of settings: type, bounds and choices, checked as in Kafka's ConfigDef.
 
-Values are text, in requests and in the tree. Pure.
+Values are strings, both in requests and in the metadata store. Pure.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
-"""Python refuses to read a number of some thousand digits."""
+"""A whole number with at most 100 digits, because Python refuses to parse thousands of digits."""
 _SHOWN_CHARACTERS_MAX = 100
 
 
 class ConfigType(enum.IntEnum):
-    """The type of a setting's value, as DescribeConfigs tells it (KIP-569)."""
+    """The type of a setting's value, as in DescribeConfigs (KIP-569)."""
 
     BOOLEAN = 1
     STRING = 2
@@ -32,7 +32,7 @@ class ConfigType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """Which values a setting can have.
+    """The valid values of a setting.
 
     >>> whole(1).check("segment.ms", "0")
     Traceback (most recent call last):
@@ -44,12 +44,12 @@ class Rule:
     greatest: float = LONG_MAX
     choices: tuple[str, ...] = ()
     pattern: str = ""
-    """What a text must look like, or each item of a list."""
+    """The regular expression that a string, or each item of a list, must match."""
 
     def check(self, name: str, value: str) -> None:
         """Check a value.
 
-        :raises ConfigurationError: the setting cannot have it.
+        :raises ConfigurationError: the value is invalid.
         """
         if self.kind in {ConfigType.INT, ConfigType.LONG}:
             if not _WHOLE_NUMBER.fullmatch(value.strip()):
@@ -70,12 +70,12 @@ class Rule:
 
     def _check_text(self, name: str, text: str) -> None:
         if self.choices and text not in self.choices:
-            raise ConfigurationError(f"{name} is {text!r}; it can be {', '.join(self.choices)}")
+            raise ConfigurationError(f"{name} is {text!r}; it must be one of {', '.join(self.choices)}")
         if self.pattern and not re.fullmatch(self.pattern, text):
-            raise ConfigurationError(f"{name} is {text!r}; it must look like {self.pattern}")
+            raise ConfigurationError(f"{name} is {text!r}; it must match {self.pattern}")
 
     @property
-    def told(self) -> str:
+    def description(self) -> str:
         """The rule in words, for the documentation."""
         if self.choices:
             return ", ".join(self.choices)
@@ -89,36 +89,36 @@ class Rule:
 
 
 def whole(least: int = 0, greatest: int = LONG_MAX) -> Rule:
-    """A whole number of 64 bits."""
+    """Return a rule for a 64-bit integer."""
     return Rule(ConfigType.LONG, least, greatest)
 
 
 def small(least: int = 0, greatest: int = INT_MAX) -> Rule:
-    """A whole number of 32 bits."""
+    """Return a rule for a 32-bit integer."""
     return Rule(ConfigType.INT, least, greatest)
 
 
 def number(least: float = 0.0, greatest: float = LONG_MAX) -> Rule:
-    """A number that need not be whole."""
+    """Return a rule for a floating-point number."""
     return Rule(ConfigType.DOUBLE, least, greatest)
 
 
 def text(*choices: str) -> Rule:
-    """A text; one of the choices, if there are any."""
+    """Return a rule for a string, which must be one of the choices if there are any."""
     return Rule(ConfigType.STRING, choices=choices)
 
 
 def items(*choices: str, pattern: str = "") -> Rule:
-    """Texts with commas between them."""
+    """Return a rule for a comma-separated list of strings."""
     return Rule(ConfigType.LIST, choices=choices, pattern=pattern)
 
 
 FLAG = Rule(ConfigType.BOOLEAN)
-"""True or false."""
+"""The rule for a boolean."""
 
 
 def items_of(value: str) -> list[str]:
-    """Return the items of a list. Text of blanks alone is an empty list, as in Kafka's ConfigDef."""
+    """Return the items of a comma-separated list. A blank string is an empty list, as in Kafka's ConfigDef."""
     return [item.strip() for item in value.split(",")] if value.strip() else []
 
 

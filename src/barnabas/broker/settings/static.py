@@ -1,9 +1,8 @@
-"""The settings of a broker that its file, the environment and flags can set: each declared once, in `BrokerConfig`.
+"""The static settings of a broker, from its file, the environment and flags. `BrokerConfig` declares each one once.
 
-A declaration has the default, the documentation, the valid values, whether the setting can be changed while the broker
-runs, and Kafka's other names. Types, validation, the translation of Kafka's files, DescribeConfigs and
-docs/reference/settings.md
-derive from it. A setting that is the default of a topic setting refers to `TOPIC_SETTINGS` instead of repeating it.
+A declaration contains the default, the documentation, the valid values, Kafka's other names, and whether the setting is
+dynamic. Types, validation, the translation of Kafka's files, DescribeConfigs and the settings reference derive from it.
+A setting that is the default of a topic setting refers to `TOPIC_SETTINGS`.
 """
 
 from __future__ import annotations
@@ -24,10 +23,10 @@ from barnabas.errors import ConfigurationError
 T = TypeVar("T", bool, int, float, str)
 
 BUFFER_BYTES_PER_THREAD_MIN = 1024 * 1024
-"""The bytes of `log.cleaner.dedupe.buffer.size` that each thread needs."""
+"""The minimum of `log.cleaner.dedupe.buffer.size` for each cleaner thread, in bytes."""
 
 TELEMETRY_BYTES_MAX = 4 * 1024 * 1024
-"""The largest value of `telemetry.max.bytes`."""
+"""The maximum of `telemetry.max.bytes`."""
 
 _RACK_AWARE = "RackAwareReplicaSelector"
 _JAVA_PACKAGE = "org.apache.kafka.common.replica."
@@ -36,28 +35,28 @@ REPLICA_SELECTORS = RACK_AWARE_SELECTORS | {"", "LeaderSelector", _JAVA_PACKAGE 
 
 
 def dotted(field: str) -> str:
-    """Return the name of the setting of a field: `num.partitions` for `num_partitions`."""
+    """Return the setting's name for a field name: `num.partitions` for `num_partitions`."""
     return field.replace("_", ".")
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerSetting:
-    """The declaration of a setting of a broker."""
+    """The declaration of a broker setting."""
 
     default: bool | int | float | str
     about: str
-    """The documentation."""
+    """The documentation of the setting."""
     rule: Rule
     is_dynamic: bool = False
-    """True if it can be changed while the broker runs."""
+    """True if the setting can be changed while the broker runs."""
     kafka_names: tuple[str, ...] = ()
-    """Names that Kafka has, or had, for the same setting."""
+    """Kafka's other names for the setting, including old ones."""
     is_host: bool = False
     """True if the value is a host; an IPv6 address may be in brackets."""
 
 
 _RULES: dict[type, Rule] = {bool: FLAG, int: whole(), float: number(), str: text()}
-"""The rules of settings whose declaration has none, by the type of the default."""
+"""The rules of settings that are declared without one, by the type of the default."""
 
 
 def setting(
@@ -69,19 +68,19 @@ def setting(
     kafka_names: tuple[str, ...] = (),
     is_host: bool = False,
 ) -> T:
-    """Declare a setting of a broker; see `BrokerSetting`."""
+    """Declare a broker setting; see `BrokerSetting`."""
     declaration = BrokerSetting(default, about, rule or _RULES[type(default)], is_dynamic, kafka_names, is_host=is_host)
     field: T = _declared(declaration)
     return field
 
 
 def topic_default(name: str, about: str = "") -> Any:
-    """Declare a setting of a broker that is the default of a topic setting: with its default and its valid values.
+    """Declare a broker setting that is the default of a topic setting, with the same default and valid values.
 
-    :param about: documentation besides the name of the topic setting.
+    :param about: documentation in addition to the name of the topic setting.
     """
     of_topics = TOPIC_SETTINGS[name]
-    documentation = " ".join(filter(None, (f"The topics' default of {name}.", about)))
+    documentation = " ".join(filter(None, (f"The default of the topic setting {name}.", about)))
     return _declared(
         BrokerSetting(_PARSERS[of_topics.rule.kind](of_topics.default), documentation, of_topics.rule, True)
     )
@@ -92,7 +91,7 @@ def _declared(declaration: BrokerSetting) -> Any:
 
 
 def parse_flag(value: str) -> bool:
-    """Return the value of a flag, whose rule has checked the text."""
+    """Return the value of a boolean setting whose text is valid."""
     return value.strip().lower() == "true"
 
 
@@ -108,40 +107,40 @@ _PARSERS: dict[ConfigType, Any] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokerConfig:
-    """The settings of one broker. A field `num_partitions` is the setting `num.partitions`."""
+    """The settings of a broker. The field `num_partitions` is the setting `num.partitions`."""
 
     host: str = setting(
         "127.0.0.1",
-        "The address to listen on; 0.0.0.0 for all.",
+        "The address that the broker listens on; 0.0.0.0 for all addresses.",
         kafka_names=("host.name",),
         is_host=True,
     )
-    port: int = setting(9092, "The port to listen on; 0 for a free one.")
+    port: int = setting(9092, "The port that the broker listens on; 0 for any free port.")
     advertised_host: str = setting(
         "",
-        "The host that clients are told; unset, the address at which they reached the broker.",
+        "The host that the broker advertises to clients; empty: the address at which a client has reached the broker.",
         kafka_names=("advertised.host.name",),
         is_host=True,
     )
-    advertised_port: int = setting(0, "The port that clients are told; unset, the one that is listened on.")
-    data: str = setting("barnabas-data", "The folder of the log and of the tree.")
+    advertised_port: int = setting(0, "The port that the broker advertises to clients; 0: the value of port.")
+    data: str = setting("barnabas-data", "The data directory, which contains the log and the metadata store.")
     log_dirs: str = setting(
         "",
-        "Folders of the log, with commas between them, on disks of their own; the tree is in the first one. Empty:"
-        " the one of data.",
+        "Comma-separated data directories for the log, each on its own disk; the metadata store is in the first one."
+        " Empty: the directory in data.",
         kafka_names=("log.dir",),
     )
-    broker_id: int = setting(0, "The number of this broker.", kafka_names=("node.id",))
+    broker_id: int = setting(0, "The id of this broker.", kafka_names=("node.id",))
     auto_create_topics_enable: bool = setting(
         True,
-        "Whether a topic that a client asks for and that does not exist is made.",
+        "Whether the broker creates a topic that a client requests and that does not exist.",
     )
     delete_topic_enable: bool = setting(True, "Whether clients can delete topics.", FLAG, is_dynamic=True)
-    num_partitions: int = setting(1, "How many partitions a topic gets that is made without saying.", whole(1))
+    num_partitions: int = setting(1, "The default number of partitions of a new topic.", whole(1))
     schema_registry_url: str = setting(
         "",
-        "Where the schema registry is, for topics with barnabas.value.schema.validation: a url, or several with"
-        " commas.",
+        "The URL of the schema registry, or several URLs separated by commas, for topics with"
+        " barnabas.value.schema.validation.",
     )
     min_insync_replicas: int = topic_default("min.insync.replicas")
     message_max_bytes: int = topic_default("max.message.bytes")
@@ -156,46 +155,46 @@ class BrokerConfig:
     log_message_timestamp_before_max_ms: int = topic_default("message.timestamp.before.max.ms")
     log_message_timestamp_after_max_ms: int = topic_default(
         "message.timestamp.after.max.ms",
-        "Kafka's default is 3600000; here nothing is refused for its time unless somebody asks for that.",
+        "Kafka's default is 3600000; Barnabas rejects no batch because of its timestamps by default.",
     )
     log_retention_ms: int = topic_default("retention.ms")
     log_retention_bytes: int = topic_default("retention.bytes")
-    log_retention_check_interval_ms: int = setting(300_000, "How often it is looked whether old segments can go.")
+    log_retention_check_interval_ms: int = setting(300_000, "The interval of the checks for old segments to delete.")
     log_cleanup_policy: str = topic_default("cleanup.policy")
-    log_cleaner_enable: bool = setting(True, "Whether logs with cleanup.policy=compact are compacted.")
+    log_cleaner_enable: bool = setting(True, "Whether the broker compacts logs with cleanup.policy=compact.")
     log_cleaner_threads: int = setting(
         1,
-        "How many logs are compacted at a time, each by a process of its own; 0: none.",
+        "The number of logs that are compacted at the same time, each by its own process; 0: none.",
         small(),
         is_dynamic=True,
     )
     log_cleaner_dedupe_buffer_size: int = setting(
         134_217_728,
-        "The memory for the keys of logs that are being compacted, in bytes, for all threads together: 24 bytes a key.",
+        "The memory for the keys of logs during compaction, in bytes, for all threads together; a key needs 24 bytes.",
         whole(),
         is_dynamic=True,
     )
     log_cleaner_io_buffer_size: int = setting(
         524_288,
-        "The memory for reading and writing while logs are compacted, in bytes, for all threads together.",
+        "The memory for reads and writes during compaction, in bytes, for all threads together.",
         small(),
         is_dynamic=True,
     )
     log_cleaner_io_buffer_load_factor: float = setting(
         0.9,
-        "How full the memory for keys may become; here at most 0.9.",
+        "The maximum load factor of the memory for keys; in Barnabas at most 0.9.",
         number(),
         is_dynamic=True,
     )
     log_cleaner_io_max_bytes_per_second: float = setting(
         sys.float_info.max,
-        "How fast compaction reads and writes, all threads together.",
+        "The maximum rate of compaction's reads and writes in bytes per second, for all threads together.",
         number(0.0, sys.float_info.max),
         is_dynamic=True,
     )
     log_cleaner_backoff_ms: int = setting(
         15_000,
-        "How long to wait, where there was nothing to compact, before it is looked again.",
+        "The pause before the next check if there was nothing to compact.",
         whole(),
         is_dynamic=True,
     )
@@ -205,204 +204,209 @@ class BrokerConfig:
     log_cleaner_delete_retention_ms: int = topic_default("delete.retention.ms")
     log_flush_offset_checkpoint_interval_ms: int = setting(
         60_000,
-        "How often sealed segments are flushed and recovery points stored.",
+        "The interval at which sealed segments are flushed and recovery points are stored.",
     )
     file_delete_delay_ms: int = setting(
         60_000,
-        "How long the files of a deleted topic stay, for those who still read them.",
+        "The time for which the files of a deleted topic stay on disk for readers that still use them.",
         whole(),
         is_dynamic=True,
         kafka_names=("log.segment.delete.delay.ms",),
     )
-    socket_request_max_bytes: int = setting(104_857_600, "The largest request; a larger one ends its connection.")
+    socket_request_max_bytes: int = setting(
+        104_857_600, "The maximum size of a request; the broker closes the connection of a larger one."
+    )
     socket_partial_request_timeout_ms: int = setting(
         30_000,
-        "How long a request may take to arrive; a slower one ends its connection.",
+        "The maximum time for the arrival of a whole request; the broker closes the connection of a slower one.",
     )
     queued_max_request_bytes: int = setting(
         536_870_912,
-        "The memory for large requests under way, over all connections. What waiting requests keep, and what the"
-        " members of groups hand in, is at most a quarter of it each; one group holds at most a quarter of that.",
+        "The memory for large requests in progress, over all connections. Waiting requests may use a quarter of it, and"
+        " the data of group members another quarter; one group may use a quarter of the latter.",
     )
-    max_connections: int = setting(10_000, "The most connections that may be open.", small(), is_dynamic=True)
+    max_connections: int = setting(10_000, "The maximum number of open connections.", small(), is_dynamic=True)
     max_connections_per_ip: int = setting(
         10_000,
-        "The most connections that may be open from one address.",
+        "The maximum number of open connections from one address.",
         small(),
         is_dynamic=True,
     )
-    connections_max_idle_ms: int = setting(600_000, "A connection that is silent for so long is closed.")
-    fetch_max_bytes: int = setting(57_671_680, "The most that one fetch brings, whatever it asks for.")
-    max_incremental_fetch_session_cache_slots: int = setting(1000, "How many fetch sessions are remembered.")
+    connections_max_idle_ms: int = setting(600_000, "The time after which the broker closes an idle connection.")
+    fetch_max_bytes: int = setting(57_671_680, "The maximum size of a fetch response, even if a client requests more.")
+    max_incremental_fetch_session_cache_slots: int = setting(1000, "The maximum number of fetch sessions.")
     offset_metadata_max_bytes: int = setting(
         4096,
-        "The longest metadata of a committed offset, in UTF-16 units as in Kafka (a character beyond U+FFFF is two),"
-        " and at most 32767 bytes of UTF-8.",
+        "The maximum length of the metadata of a committed offset, in UTF-16 units as in Kafka (a character above"
+        " U+FFFF has two), and at most 32767 bytes of UTF-8.",
     )
     telemetry_metrics: str = setting(
         "standard",
-        "The metrics that clients are asked to push (KIP-714): prefixes of their names, with commas between them;"
-        " standard: those that KIP-714 requires of each client; *: all. Empty: none. It needs the extra"
+        "The metrics that the broker requests from clients (KIP-714): comma-separated prefixes of their names;"
+        " standard: those that KIP-714 requires of each client; *: all. Empty: none. It requires the extra"
         " barnabas[otel] and --http.",
     )
     telemetry_interval_ms: int = setting(
-        300_000, "How often a client pushes its metrics, from 100 to 3600000.", whole(100, 3_600_000)
+        300_000, "The interval at which clients push their metrics, from 100 to 3600000.", whole(100, 3_600_000)
     )
     telemetry_max_bytes: int = setting(
         1_048_576,
-        "The largest push of a client, compressed or decompressed; at most 4194304.",
+        "The maximum size of a client's push of metrics, compressed and decompressed; at most 4194304.",
         whole(1, TELEMETRY_BYTES_MAX),
     )
     default_replication_factor: int = setting(
         1,
-        "How many replicas a topic gets that is made without saying.",
+        "The default replication factor of a new topic.",
         whole(1),
     )
     unclean_leader_election_enable: bool = topic_default("unclean.leader.election.enable")
     rack: str = setting(
         "",
-        "Where this broker stands (broker.rack in Kafka): replicas are spread over racks.",
+        "The rack of this broker (broker.rack in Kafka): replicas are spread over racks.",
         kafka_names=("broker.rack",),
     )
     replica_selector_class: str = setting(
         "",
-        "Which replica consumers with client.rack read from (KIP-392): LeaderSelector, or empty: the leader;"
-        " RackAwareReplicaSelector: one in their rack that is in sync. Kafka's Java names are taken as well.",
+        "The replica that consumers with client.rack read from (KIP-392): LeaderSelector, or empty: the leader;"
+        " RackAwareReplicaSelector: an in-sync replica in their rack. Kafka's Java class names are also valid.",
     )
     zookeeper_connect: str = setting(
         "",
-        "The cluster's ZooKeeper, HOST:PORT,HOST:PORT/PATH; empty: this broker is a cluster of its own.",
+        "The cluster's ZooKeeper, HOST:PORT,HOST:PORT/PATH; empty: this broker is a cluster by itself.",
     )
     zookeeper_session_timeout_ms: int = setting(
         18_000,
-        "So long this broker may be out of ZooKeeper's reach before others take over what it leads.",
+        "The ZooKeeper session timeout: after this time without contact, other brokers become leaders of this broker's"
+        " partitions.",
     )
-    zookeeper_connection_timeout_ms: int = setting(18_000, "How long a start waits for ZooKeeper.")
+    zookeeper_connection_timeout_ms: int = setting(18_000, "The maximum time to wait for ZooKeeper at the start.")
     zookeeper_auth: str = setting(
         "",
-        "USER:PASSWORD with which ZooKeeper's nodes are made and can be changed, and nobody else's.",
+        "USER:PASSWORD for ZooKeeper; only clients with these credentials can change the nodes.",
     )
     zookeeper_listener: str = setting(
         "",
-        "[HOST:]PORT at which a broker that is a cluster of its own serves its tree in ZooKeeper's protocol, without"
-        " HOST to this machine alone; clients may change all but the broker's own nodes. Empty: nowhere.",
+        "[HOST:]PORT at which a broker without ZooKeeper serves its metadata store in ZooKeeper's protocol, without"
+        " HOST only to this machine; clients may change all nodes except the broker's own. Empty: not served.",
     )
     zookeeper_listener_max_client_cnxns: int = setting(
         60,
-        "How many connections clients of one address may have there, as ZooKeeper's maxClientCnxns; they may have"
-        " four times as many sessions. 0: no limit for one address.",
+        "The maximum number of connections to zookeeper.listener from one address, like ZooKeeper's maxClientCnxns; the"
+        " maximum number of sessions is four times as high. 0: no limit for an address.",
     )
     inter_broker_host: str = setting(
         "",
-        "The address at which other brokers fetch from this one; empty: the same as for clients.",
+        "The address at which other brokers fetch from this broker; empty: the same as for clients.",
         is_host=True,
     )
-    inter_broker_port: int = setting(0, "The port at which other brokers fetch from this one; 0: any free one.")
+    inter_broker_port: int = setting(0, "The port at which other brokers fetch from this broker; 0 for any free port.")
     controlled_shutdown_timeout_ms: int = setting(
         5_000,
-        "How long a broker that stops waits for others to take over what it leads.",
+        "The maximum time that a stopping broker waits for the transfer of its leaderships.",
     )
     auto_leader_rebalance_enable: bool = setting(
         True,
-        "Whether a leader hands a partition to its preferred replica, the first one of its assignment, once that is"
+        "Whether a leader transfers leadership to the preferred replica, the first one of the assignment, when that is"
         " in sync.",
     )
-    leader_imbalance_check_interval_seconds: int = setting(300, "How often it is looked whether there is one.")
+    leader_imbalance_check_interval_seconds: int = setting(
+        300, "The interval of the checks for leaderships to transfer to preferred replicas."
+    )
     offsets_topic_num_partitions: int = setting(
         50,
-        "How many partitions __consumer_offsets gets when it is made; later changes have no effect.",
+        "The number of partitions of __consumer_offsets when it is created; later changes have no effect.",
         whole(1),
     )
     offsets_topic_replication_factor: int = setting(
         3,
-        "How many replicas __consumer_offsets gets when it is made; with ZooKeeper, groups wait until there are so"
-        " many brokers.",
+        "The replication factor of __consumer_offsets when it is created; with ZooKeeper, groups wait until there are"
+        " enough brokers.",
         whole(1),
     )
     offsets_topic_segment_bytes: int = setting(
         104_857_600,
-        "The segment.bytes that __consumer_offsets gets when it is made.",
+        "The segment.bytes of __consumer_offsets when it is created.",
     )
     offsets_load_buffer_size: int = setting(
         5_242_880,
-        "How much of __consumer_offsets is read at once when a broker begins to coordinate groups.",
+        "The size of one read of __consumer_offsets when a broker loads groups.",
         whole(1),
     )
     offsets_commit_timeout_ms: int = setting(
         5_000,
-        "How long a commit, or a group's new generation, may take to be stored.",
+        "The maximum time for storing a commit or the new generation of a group.",
         whole(1),
     )
     offsets_retention_minutes: int = setting(
         7 * 24 * 60,
-        "How long a group without members keeps its committed offsets.",
+        "The time for which a group without members keeps its committed offsets.",
     )
     offsets_retention_check_interval_ms: int = setting(
         600_000,
-        "How often it is looked whether offsets can be forgotten.",
+        "The interval of the checks for expired offsets.",
     )
-    group_min_session_timeout_ms: int = setting(6_000, "The shortest session that a group's member may ask for.")
-    group_max_session_timeout_ms: int = setting(1_800_000, "The longest session that a group's member may ask for.")
+    group_min_session_timeout_ms: int = setting(6_000, "The minimum session timeout of a group member.")
+    group_max_session_timeout_ms: int = setting(1_800_000, "The maximum session timeout of a group member.")
     group_initial_rebalance_delay_ms: int = setting(
         0,
-        "How long an empty group waits for more members after the first. Kafka's default is 3000, for large groups"
-        " that start together; here a lone consumer starts at once.",
+        "The time that an empty group waits for more members after the first one. Kafka's default is 3000, for large"
+        " groups that start together; with 0, a single consumer starts without delay.",
     )
-    group_max_size: int = setting(2**31 - 1, "The most members of a group.")
-    replica_fetch_max_bytes: int = setting(1_048_576, "How much a follower asks for of one partition at a time.")
+    group_max_size: int = setting(2**31 - 1, "The maximum number of members of a group.")
+    replica_fetch_max_bytes: int = setting(1_048_576, "The maximum size of one partition in a follower's fetch.")
     replica_fetch_response_max_bytes: int = setting(
         10_485_760,
-        "How much a follower asks for of all partitions that another broker leads, at a time.",
+        "The maximum size of a follower's fetch from another broker, for all partitions together.",
     )
     replica_fetch_wait_max_ms: int = setting(
         500,
-        "How long a follower's fetch waits at the leader until there is something new.",
+        "The maximum time that a follower's fetch waits at the leader for new records.",
     )
     replica_fetch_min_bytes: int = setting(
         1,
-        "How much must be new before a follower's fetch is answered; under load it may wait up to 5 ms for more.",
+        "The size of new records at which a follower's fetch is answered; under load, it may wait up to 5 ms for more.",
     )
     replica_fetch_backoff_ms: int = setting(
         1_000,
-        "How long a follower waits at most before it tries again to fetch what it could not.",
+        "The maximum pause before a follower retries a failed fetch.",
     )
     num_replica_fetchers: int = setting(
         1,
-        "Over how many connections a broker fetches from each other broker. It cannot be changed while the broker"
-        " runs: a replica keeps its connection as long as it follows.",
+        "The number of connections from which a broker fetches from each other broker. It is not dynamic: a replica"
+        " keeps its connection as long as it follows.",
         whole(1),
     )
     leader_replication_throttled_rate: int = setting(
         LONG_MAX,
-        "How many bytes a second followers that are not in sync get of what this broker leads, all together; of those"
-        " partitions alone that leader.replication.throttled.replicas names.",
+        "The maximum rate, in bytes per second, at which this broker sends records to followers that are not in sync;"
+        " only for partitions in leader.replication.throttled.replicas.",
         whole(),
         is_dynamic=True,
     )
     follower_replication_throttled_rate: int = setting(
         LONG_MAX,
-        "How many bytes a second this broker fetches from leaders, all together, for replicas that are not in sync;"
-        " for those alone that follower.replication.throttled.replicas names.",
+        "The maximum rate, in bytes per second, at which this broker fetches records for replicas that are not in sync;"
+        " only for replicas in follower.replication.throttled.replicas.",
         whole(),
         is_dynamic=True,
     )
     replica_alter_log_dirs_io_max_bytes_per_second: int = setting(
         LONG_MAX,
-        "How fast logs are moved from one data folder to another.",
+        "The maximum rate, in bytes per second, at which logs are moved between data directories.",
         whole(),
         is_dynamic=True,
     )
     replica_lag_time_max_ms: int = setting(
         30_000,
-        "A follower that was not at the end of its leader's log for so long is no longer in sync.",
+        "The time after which a follower that has not reached the end of its leader's log leaves the ISR.",
     )
     replica_socket_timeout_ms: int = setting(
         30_000,
-        "How long a follower waits for the answer to a fetch, besides replica.fetch.wait.max.ms.",
+        "The time that a follower waits for a fetch response, in addition to replica.fetch.wait.max.ms.",
     )
     replica_high_watermark_checkpoint_interval_ms: int = setting(
         5_000,
-        "How often it is stored how far the logs can be read.",
+        "The interval at which high watermarks are stored.",
     )
 
     def __post_init__(self) -> None:
@@ -420,33 +424,33 @@ class BrokerConfig:
             raise ConfigurationError("log.cleaner.dedupe.buffer.size must be at least 1 MiB for each cleaner thread")
         if self.replica_selector_class not in REPLICA_SELECTORS:
             raise ConfigurationError(
-                f"replica.selector.class is {self.replica_selector_class!r}; it can be LeaderSelector or"
-                " RackAwareReplicaSelector, also with org.apache.kafka.common.replica. before it"
+                f"replica.selector.class is {self.replica_selector_class!r}; it must be LeaderSelector or"
+                " RackAwareReplicaSelector, also with the prefix org.apache.kafka.common.replica."
             )
         if len({os.path.realpath(each) for each in self.folders}) < len(self.folders):
-            raise ConfigurationError(f"a data folder is given twice: {self.log_dirs}")
+            raise ConfigurationError(f"log.dirs contains a directory twice: {self.log_dirs}")
 
     def _check_identity(self) -> None:
-        """Check what other brokers read in the registration, which they skip where it is out of bounds."""
+        """Check the fields of the broker's registration, because other brokers skip an invalid registration."""
         if self.port > 65_535 or self.advertised_port > 65_535:
-            raise ConfigurationError("a port is a number from 0 to 65535")
+            raise ConfigurationError("a port must be from 0 to 65535")
         if self.broker_id > BROKER_ID_MAX:
             raise ConfigurationError(f"broker.id is {self.broker_id}; it must be from 0 to {BROKER_ID_MAX}")
         if not is_text(self.rack):
-            raise ConfigurationError(f"rack is {shown(self.rack)}; it must be text of at most {TEXT_BYTES_MAX} bytes")
+            raise ConfigurationError(f"rack is {shown(self.rack)}; it must have at most {TEXT_BYTES_MAX} bytes")
 
     def _take_host(self, name: str) -> None:
-        """Keep a host without the brackets of an IPv6 address."""
+        """Remove the brackets from an IPv6 address."""
         host = getattr(self, name)
         if not host:
             return
         try:
             object.__setattr__(self, name, bare_host(host))
         except ValueError as error:
-            hint = "; the port is a setting of its own" if ":" in host else ""
+            hint = "; the port is a separate setting" if ":" in host else ""
             raise ConfigurationError(f"{dotted(name)}: {error}{hint}") from None
         if len(host) > HOST_CHARACTERS_MAX:
-            raise ConfigurationError(f"{dotted(name)} has {len(host)} characters; it can have {HOST_CHARACTERS_MAX}")
+            raise ConfigurationError(f"{dotted(name)} has {len(host)} characters, more than {HOST_CHARACTERS_MAX}")
 
     def _check_zookeeper_listener(self) -> None:
         if not self.zookeeper_listener:
@@ -456,17 +460,17 @@ class BrokerConfig:
         except ValueError:
             address = self.zookeeper_listener
             raise ConfigurationError(
-                f"zookeeper.listener {address!r} is not [HOST:]PORT, with a port from 0 to {PORT_MAX}"
+                f"zookeeper.listener is {address!r}; it must be [HOST:]PORT, with a port from 0 to {PORT_MAX}"
             ) from None
         if self.zookeeper_connect:
             raise ConfigurationError(
-                "zookeeper.listener serves the tree of a broker that has one of its own; with zookeeper.connect it has"
-                " none: connect to ZooKeeper itself"
+                "zookeeper.listener and zookeeper.connect exclude each other: zookeeper.listener serves the embedded"
+                " metadata store, which a broker with ZooKeeper does not have"
             )
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The data folders; the tree is in the first one."""
+        """The data directories; the metadata store is in the first one."""
         several = [name for each in self.log_dirs.split(",") if (name := each.strip())]
         return tuple(Path(each) for each in several or [self.data])
 
@@ -474,7 +478,7 @@ class BrokerConfig:
 BROKER_SETTINGS: dict[str, BrokerSetting] = {
     field.name: field.metadata[BrokerSetting] for field in dataclasses.fields(BrokerConfig)
 }
-"""The declarations of all settings of a broker, by the name of their field."""
+"""The declarations of all broker settings, by field name."""
 
 OTHER_NAMES = dict(
     sorted((other, dotted(name)) for name, each in BROKER_SETTINGS.items() for other in each.kafka_names)

@@ -1,4 +1,4 @@
-"""What the settings of a topic come to: its own, over those of the broker."""
+"""The settings of a topic in force: its own settings override those of the broker."""
 
 from __future__ import annotations
 
@@ -24,32 +24,32 @@ _LOG_FIELDS = {
     for setting in TOPIC_SETTINGS.values()
     if setting.name in OF_LOGS and setting.broker_setting
 }
-"""The fields of `LogConfig` that have a default of the broker, with the field of `BrokerConfig`."""
+"""The fields of `LogConfig` with a broker default, and the corresponding fields of `BrokerConfig`."""
 _LOG_TEXTS = ("cleanup_policy", "message_timestamp_type")
-"""The fields of `LogConfig` whose defaults are texts."""
+"""The fields of `LogConfig` whose values are parsed from strings."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The settings of a topic, its own and the broker's, as they are in force."""
+    """The settings of a topic in force."""
 
     log: LogConfig
     compression: Compression | None
-    """How batches are stored; None: as their producers compressed them."""
+    """The compression of stored batches; None: that of the producer."""
     min_insync_replicas: int
     unclean_leader_election_enable: bool
     leader_throttled: ThrottledReplicas = NONE_THROTTLED
-    """Whose followers may be held back."""
+    """The leaders whose followers are throttled, from `leader.replication.throttled.replicas`."""
     follower_throttled: ThrottledReplicas = NONE_THROTTLED
-    """Which replicas may be held back as followers."""
+    """The followers that are throttled, from `follower.replication.throttled.replicas`."""
     value_schemas: str | None = None
-    """Where the registry is whose schemas values must have, empty if that is not known; None: values may be any."""
+    """The URLs of the schema registry for the validation of values; empty if unknown, None without validation."""
 
 
 def default_log_config(config: BrokerConfig) -> LogConfig:
-    """Return what a topic without settings of its own gets.
+    """Return the log settings of a topic without settings of its own.
 
-    :raises ConfigurationError: a log cannot have one of these settings.
+    :raises ConfigurationError: a setting is invalid for a log.
     """
     defaults = {log_field: getattr(config, broker_field) for log_field, broker_field in _LOG_FIELDS.items()}
     texts = {log_field.replace("_", "."): defaults.pop(log_field) for log_field in _LOG_TEXTS}
@@ -57,9 +57,9 @@ def default_log_config(config: BrokerConfig) -> LogConfig:
 
 
 def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> TopicConfig:
-    """Return the settings of a topic: the broker's, changed by the topic's own.
+    """Return the settings of a topic in force.
 
-    :raises ApiError: INVALID_CONFIG for a name that is not known or a value that is wrong.
+    :raises ApiError: INVALID_CONFIG for an unknown name or an invalid value.
     """
     given = {name: value for name, value in settings.items() if value is not None}
     try:
@@ -86,13 +86,13 @@ DECIDE_ON_DELETION = frozenset(
     {"retention.ms", "retention.bytes", "cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms"}
 )
 KEEP_RECORDS = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-"""The settings of a topic whose own cannot be read: nothing says that its records may be deleted."""
+"""The settings of a topic whose own cannot be read: without them, no record may be deleted."""
 
 
 def usable_settings(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the settings of a topic that it can have, and what is wrong with the others.
+    """Return the valid settings of a topic, and the problems with the others.
 
-    Where one of the others decides which records are deleted, the topic keeps all of them.
+    If an invalid setting controls the deletion of records, the topic keeps all records.
     """
     try:
         topic_config(config, settings)
@@ -115,8 +115,10 @@ def usable_settings(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[
 
 
 def is_unclean_election_allowed(config: BrokerConfig, settings: Mapping[str, str | None]) -> bool:
-    """Whether a topic whose settings are valid may be led by a replica that was not in sync: a broker asks this of each
-    partition whenever leaders may have changed."""
+    """Return whether a replica that is not in sync may lead a partition of a topic with valid settings.
+
+    A separate function, because the broker needs only this setting of each partition after changes of leaders.
+    """
     return _flag(settings, "unclean.leader.election.enable", config.unclean_leader_election_enable)
 
 
@@ -138,11 +140,11 @@ def _check_lags(settings: Mapping[str, str]) -> None:
     names = "min.compaction.lag.ms", "max.compaction.lag.ms"
     least, greatest = (int(settings.get(name, TOPIC_SETTINGS[name].default)) for name in names)
     if least > greatest:
-        raise ConfigurationError(f"{names[0]} is {least}, and must not be greater than {names[1]}, which is {greatest}")
+        raise ConfigurationError(f"{names[0]} is {least}; it must not be greater than {names[1]}, which is {greatest}")
 
 
 def _check_name(name: str) -> None:
     if name not in TOPIC_SETTINGS:
         near = difflib.get_close_matches(name, TOPIC_SETTINGS, n=1, cutoff=0.75)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(TOPIC_SETTINGS))}"
-        raise ConfigurationError(f"there is no topic setting {name!r}; {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"the topic settings are {', '.join(sorted(TOPIC_SETTINGS))}"
+        raise ConfigurationError(f"unknown topic setting {name!r}; {hint}")

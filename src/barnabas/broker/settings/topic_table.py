@@ -1,9 +1,8 @@
-"""The settings that a topic can have: all of Kafka 4's and 3's, what each means, and what is told of it.
+"""The settings of topics: all of Kafka 4 and 3, with their rules and documentation.
 
-One table for CreateTopics, DescribeConfigs, AlterConfigs and docs/reference/settings.md alike. What a value does is up
-to
-the log (`barnabas.storage.log_config`) or to the produce handler. Some of Kafka's settings have no effect here: they
-are checked, kept and shown, so that tools that set them work, and their documentation says so.
+CreateTopics, DescribeConfigs, AlterConfigs and the settings reference use this table. The log
+(`barnabas.storage.log_config`) and the produce handler implement the settings. Some of Kafka's settings have no effect:
+the broker checks, stores and describes them, so that tools that set them work. Their documentation says so.
 """
 
 from __future__ import annotations
@@ -15,7 +14,7 @@ from barnabas.errors import ConfigurationError
 from barnabas.storage.log_config import LogConfig
 
 PRODUCER_COMPRESSION = "producer"
-"""`compression.type` of a topic that keeps batches as their producers compressed them."""
+"""The `compression.type` of a topic that stores batches as their producers have compressed them."""
 
 COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", PRODUCER_COMPRESSION)
 
@@ -26,16 +25,16 @@ CLEANUP_POLICY, REMOTE_STORAGE = "cleanup.policy", "remote.storage.enable"
 VALUE_SCHEMA_VALIDATION = "barnabas.value.schema.validation"
 
 _REPLICA_LIST = r"(|\*|[0-9]+:[0-9]+)"
-_ONE_FORMAT = "record batches (format 2) are stored as they come"
-_NO_TIERED_STORAGE = "there is no tiered storage"
+_ONE_FORMAT = "only record batches of format 2 are stored and sent"
+_NO_TIERED_STORAGE = "tiered storage is not supported"
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSetting:
-    """One setting of a topic.
+    """The declaration of a topic setting.
 
-    `default` is its value where neither the topic nor the broker says another; `broker_setting` names the setting of
-    the broker that goes before it, if there is one. `no_effect` says why its value changes nothing, if it does not.
+    `default` is the value if neither the topic nor the broker sets another. `broker_setting` is the broker setting for
+    the default, if there is one. `no_effect` is the reason why the setting has no effect, if it has none.
     """
 
     name: str
@@ -47,7 +46,7 @@ class TopicSetting:
 
     @property
     def documentation(self) -> str:
-        return self.about if self.no_effect is None else f"{self.about} Kept without effect: {self.no_effect}."
+        return self.about if self.no_effect is None else f"{self.about} Without effect: {self.no_effect}."
 
 
 _DAY_MS = str(24 * 3600 * 1000)
@@ -61,106 +60,107 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             VALUE_SCHEMA_VALIDATION,
             FLAG,
             "false",
-            "Whether only values are taken that begin with the id of a schema of the subject TOPIC-value, in the"
-            " registry at the brokers' schema.registry.url. No setting of Kafka's.",
+            "Whether the broker rejects values that do not begin with the id of a schema of the subject TOPIC-value in"
+            " the registry at the broker setting schema.registry.url. Kafka does not have this setting.",
         ),
         TopicSetting(
             CLEANUP_POLICY,
             items("delete", "compact"),
             "delete",
-            "What becomes of old records. 'delete': segments go when retention.ms or retention.bytes says so."
-            " 'compact': the last record of each key stays, and those before it go. 'compact,delete': both."
-            " Empty: all records stay.",
+            "The treatment of old records. 'delete': segments are deleted by retention.ms and retention.bytes."
+            " 'compact': only the last record of each key is kept. 'compact,delete': both. Empty: all records are"
+            " kept.",
             "log.cleanup.policy",
         ),
         TopicSetting(
             "compression.gzip.level",
             small(-1, 9),
             "-1",
-            "The level of gzip where compression.type is 'gzip'.",
+            "The level of gzip if compression.type is 'gzip'.",
             "compression.gzip.level",
-            "each method has one level",
+            "each compression type has a fixed level",
         ),
         TopicSetting(
             "compression.lz4.level",
             small(1, 17),
             "9",
-            "The level of lz4 where compression.type is 'lz4'.",
+            "The level of lz4 if compression.type is 'lz4'.",
             "compression.lz4.level",
-            "each method has one level",
+            "each compression type has a fixed level",
         ),
         TopicSetting(
             "compression.type",
             text(*COMPRESSION_TYPES),
             PRODUCER_COMPRESSION,
-            "How batches are stored: 'producer' keeps each as its producer compressed it; 'uncompressed', 'gzip',"
-            " 'snappy', 'lz4' or 'zstd' compresses all of them so.",
+            "The compression of stored batches: 'producer' keeps the producer's compression; 'uncompressed', 'gzip',"
+            " 'snappy', 'lz4' or 'zstd' compresses all batches in this way.",
             "compression.type",
         ),
         TopicSetting(
             "compression.zstd.level",
             small(-131072, 22),
             "3",
-            "The level of zstd where compression.type is 'zstd'.",
+            "The level of zstd if compression.type is 'zstd'.",
             "compression.zstd.level",
-            "each method has one level",
+            "each compression type has a fixed level",
         ),
         TopicSetting(
             "delete.retention.ms",
             whole(),
             _DAY_MS,
-            "How long a compacted log keeps a tombstone (a record without a value) after it was first compacted.",
+            "The time for which a compacted log keeps a tombstone (a record without a value) after its first"
+            " compaction.",
             "log.cleaner.delete.retention.ms",
         ),
         TopicSetting(
             "file.delete.delay.ms",
             whole(),
             "60000",
-            "How long the files of deleted segments stay.",
+            "The time for which the files of deleted segments stay on disk.",
             "file.delete.delay.ms",
-            "the broker's setting of this name holds for all topics",
+            "the broker setting of the same name applies to all topics",
         ),
         TopicSetting(
             "flush.messages",
             whole(1),
             _EVER,
-            "After so many messages a log is flushed to the disk; messages are exposed to consumers only after it.",
+            "The number of messages after which a log is flushed; consumers see messages only after the flush.",
             "log.flush.interval.messages",
         ),
         TopicSetting(
             "flush.ms",
             whole(),
             _EVER,
-            "After so many milliseconds what was appended is flushed to the disk; messages are exposed to consumers"
-            " only after it.",
+            "The time in milliseconds after which appended messages are flushed; consumers see messages only after the"
+            " flush.",
             "log.flush.interval.ms",
         ),
         TopicSetting(
             "follower.replication.throttled.replicas",
             items(pattern=_REPLICA_LIST),
             "",
-            "Replicas, as partition:broker, or * for all, that fetch no faster than"
-            " follower.replication.throttled.rate of their brokers while they are not in sync.",
+            "The throttled followers, as partition:broker, or * for all. While they are not in sync, they fetch at most"
+            " at the follower.replication.throttled.rate of their brokers.",
         ),
         TopicSetting(
             "index.interval.bytes",
             small(),
             "4096",
-            "Bytes of batches between two entries of the sparse indexes.",
+            "The number of bytes of batches between two entries of the offset and time indexes.",
             "log.index.interval.bytes",
         ),
         TopicSetting(
             "leader.replication.throttled.replicas",
             items(pattern=_REPLICA_LIST),
             "",
-            "Leaders, as partition:broker, or * for all, that give their followers no more than"
-            " leader.replication.throttled.rate of their brokers while those are not in sync.",
+            "The throttled leaders, as partition:broker, or * for all. Their followers that are not in sync get records"
+            " at most at the leader.replication.throttled.rate of the leaders' brokers.",
         ),
         TopicSetting(
             "local.retention.bytes",
             whole(-2),
             "-2",
-            "How large a log is on the broker's own disk before tiered storage holds the rest.",
+            "The maximum size of a log on the broker's disk before older segments are only in tiered storage.",
             "log.local.retention.bytes",
             _NO_TIERED_STORAGE,
         ),
@@ -168,7 +168,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "local.retention.ms",
             whole(-2),
             "-2",
-            "How long a segment is on the broker's own disk before tiered storage alone holds it.",
+            "The maximum age of a segment on the broker's disk before it is only in tiered storage.",
             "log.local.retention.ms",
             _NO_TIERED_STORAGE,
         ),
@@ -176,21 +176,21 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "max.compaction.lag.ms",
             whole(1),
             _EVER,
-            "How long a record can wait for compaction.",
+            "The maximum time for which a record remains uncompacted.",
             "log.cleaner.max.compaction.lag.ms",
         ),
         TopicSetting(
             "max.message.bytes",
             small(),
             "1048588",
-            "The largest record batch that is taken, after compression.",
+            "The maximum size of a record batch, after compression.",
             "message.max.bytes",
         ),
         TopicSetting(
             "message.downconversion.enable",
             FLAG,
             "true",
-            "Whether readers of older message formats are served (until Kafka 4).",
+            "Whether readers of older message formats are supported (until Kafka 4).",
             None,
             _ONE_FORMAT,
         ),
@@ -206,59 +206,59 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "message.timestamp.after.max.ms",
             whole(),
             _EVER,
-            "How far ahead of the broker's clock a batch's timestamps may be, where they are the producer's.",
+            "The maximum time by which the timestamps of a batch may be ahead of the broker's clock, with CreateTime.",
             "log.message.timestamp.after.max.ms",
         ),
         TopicSetting(
             "message.timestamp.before.max.ms",
             whole(),
             _EVER,
-            "How far behind the broker's clock a batch's first timestamp may be, where it is the producer's.",
+            "The maximum time by which a batch's first timestamp may be behind the broker's clock, with CreateTime.",
             "log.message.timestamp.before.max.ms",
         ),
         TopicSetting(
             "message.timestamp.difference.max.ms",
             whole(),
             _EVER,
-            "How far a record's timestamp may be from the broker's clock (until Kafka 4).",
+            "The maximum difference between a record's timestamp and the broker's clock (until Kafka 4).",
             None,
-            "its place was taken by message.timestamp.before.max.ms and message.timestamp.after.max.ms",
+            "message.timestamp.before.max.ms and message.timestamp.after.max.ms replace it",
         ),
         TopicSetting(
             "message.timestamp.type",
             text(*TIMESTAMP_TYPES),
             "CreateTime",
-            "Whose clock the timestamps are of: 'CreateTime', the producer's, or 'LogAppendTime', the broker's.",
+            "The source of timestamps: 'CreateTime', the producer, or 'LogAppendTime', the broker.",
             "log.message.timestamp.type",
         ),
         TopicSetting(
             "min.cleanable.dirty.ratio",
             number(0.0, 1.0),
             "0.5",
-            "How much of a compacted log was appended since it was compacted, before it is compacted again.",
+            "The minimum ratio of the uncompacted part of a compacted log before it is compacted again.",
             "log.cleaner.min.cleanable.ratio",
         ),
         TopicSetting(
             "min.compaction.lag.ms",
             whole(),
             "0",
-            "How long a record stays before it can be compacted away.",
+            "The minimum time for which a record remains uncompacted.",
             "log.cleaner.min.compaction.lag.ms",
         ),
         TopicSetting(
             "min.insync.replicas",
             small(1),
             "1",
-            "How many replicas must have a message before it is acknowledged to producers with acks=all.",
+            "The minimum number of in-sync replicas for acks=all; with fewer, produce requests get an error.",
             "min.insync.replicas",
         ),
         TopicSetting(
             "preallocate",
             FLAG,
             "false",
-            "Whether the disk space of a segment is taken when it is begun.",
+            "Whether the disk space of a new segment is allocated when it is created.",
             "log.preallocate",
-            "space is taken as it is written to",
+            "space is allocated when data is written",
         ),
         TopicSetting(
             "remote.log.copy.disable",
@@ -272,7 +272,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "remote.log.delete.on.disable",
             FLAG,
             "false",
-            "Whether what is in tiered storage goes when that is switched off.",
+            "Whether data in tiered storage is deleted when tiered storage is disabled.",
             None,
             _NO_TIERED_STORAGE,
         ),
@@ -280,7 +280,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             REMOTE_STORAGE,
             FLAG,
             "false",
-            "Whether segments go to tiered storage. It can only be false here.",
+            "Whether tiered storage is enabled. Only false is supported.",
             None,
             _NO_TIERED_STORAGE,
         ),
@@ -288,73 +288,73 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
             "retention.bytes",
             whole(-1),
             "-1",
-            "The oldest segments of a partition are deleted while it is larger than this; -1: no limit.",
+            "The maximum size of a partition; the oldest segments of a larger one are deleted. -1: no limit.",
             "log.retention.bytes",
         ),
         TopicSetting(
             "retention.ms",
             whole(-1),
             _WEEK_MS,
-            "A segment is deleted when its newest record is older than this; -1: never.",
+            "The maximum age of records: a segment is deleted when its newest record is older. -1: no limit.",
             "log.retention.ms",
         ),
         TopicSetting(
             "segment.bytes",
             small(14),
             str(1024**3),
-            "A segment that would grow beyond this is closed and another one begun.",
+            "The maximum size of a segment; a new segment is started before a larger one would result.",
             "log.segment.bytes",
         ),
         TopicSetting(
             "segment.index.bytes",
             small(8),
             str(10 * 1024**2),
-            "A segment whose offset index has this size is closed.",
+            "The size of an offset index at which its segment is closed and a new one is started.",
             "log.index.size.max.bytes",
         ),
         TopicSetting(
             "segment.jitter.ms",
             whole(),
             "0",
-            "By how much segments may be closed before segment.ms, so that not all are closed at once.",
+            "The maximum time by which segments are closed before segment.ms, so that not all are closed at once.",
             "log.roll.jitter.ms",
-            "segments are closed when something is appended, at times of their own",
+            "each segment is closed by an append, at its own time",
         ),
         TopicSetting(
             "segment.ms",
             whole(1),
             _WEEK_MS,
-            "A segment is closed after this time, even if it is not full, so that retention can reach it.",
+            "The time after which a segment is closed even if it is not full, so that retention can delete it.",
             "log.roll.ms",
         ),
         TopicSetting(
             "unclean.leader.election.enable",
             FLAG,
             "false",
-            "Whether a replica that lacks messages may lead when no other is left.",
+            "Whether a replica that lacks messages may become leader if no other replica can.",
             "unclean.leader.election.enable",
         ),
     )
 }
-"""Every setting that a topic can have, by its name."""
+"""All topic settings, by name."""
 
 OF_LOGS = frozenset(field.name.replace("_", ".") for field in fields(LogConfig) if field.init)
-"""Settings that each log is given."""
+"""The names of the settings that a log receives."""
 
 
 def check_value(name: str, value: str) -> None:
-    """Check the value of a setting.
+    """Check the value of a topic setting.
 
-    :raises ConfigurationError: the setting cannot have this value.
+    :raises ConfigurationError: the value is invalid.
     """
     TOPIC_SETTINGS[name].rule.check(name, value)
     check_supported(name, value)
 
 
 def check_supported(name: str, value: str) -> None:
-    """Check that a value of Kafka's that this broker cannot live up to is not asked for.
+    """Check that this broker supports a valid value.
 
-    :raises ConfigurationError: it is.
+    :raises ConfigurationError: the value needs a feature of Kafka that this broker does not have.
     """
     if name == REMOTE_STORAGE and value.strip().lower() == "true":
-        raise ConfigurationError(f"{name} is 'true'; {_NO_TIERED_STORAGE} here")
+        raise ConfigurationError(f"{name} is 'true'; {_NO_TIERED_STORAGE}")

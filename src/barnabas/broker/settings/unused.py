@@ -1,7 +1,7 @@
-"""Kafka's settings of brokers and groups that have no effect here, but can be changed while the broker runs.
+"""Kafka's dynamic settings of brokers and groups that have no effect here.
 
-Tools set them and must not fail, so values are checked as Kafka does, kept and shown. Some are here because they are
-the defaults of topics' settings that have no effect either.
+Tools that set them must not fail, so the broker checks the values as Kafka does, and stores and describes them. Some
+are the defaults of topic settings without effect.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ from typing import NamedTuple
 
 from barnabas.broker.settings.rules import FLAG, LONG_MAX, ConfigType, Rule, number, small, text, whole
 
-NO_EFFECT = "Known from Kafka, and kept without effect."
+NO_EFFECT = "A setting of Kafka, stored without effect."
 
 
 class UnusedSetting(NamedTuple):
-    """A setting's name, its values, and Kafka's default."""
+    """A setting without effect: its name, valid values, and Kafka's default."""
 
     name: str
     rule: Rule
@@ -54,7 +54,7 @@ UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
         UnusedSetting("sasl.kerberos.ticket.renew.window.factor", number(), "0.8"),
     )
 }
-"""Settings of brokers, by name."""
+"""Broker settings without effect, by name."""
 
 GROUP_SETTINGS: dict[str, UnusedSetting] = {
     setting.name: setting
@@ -78,7 +78,9 @@ GROUP_SETTINGS: dict[str, UnusedSetting] = {
         UnusedSetting("streams.session.timeout.ms", small(45_000, 60_000), "45000"),
     )
 }
-"""Settings of groups, by name: those of Kafka 4.3. They are for members of protocols that are not served: the
-next-generation one (KIP-848), share groups (KIP-932) and groups of Kafka Streams (KIP-1071). The bounds are Kafka's
-defaults of `group.consumer.min.session.timeout.ms` and its kin. A classic group has no settings in Kafka either: each
-of its members brings its own timeouts."""
+"""Group settings without effect, by name, as in Kafka 4.3.
+
+They apply to group types that are not supported: consumer groups (KIP-848), share groups (KIP-932) and streams groups
+(KIP-1071). The bounds are Kafka's defaults of broker settings such as `group.consumer.min.session.timeout.ms`. Kafka
+has no settings for classic groups, because each member sends its own timeouts.
+"""

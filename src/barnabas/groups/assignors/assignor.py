@@ -1,4 +1,4 @@
-"""The assignors by the names that Kafka's clients use in JoinGroup, with what their members tell each other."""
+"""The assignors by the names in JoinGroup, with the encoding of their members' subscriptions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.protocol.messages.consumer_protocol import ConsumerProtocolSubscri
 
 
 class Assign(Protocol):
-    """Shares partitions out among members."""
+    """A function that assigns partitions to members."""
 
     def __call__(
         self, subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
@@ -24,18 +24,18 @@ class Assign(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """A way to share, and how its members say what they have."""
+    """An assignor and the encoding of its members' subscriptions."""
 
     name: str
     assign: Assign
     is_cooperative: bool
-    """Whether members may keep their partitions while they join (KIP-429); in the others they give all up first."""
+    """True if members keep their partitions during a rebalance (KIP-429); otherwise they revoke all of them first."""
     subscription_version: int
-    """The version of the subscription that members of this library write."""
+    """The version of the subscriptions that clients of this library encode."""
     subscribe: Callable[[Collection[str], Claim, Claim], ConsumerProtocolSubscription]
-    """Makes a member's subscription out of the topics, what it has, and what it was assigned last."""
+    """Returns a member's subscription from its topics, its present claim, and its last assignment."""
     claim: Callable[[ConsumerProtocolSubscription], Claim]
-    """Reads what a member claims out of its subscription, which any client may have written."""
+    """Returns the claim in a member's subscription, which any client may have encoded."""
 
 
 def _subscribe(topics: Collection[str], has: Claim, had: Claim) -> ConsumerProtocolSubscription:
@@ -83,4 +83,4 @@ ASSIGNORS: Mapping[str, Assignor] = {
         Assignor("cooperative-sticky", cooperative_sticky_assign, True, 2, _subscribe_cooperative, _cooperative_claim),
     )
 }
-"""By name, so that members of other clients can share a group."""
+"""The assignors by the names that Kafka's clients use, so that different clients can be in one group."""

@@ -1,14 +1,14 @@
-"""The best sharing where members want different topics: a flow of least cost.
+"""The best assignment for members with different subscriptions: a minimum-cost flow.
 
-Cost is, first, the sum of the squared numbers of partitions that members have (convex, so the least sum is the
-best balance), and second, the number of partitions that are not with their owner. A sharing can be bettered
-exactly when there is a way of hand-overs, from member to member, that lowers the cost: one that ends where it
-began (a cycle), or one that leaves its first member with one partition less and its last with one more. So:
-begin with a good guess, and follow such ways until there is none (negative cycle cancelling, with Bellman and
-Ford's search). See Harvey, Ladner, Lovász, Tamir, "Semi-matchings for bipartite graphs and load balancing",
-2003, for the balance alone.
+The cost consists of two parts. First, the sum of the squared partition counts of all members; the sum is convex, so its
+minimum is the best balance. Second, the number of partitions that are not assigned to their owner.
 
-Meant for groups of up to a few hundred members; the search takes time with the square of their number.
+An assignment can be improved if and only if a path of moves between members reduces the cost. Such a path is a cycle,
+or its first member loses a partition and its last member gains one. The algorithm starts with a good guess and follows
+such paths until there are none (negative cycle canceling with a Bellman-Ford search). For the balance alone, see
+Harvey, Ladner, Lovász, Tamir, "Semi-matchings for bipartite graphs and load balancing", 2003.
+
+The search is quadratic in the number of members, for groups of up to a few hundred members.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barnabas.model import TopicPartition
 
 
 class HandOver(NamedTuple):
-    """One member may give one partition to another; `cost` is by how many the partitions away from home grow."""
+    """A possible move of one partition to another member; `cost` is the change of the number of moved partitions."""
 
     cost: int
     tp: TopicPartition
@@ -31,10 +31,10 @@ class HandOver(NamedTuple):
 def share_by_fewest_moves(
     wanted: Mapping[str, frozenset[str]], partition_counts: PartitionCounts, owner_of: Mapping[TopicPartition, str]
 ) -> Assignment:
-    """Share out, as balanced as can be, then with as few partitions moved from their owner as can be.
+    """Return the assignment with the best balance and, among these, the fewest partitions moved from their owner.
 
-    :param wanted: member id to the topics that it wants, all of them in `partition_counts`.
-    :param owner_of: who has which partition now; each owner wants the topic.
+    :param wanted: the subscribed topics of each member, all of them in `partition_counts`.
+    :param owner_of: the present owner of each partition; each owner subscribes to the topic.
     """
     sharing = _Sharing(wanted, partition_counts, owner_of)
     while way := sharing.cheaper_way():
@@ -44,7 +44,7 @@ def share_by_fewest_moves(
 
 
 class _Sharing:
-    """A sharing that gets better step by step. Invariant: every partition that somebody wants is with a member."""
+    """An assignment that improves step by step. Invariant: each subscribed partition is assigned to a member."""
 
     def __init__(
         self,
@@ -58,9 +58,9 @@ class _Sharing:
         self._held: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self._members}
         self._ways_from: dict[str, dict[str, HandOver]] = {}
         self._stale = set(self._members)
-        """Those whose `_ways_from` must be looked at anew."""
+        """The members whose `_ways_from` is outdated."""
         self._moves_weight = 1 + sum(partition_counts.values())
-        # What few want goes first, so that those who want much fill up behind it.
+        # Topics with few subscribers come first, so that members with many topics get more of the other topics.
         for topic in sorted(partition_counts, key=lambda topic: (len(self._takers[topic]), topic)):
             for partition in range(partition_counts[topic] if self._takers[topic] else 0):
                 tp = TopicPartition(topic, partition)
@@ -71,16 +71,16 @@ class _Sharing:
         return {member_id: sorted(held) for member_id, held in self._held.items()}
 
     def hand_over(self, giver: str, taker: str) -> None:
-        """Let `giver` give what is cheapest to give to `taker`."""
+        """Move the cheapest partition from `giver` to `taker`."""
         tp = self._ways_from[giver][taker].tp
         self._held[giver].remove(tp)
         self._held[taker].add(tp)
-        # The taker is the next giver: what it gives was found before it took this one, and is still with it. So
-        # they are looked at anew only when the next way is looked for.
+        # On a path, the taker gives next. Its cheapest partition was found before this move and is still assigned to
+        # it. So the moves of both members are computed again only for the next path.
         self._stale.update((giver, taker))
 
     def cheaper_way(self) -> list[str]:
-        """Return members along whom to hand over one partition each, so that the cost falls; none if it cannot."""
+        """Return a path of members along which moves of one partition each reduce the cost; empty if there is none."""
         for member_id in self._stale:
             self._ways_from[member_id] = self._hand_overs(member_id)
         self._stale.clear()
@@ -94,11 +94,11 @@ class _Sharing:
         return _cycle(changed[0], before)
 
     def _balance_cost(self, member_id: str, count: int) -> int:
-        """Return how much the `count`-th partition of a member adds to the cost."""
+        """Return the cost of the `count`-th partition of a member."""
         return self._moves_weight * (2 * count - 1)
 
     def _relax(self, changed: list[str], cost: dict[str, int], before: dict[str, str]) -> list[str]:
-        """Look one step further from those who became cheaper; return who became cheaper now."""
+        """Extend paths from the members in `changed`; return the members whose cost became lower."""
         cheaper: dict[str, None] = {}
         for giver in changed:
             for taker, hand_over in self._ways_from[giver].items():
@@ -119,7 +119,7 @@ class _Sharing:
         return way[::-1]
 
     def _hand_overs(self, giver: str) -> dict[str, HandOver]:
-        """Return, for every member that `giver` can give something, what is cheapest to give."""
+        """Return the cheapest move from `giver` to each member that can take one of its partitions."""
         cheapest: dict[str, HandOver] = {}
         for tp in sorted(self._held[giver]):
             owner = self._owner_of.get(tp)
@@ -138,7 +138,7 @@ class _Sharing:
 
 
 def _cycle(member_id: str, before: Mapping[str, str]) -> list[str]:
-    """Return the members of the cycle that the way to `member_id` comes from, the first one again at the end."""
+    """Return the members of the cycle before `member_id` on its path, with the first member also at the end."""
     for _ in range(len(before)):
         member_id = before[member_id]
     cycle = [member_id, before[member_id]]

@@ -1,8 +1,8 @@
-"""Range and round robin: partitions in order to members in order, regardless of who had them before.
+"""The assignors range and round robin, which ignore the present owners of partitions.
 
-All members would come to the same answer, because members and partitions are sorted first. That is what the
-paper's Algorithm 1 rests on (3.2), where every consumer computes its own part; `range_assign` is its rule: sort
-the partitions of a topic, sort the consumers, and give each the next stretch.
+Members and partitions are sorted first, so each member would compute the same result. The paper's Algorithm 1 relies on
+this (3.2), because there each consumer computes its own part. `range_assign` implements its rule: sort the partitions
+of a topic, sort the consumers, and assign consecutive ranges of partitions.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from barnabas.model import TopicPartition
 def range_assign(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
 ) -> Assignment:
-    """Give each subscriber of a topic one stretch of its partitions; the first ones get one more if need be.
+    """Assign a range of each topic's partitions to each subscriber; the first subscribers may get one partition more.
 
-    :param claims: not looked at.
+    :param claims: ignored.
 
     >>> range_assign({"a": ["clicks"], "b": ["clicks"]}, {"clicks": 3})["a"]
     [TopicPartition(topic='clicks', partition=0), TopicPartition(topic='clicks', partition=1)]
@@ -38,9 +38,9 @@ def range_assign(
 def round_robin_assign(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
 ) -> Assignment:
-    """Deal the partitions of all topics out one by one, past members that do not want the topic.
+    """Assign the partitions of all topics to the members in turn; skip members that do not subscribe to the topic.
 
-    :param claims: not looked at.
+    :param claims: ignored.
 
     >>> round_robin_assign({"a": ["x", "y"], "b": ["x", "y"]}, {"x": 1, "y": 1})["b"]
     [TopicPartition(topic='y', partition=0)]

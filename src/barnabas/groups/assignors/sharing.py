@@ -1,4 +1,4 @@
-"""The words of sharing out: who wants what, who has what, who gets what."""
+"""The types of assignors: subscriptions, claims and assignments, and the present owners of partitions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from barnabas.model import TopicPartition
 NO_GENERATION = -1
 
 Subscriptions = Mapping[str, Collection[str]]
-"""Member id to the topics that it wants."""
+"""The subscribed topics of each member, by member id."""
 
 PartitionCounts = Mapping[str, int]
-"""Topic to the number of its partitions. A topic that is not in it does not exist yet, and is passed over."""
+"""The number of partitions of each topic. A topic that is missing does not exist yet and is ignored."""
 
 Assignment = dict[str, list[TopicPartition]]
-"""Member id to its partitions; every member is in it, if only with an empty list."""
+"""The assigned partitions of each member, by member id; empty lists for members without partitions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a member says that it has, and since which generation of the group."""
+    """The partitions that a member claims to own, and the generation of the group in which it got them."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
@@ -30,17 +30,17 @@ class Claim:
 NOTHING = Claim()
 
 Claims = Mapping[str, Claim]
-"""Member id to its claim; a member that is not in it claims nothing."""
+"""The claim of each member, by member id; a missing member claims nothing."""
 
 
 def owners(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims
 ) -> dict[TopicPartition, str]:
-    """Return who has which partition, out of what members claim.
+    """Return the present owner of each partition, according to the members' claims.
 
-    A claim counts where the partition exists and the member still wants the topic. If two members claim the same
-    partition, the one with the later generation has it; the other one missed a generation (KIP-792). If their
-    generation is the same, neither has it: it cannot be known which of them is right.
+    A claim is valid if the partition exists and the member still subscribes to the topic. If two members claim a
+    partition, the member with the later generation owns it; the other has missed a generation (KIP-792). With equal
+    generations no member owns the partition, because the right claim is unknown.
 
     >>> tp = TopicPartition("clicks", 0)
     >>> owners({"a": ["clicks"], "b": ["clicks"]}, {"clicks": 1}, {"a": Claim((tp,), 3), "b": Claim((tp,), 4)})

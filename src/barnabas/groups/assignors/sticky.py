@@ -1,8 +1,8 @@
-"""Sticky sharing (KIP-54): as balanced as can be, and then with as few moves as can be.
+"""The sticky assignor (KIP-54): the best balance and, among balanced assignments, the fewest moves.
 
-`cooperative_sticky_assign` (KIP-429) comes to the same end in two steps, so that members need not stop reading
-while they share anew: a partition that is to move from one member to another is at first assigned to neither. Its
-member gives it up and joins again, and then the other one gets it.
+`cooperative_sticky_assign` (KIP-429) reaches the same assignment in two rebalances, so that members need not stop
+consuming: a partition that moves to another member is first assigned to no member. Its owner revokes it and joins
+again, and the second rebalance assigns it to the other member.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from barnabas.model import TopicPartition
 def sticky_assign(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
 ) -> Assignment:
-    """Share out anew, and move only what balance demands.
+    """Return a balanced assignment that moves as few partitions as possible.
 
-    Balanced means that the sum of the squared numbers of partitions is the least that the subscriptions allow:
-    where all want the same topics, nobody has more than one partition more than another.
+    In a balanced assignment, the sum of the squared partition counts is minimal. If all members subscribe to the same
+    topics, their partition counts differ by at most one.
 
     >>> from barnabas.groups.assignors.sharing import Claim
     >>> had = Claim((TopicPartition("clicks", 1), TopicPartition("clicks", 2)), generation=5)
@@ -45,9 +45,9 @@ def sticky_assign(
 def cooperative_sticky_assign(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
 ) -> Assignment:
-    """Share out as `sticky_assign` does, but for what another member has still to give up.
+    """Return the assignment of `sticky_assign` without partitions that another member must revoke first.
 
-    :return: an assignment in which no partition goes to a member while another one claims it.
+    :return: an assignment in which no member gets a partition that another member claims.
     """
     claims = claims or {}
     claimants: dict[TopicPartition, set[str]] = {}
@@ -63,13 +63,13 @@ def cooperative_sticky_assign(
 def _share_equally(
     members: list[str], partitions: list[TopicPartition], owner_of: dict[TopicPartition, str]
 ) -> Assignment:
-    """Share among members who all want the same; both lists are sorted."""
+    """Return a balanced assignment for members with the same subscriptions; both lists are sorted."""
     owned: Assignment = {member_id: [] for member_id in members}
     free: list[TopicPartition] = []
     for tp in partitions:
         (owned[owner_of[tp]] if tp in owner_of else free).append(tp)
     share, extra = divmod(len(partitions), len(members)) if members else (0, 0)
-    # Those who have most are the ones that may have one more: each keeps a partition that would move.
+    # Members with the most partitions may have one more than the others: this saves a move each.
     by_wealth = sorted(members, key=lambda member_id: -len(owned[member_id]))
     room = {member_id: share + (1 if place < extra else 0) for place, member_id in enumerate(by_wealth)}
     for member_id in members:

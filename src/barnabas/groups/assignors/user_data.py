@@ -1,7 +1,7 @@
-"""What sticky members write into the user data of their subscriptions, byte for byte as Kafka's Java client does.
+"""The user data in the subscriptions of sticky members, byte for byte as in Kafka's Java client.
 
-`sticky`: what the member had last, and since version 1 the generation of that. No version stands before it: a
-reader tries the later one first. `cooperative-sticky`: the generation alone, for leaders that do not know
+`sticky`: the last assignment of the member and, since version 1, its generation. The data contains no version, so the
+decoder tries the later version first. `cooperative-sticky`: only the generation, for leaders that do not support
 version 2 of the subscription.
 """
 
@@ -21,14 +21,14 @@ _GENERATION = struct.Struct(">i")
 
 @message(versions="0-1")
 class StickyUserData:
-    """What a member had, and when."""
+    """The last assignment of a member and its generation."""
 
     previous_assignment: list[AssignedPartitions] = field(array(AssignedPartitions))
     generation: int = field(INT32, since=1, default=NO_GENERATION, ignorable=True)
 
 
 def encode_sticky(claim: Claim) -> bytes | None:
-    """Return the user data of a `sticky` member that had `claim`; None where it had nothing.
+    """Return the user data of a `sticky` member with this claim; None if the claim is empty.
 
     >>> decode_sticky(encode_sticky(Claim((TopicPartition("clicks", 3),), generation=7)))
     Claim(partitions=(TopicPartition(topic='clicks', partition=3),), generation=7)
@@ -43,7 +43,7 @@ def encode_sticky(claim: Claim) -> bytes | None:
 
 
 def decode_sticky(user_data: bytes | None) -> Claim:
-    """Return what a `sticky` member had; nothing where the bytes are something else, as in Kafka."""
+    """Return the claim of a `sticky` member; an empty claim for invalid bytes, as in Kafka."""
     if not user_data:
         return NOTHING
     try:
@@ -58,12 +58,12 @@ def decode_sticky(user_data: bytes | None) -> Claim:
 
 
 def encode_generation(generation: int) -> bytes:
-    """Return the user data of a `cooperative-sticky` member."""
+    """Return the user data of a `cooperative-sticky` member: its generation."""
     return _GENERATION.pack(generation)
 
 
 def decode_generation(user_data: bytes | None) -> int:
-    """Return the generation that a `cooperative-sticky` member wrote, or NO_GENERATION."""
+    """Return the generation in the user data of a `cooperative-sticky` member, or NO_GENERATION."""
     if user_data is None or len(user_data) != _GENERATION.size:
         return NO_GENERATION
     return int(_GENERATION.unpack(user_data)[0])

@@ -107,19 +107,22 @@ def test_kafkas_names_are_translated(given: dict[str, object], expected: dict[st
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        ({"num.network.thread": 3}, "there is no setting num.network.thread; did you mean num.network.threads"),
+        ({"num.network.thread": 3}, "unknown setting num.network.thread; did you mean num.network.threads"),
         ({"log.segment.delete.delay": 3}, "did you mean log.segment.delete.delay.ms"),
         ({"file.delete.delay.ms": 4, "log.segment.delete.delay.ms": 5}, "the same setting"),
         ({"num.io.threads": 0}, "num.io.threads is 0; it must be from 1"),
-        ({"log.retention.hours": "many"}, "log.retention.hours takes a whole number"),
-        ({"listeners": "SSL://:9093"}, "neither TLS nor SASL"),
-        ({"listeners": "OUT://:9093", "listener.security.protocol.map": "OUT:SASL_PLAINTEXT"}, "neither TLS nor SASL"),
+        ({"log.retention.hours": "many"}, "log.retention.hours is 'many'; it must be a whole number"),
+        ({"listeners": "SSL://:9093"}, "TLS and SASL are not supported"),
+        (
+            {"listeners": "OUT://:9093", "listener.security.protocol.map": "OUT:SASL_PLAINTEXT"},
+            "TLS and SASL are not supported",
+        ),
         ({"listeners": "A://:1,B://:2"}, "one listener for clients"),
         ({"listeners": "9092"}, "one listener for clients"),
-        ({"listeners": "PLAINTEXT://h:99999"}, "a port is a number"),
-        ({"authorizer.class.name": "org.example.Authorizer"}, "there are no access control lists"),
-        ({"remote.log.storage.system.enable": True}, "there is no tiered storage"),
-        ({"security.inter.broker.protocol": "SSL"}, "without TLS and SASL"),
+        ({"listeners": "PLAINTEXT://h:99999"}, "a port must be from 0 to 65535"),
+        ({"authorizer.class.name": "org.example.Authorizer"}, "access control lists are not supported"),
+        ({"remote.log.storage.system.enable": True}, "tiered storage is not supported"),
+        ({"security.inter.broker.protocol": "SSL"}, "TLS and SASL between brokers are not supported"),
     ],
 )
 def test_what_this_broker_cannot_do_is_refused(given: dict[str, object], message: str) -> None:

@@ -34,11 +34,11 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("num.partition = 6", r"no setting num\.partition; did you mean num\.partitions\?"),
-        ('num.partitions = "six"', "num.partitions takes a whole number, not 'six'"),
+        ("num.partition = 6", r"unknown setting num\.partition; did you mean num\.partitions\?"),
+        ('num.partitions = "six"', "num.partitions is 'six'; it must be a whole number"),
         ("num.partitions = 0", "num.partitions is 0; it must be 1 or more"),
-        ("port = 70000", "a port is a number from 0 to 65535"),
-        ("auto.create.topics.enable = 1", "takes true or false, not 1"),
+        ("port = 70000", "a port must be from 0 to 65535"),
+        ("auto.create.topics.enable = 1", "is 1; it must be true or false"),
         ("message.max.bytes = -1", "message.max.bytes is -1; it must be 0 or more"),
         ("num.partitions", "is not TOML"),
     ],
@@ -76,29 +76,30 @@ def test_unknown_variable_is_a_warning_that_names_it(caplog) -> None:
     environment = {"BARNABAS_NUM_PARTITION": "3", "BARNABAS_TEAM": "logs", "BARNABAS_NUM_PARTITIONS": "4"}
     assert load_config(environment=environment) == BrokerConfig(num_partitions=4)
     assert [record.getMessage() for record in caplog.records] == [
-        "BARNABAS_NUM_PARTITION in the environment is no setting of the broker; did you mean num.partitions?",
-        "BARNABAS_TEAM in the environment is no setting of the broker",
+        "environment variable BARNABAS_NUM_PARTITION is not a broker setting; ignoring it; did you mean"
+        " num.partitions?",
+        "environment variable BARNABAS_TEAM is not a broker setting; ignoring it",
     ]
 
 
 @pytest.mark.parametrize(
     ("variable", "value", "reason"),
     [
-        ("BARNABAS_NUM_PARTITIONS", "many", "num.partitions takes a whole number, not 'many'"),
+        ("BARNABAS_NUM_PARTITIONS", "many", "num.partitions is 'many'; it must be a whole number"),
         ("BARNABAS_NUM_PARTITIONS", "0", "num.partitions is 0; it must be 1 or more"),
-        ("BARNABAS_PORT", "70000", "a port is a number from 0 to 65535"),
+        ("BARNABAS_PORT", "70000", "a port must be from 0 to 65535"),
         (
             "BARNABAS_REPLICA_SELECTOR_CLASS",
             "nearest",
-            "replica.selector.class is 'nearest'; it can be LeaderSelector or RackAwareReplicaSelector, also with"
-            " org.apache.kafka.common.replica. before it",
+            "replica.selector.class is 'nearest'; it must be LeaderSelector or RackAwareReplicaSelector, also with"
+            " the prefix org.apache.kafka.common.replica.",
         ),
     ],
 )
 def test_wrong_value_of_a_variable_names_the_variable(variable: str, value: str, reason: str) -> None:
     with pytest.raises(ConfigurationError) as raised:
         load_config(environment={variable: value})
-    assert str(raised.value) == f"{variable}={value} in the environment: {reason}"
+    assert str(raised.value) == f"environment variable {variable}={value}: {reason}"
 
 
 def test_data_folders_are_those_of_data_or_of_log_dirs() -> None:
@@ -116,18 +117,18 @@ def test_data_folder_that_is_given_later_wins_over_all_that_were_given_before(tm
 
 
 def test_data_folder_that_is_given_twice_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="given twice"):
+    with pytest.raises(ConfigurationError, match=r"log\.dirs contains a directory twice"):
         load_config(overrides={"log_dirs": "a,./a"})
 
 
 @pytest.mark.parametrize("address", ["here", "here:", ":99999", "127.0.0.1:-1", "2181,2182"])
 def test_address_of_the_listener_for_zookeepers_clients_is_checked(address: str) -> None:
-    with pytest.raises(ConfigurationError, match=r"zookeeper\.listener .* is not \[HOST:\]PORT"):
+    with pytest.raises(ConfigurationError, match=r"zookeeper\.listener is .*; it must be \[HOST:\]PORT"):
         load_config(overrides={"zookeeper_listener": address})
 
 
 def test_tree_that_is_in_zookeeper_is_not_served_by_the_broker() -> None:
-    with pytest.raises(ConfigurationError, match="connect to ZooKeeper itself"):
+    with pytest.raises(ConfigurationError, match="exclude each other"):
         load_config(overrides={"zookeeper_listener": "2181", "zookeeper_connect": "z1:2181"})
 
 

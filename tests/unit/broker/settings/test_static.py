@@ -37,7 +37,7 @@ def test_other_names_are_no_names_of_settings() -> None:
         ("num_partitions", 0, r"num\.partitions is 0; it must be 1 or more"),
         ("log_retention_ms", -2, r"log\.retention\.ms is -2; it must be -1 or more"),
         ("log_cleaner_io_buffer_load_factor", -0.5, r"load\.factor is -0\.5; it must be from 0\.0"),
-        ("compression_type", "tar", r"compression\.type is 'tar'; it can be"),
+        ("compression_type", "tar", r"compression\.type is 'tar'; it must be one of"),
     ],
 )
 def test_values_outside_of_their_declaration_are_refused(field: str, value: object, message: str) -> None:
