@@ -154,6 +154,11 @@ PIPELINE = (
     Panel("Loaded records", {"{{table}}": rate("barnabas_load_records_total", "table", "")}, "cps"),
     Panel("Bad records", {"{{table}}": rate("barnabas_load_bad_records_total", "table", "")}, "cps"),
     Panel("Last successful load", {"{{instance}}": "time() - barnabas_load_last_success_timestamp_seconds"}, "s"),
+    Panel("Audited windows", {"{{topic}} {{status}}": total("barnabas_audit_windows", "topic, status", "")}),
+    Panel(
+        "Lost and doubled records",
+        {"{{topic}} {{tier}} {{kind}}": total("barnabas_audit_findings", "topic, tier, kind", 'kind!="open"')},
+    ),
     Panel("Answers of registries", {"{{status}}": rate("barnabas_registry_answers_total", "status", "")}, "reqps"),
     Panel("Subjects of registries", {"{{instance}}": "barnabas_registry_subjects"}),
 )
@@ -168,7 +173,7 @@ VARIABLES = {
 DASHBOARDS: Mapping[str, tuple[str, Sequence[Panel], Sequence[str]]] = {
     "brokers": ("Barnabas: brokers", BROKERS, ["broker"]),
     "groups": ("Barnabas: groups and topics", GROUPS, ["group", "topic"]),
-    "pipeline": ("Barnabas: mirrors, loads and registries", PIPELINE, []),
+    "pipeline": ("Barnabas: mirrors, loads, audits and registries", PIPELINE, []),
 }
 """By the name of the file: the title, the panels, and the variables."""
 

@@ -26,6 +26,7 @@ BROKER_SECTIONS = {
 OTHER_SECTIONS = {
     "Mirrors": "barnabas.mirror.metrics",
     "Loads": "barnabas.cli.load_rounds",
+    "Audits": "barnabas.cli.audit_metrics",
     "Schema registries": "barnabas.registry.main",
 }
 
@@ -42,8 +43,9 @@ PROCESS = {
 HEAD = """\
 # Metrics
 
-`--http [HOST:]PORT` of `barnabas up`, `mirror`, `registry` and `load --every` serves these at `/metrics`, in the text
-format of Prometheus. [operations.md](../how-to/operations.md#metrics-and-health) describes the pages and their costs.
+`--http [HOST:]PORT` of `barnabas up`, `mirror`, `registry`, `load --every` and `audit --watch` serves these at
+`/metrics`, in the text format of Prometheus. [operations.md](../how-to/operations.md#metrics-and-health) describes the
+pages and their costs.
 `python tools/metrics_reference.py` writes this page from the declarations in the code.
 
 The names are those of kafka_exporter and of Strimzi's JMX exporter where these have the metric, so their dashboards

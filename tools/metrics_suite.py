@@ -2,8 +2,8 @@
 
     JAVA_HOME=$(tools/java_home.sh) .venv/bin/python tools/metrics_suite.py
 
-Three brokers with ZooKeeper, a single broker, a mirror to it, a load and a registry run, and producers and a group of
-consumers use them. Then
+Three brokers with ZooKeeper, a single broker, a mirror to it, a load, an audit and a registry run, and producers and a
+group of consumers use them. Then
 
 1. `promtool` accepts the rules;
 2. each expression of each dashboard has a result, and so has each rule without its comparison;
@@ -174,7 +174,7 @@ class System:
         }
         self.ports = {number: (self._free_port(), self._free_port()) for number in (*BROKERS, 0)}
         """The ports for clients and for metrics; broker 0 is a cluster of its own."""
-        self.others = {name: self._free_port() for name in ("mirror", "load", "registry")}
+        self.others = {name: self._free_port() for name in ("mirror", "load", "registry", "audit")}
         """The ports for metrics."""
         self._brokers: dict[int, subprocess.Popen[str]] = {}
 
@@ -229,6 +229,7 @@ class System:
         registry = self._free_port()
         self._run("registry", "--bootstrap", single, "--port", str(registry))
         self._run("load", "clicks", "--bootstrap", self.bootstrap, "--warehouse", warehouse, *every)
+        self._run("audit", "clicks", "--bootstrap", self.bootstrap, "--watch", "2")
         stop = threading.Event()
         threads = [threading.Thread(target=work, args=(self.bootstrap, stop)) for work in (_produce, _consume)]
         threads.append(threading.Thread(target=_ask_registry, args=(registry, stop)))
@@ -245,7 +246,7 @@ class System:
 
 def _produce(bootstrap: str, stop: threading.Event) -> None:
     """Produce to all topics."""
-    with barnabas.Producer(bootstrap, acks="all", delivery_timeout_ms=2_000) as producer:
+    with barnabas.Producer(bootstrap, acks="all", delivery_timeout_ms=2_000, audit=True) as producer:
         number = 0
         while not stop.wait(0.005):
             number += 1

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import json
+import signal
 import subprocess
 import sys
+import urllib.request
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
@@ -22,12 +25,14 @@ from barnabas.audit.balance import balance
 from barnabas.audit.events import MonitoringEvent
 from barnabas.audit.findings import Kind
 from barnabas.cli.audit import audit as command
+from barnabas.cli.signals import SIGNALLED
 from barnabas.client.audit.event_log import count_stored, read_events, topic_ranges
 from barnabas.errors import ApiError
 from barnabas.model import TopicPartition
 from barnabas.records import iter_headers
 from barnabas.records.header import stamp
 from tests.support.broker_process import BrokerProcess
+from tests.support.ports import free_port
 from tests.support.reading import wait_until
 
 TOPIC = "clicks"
@@ -107,6 +112,36 @@ def test_all_that_was_produced_is_there(broker: BrokerProcess) -> None:
     ]
     assert found["complete_until"] == 3 * MINUTE_MS
     assert audit(broker.bootstrap, "why", TOPIC) == (0, [])
+
+
+def test_audit_that_goes_on_serves_its_metrics_until_sigterm(broker: BrokerProcess) -> None:
+    make_topic(broker.bootstrap)
+    send(broker.bootstrap)
+    port = free_port()
+    command = [sys.executable, "-m", "barnabas.cli.main", "audit", TOPIC, "-b", broker.bootstrap]
+    with subprocess.Popen([*command, "--watch", "0.1", "--http", str(port)], stdout=subprocess.DEVNULL) as process:
+        try:
+            text = ""
+
+            def page() -> bool:
+                nonlocal text
+                with suppress(OSError), urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics") as answer:
+                    text = answer.read().decode()
+                return 'barnabas_audit_windows{status="complete",topic="clicks"} 3.0' in text
+
+            wait_until(page, lambda: text)
+            assert 'barnabas_audit_records{tier="produced",topic="clicks"} 300.0' in text
+            assert 'barnabas_audit_findings{kind="lost",tier="stored",topic="clicks"} 0.0' in text
+            process.terminate()
+            assert process.wait(60) == SIGNALLED + signal.SIGTERM
+        finally:
+            process.kill()
+
+
+def test_http_without_watch_is_refused() -> None:
+    result = CliRunner().invoke(command, [TOPIC, "--http", "0"])
+    assert result.exit_code == 2
+    assert "--http is for an audit that goes on: --watch SECONDS" in result.stderr
 
 
 def test_refused_records_are_not_produced_and_end_their_spans(broker: BrokerProcess) -> None:

@@ -121,6 +121,7 @@ def test_table_has_all_that_was_produced_and_says_until_when(spark: SparkSession
     code, found = audit(topic, tmp_path, TOPIC)
     assert (code, windows(found)) == (0, ALL_COMPLETE)
     assert audit(topic, tmp_path, "why", TOPIC) == (0, [])
+    assert (first.audited_windows, second.audited_windows) == (2, 2)
     assert first.complete_until_ms is not None
     assert second.complete_until_ms is not None
     assert sorted(set(spark_audit(spark, topic, tmp_path))) == [

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 import click
 
 from barnabas.audit.balance import Balance
 from barnabas.cli.audit_views import AuditedTable, show_why, show_windows
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, connect, json_option
+from barnabas.cli.options import bootstrap_option, connect, http_option, json_option
 from barnabas.cli.progress_bar import record_progress
+from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.times import TIME_HELP, parse_time_ms
 from barnabas.cli.warehouse_options import maybe_place_options
 from barnabas.client.audit.log_counting import LogCountCache
@@ -26,6 +28,8 @@ if TYPE_CHECKING:
     from barnabas.spark.table_store import TableStore
 
 WHY = "why"
+
+Show = Callable[[Balance, AuditedTable | None], None]
 
 
 def _time(_context: click.Context, option: click.Parameter, given: str | None) -> int | None:
@@ -51,6 +55,7 @@ def _time(_context: click.Context, option: click.Parameter, given: str | None) -
 @click.option(
     "--watch", "watch_s", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Do it again and again, until Ctrl-C."
 )
+@http_option
 @json_option
 @bootstrap_option
 def audit(
@@ -61,6 +66,7 @@ def audit(
     group: str | None,
     since_ms: int | None,
     watch_s: float | None,
+    http: str | None,
     as_json: bool,
     bootstrap: str,
 ) -> None:
@@ -82,19 +88,42 @@ def audit(
         raise click.UsageError("say one topic: barnabas audit TOPIC, or barnabas audit why TOPIC")
     if table is not None and place is None:
         raise click.UsageError("--table is in a warehouse: say which, --warehouse DIR or --catalog NAME")
+    if http is not None and watch_s is None:
+        raise click.UsageError("--http is for an audit that goes on: --watch SECONDS")
     asked = Audit(words[-1], bootstrap, place, table, source, group, since_ms)
-    while True:
-        found, audited = asked.run()
+
+    def show(found: Balance, audited: AuditedTable | None) -> None:
         if is_why:
             show_why(asked.topic, found, as_json=as_json)
         else:
             show_windows(asked.topic, found, audited, group, as_json=as_json)
-        if watch_s is None:
-            break
-        sys.stdout.flush()
-        SYSTEM_CLOCK.sleep(watch_s)
+
+    if watch_s is not None:
+        _watch(asked, watch_s, http, show)
+    found, audited = asked.run()
+    show(found, audited)
     if found.is_wrong:
         sys.exit(1)
+
+
+def _watch(asked: Audit, interval_s: float, http: str | None, show: Show) -> NoReturn:
+    """Compare again and again until Ctrl-C, SIGTERM or SIGHUP."""
+    from barnabas.cli.audit_metrics import AuditMetrics, tiers_of
+    from barnabas.net.status_server import serving_status
+
+    end_on_sigterm()
+    tiers = tiers_of(
+        has_source=asked.source is not None, has_group=asked.group is not None, has_table=asked.place is not None
+    )
+    metrics = AuditMetrics(asked.topic, tiers)
+    with serving_status(http, metrics.collect, metrics.not_ready):
+        while True:
+            began_s = SYSTEM_CLOCK.monotonic()
+            found, audited = asked.run()
+            metrics.note(found, SYSTEM_CLOCK.time_s(), SYSTEM_CLOCK.monotonic() - began_s)
+            show(found, audited)
+            sys.stdout.flush()
+            SYSTEM_CLOCK.sleep(interval_s)
 
 
 @dataclass(frozen=True, slots=True)

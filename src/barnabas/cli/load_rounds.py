@@ -44,6 +44,7 @@ _OF_TABLES = {
         "files": "Data files added to the table.",
         "bad_records": "Records that the table could not take.",
         "missing_offsets": "Offsets that the log no longer had.",
+        "audited_windows": "Windows that loads of the table reported to the audit.",
         "loads": "Loads that committed a snapshot.",
         "failures": "Loads that failed.",
         "maintenances": "Maintenances that succeeded.",
@@ -61,6 +62,7 @@ class TableCounts:
     files: int = 0
     bad_records: int = 0
     missing_offsets: int = 0
+    audited_windows: int = 0
     loads: int = 0
     failures: int = 0
     maintenances: int = 0
@@ -93,6 +95,7 @@ class LoadMetrics:
         counts.files += load.files
         counts.bad_records += load.bad.count
         counts.missing_offsets += sum(gap.count for gap in load.missing)
+        counts.audited_windows += load.audited_windows
         counts.loads += load.snapshot_id is not None
         counts.complete_until_ms = load.complete_until_ms
 

@@ -50,6 +50,7 @@ class TableLoad:
     ones: old names and new, with a dot before what is within a field.
     `missing`: what had been deleted from the log before it could be loaded: before the first load of a partition,
     and (with fail_on_data_loss=False) since the last one.
+    `audited_windows`: the windows that the load reported to the audit; 0 without audit.
     `complete_until_ms`: the event time up to which producers and table agree (docs/how-to/audit.md); None where that
     is not
     known.
@@ -73,6 +74,7 @@ class TableLoad:
     lost_values: int = 0
     further_columns: Counts = field(default_factory=dict)
     not_renamed: Mapping[str, str] = field(default_factory=dict)
+    audited_windows: int = 0
 
 
 @dataclass(frozen=True, slots=True)

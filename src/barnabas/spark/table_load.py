@@ -509,6 +509,7 @@ class TableLoader:
             },
             complete_until_ms=complete_until_ms,
             not_renamed=outcome.not_renamed,
+            audited_windows=len(outcome.account),
         )
 
 

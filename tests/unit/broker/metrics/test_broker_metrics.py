@@ -27,7 +27,7 @@ from barnabas.protocol.messages.offset_commit import (
 from tests.support.in_process_broker import Caller, run_with_broker
 
 PAGE = Path(__file__).parents[4] / "docs" / "reference" / "metrics.md"
-OF_OTHER_PROCESSES = ("barnabas_mirror_", "barnabas_load_", "barnabas_registry_")
+OF_OTHER_PROCESSES = ("barnabas_mirror_", "barnabas_load_", "barnabas_audit_", "barnabas_registry_")
 
 
 def values(broker: Broker) -> dict[tuple[str, ...], float | Observations]:
