@@ -9,7 +9,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
 import barnabas
-from barnabas.spark import load
+from barnabas.cli.load_rounds import LoadRounds, Round
+from barnabas.clock import SYSTEM_CLOCK
+from barnabas.spark import LocalSessions, load
+from barnabas.spark.load_types import TableLoad
 from tests.support.broker_process import BrokerProcess
 
 TOPIC = "traced"
@@ -17,7 +20,7 @@ COUNT = 5
 TIMEOUT_S = 30.0
 
 
-def test_trace_leads_from_a_send_over_a_consumer_to_a_load(broker: BrokerProcess, tmp_path: Path) -> None:
+def test_trace_leads_from_a_send_over_a_consumer_to_each_load(broker: BrokerProcess, tmp_path: Path) -> None:
     exporter = InMemorySpanExporter()
     provider = TracerProvider()
     provider.add_span_processor(SimpleSpanProcessor(exporter))
@@ -40,22 +43,44 @@ def test_trace_leads_from_a_send_over_a_consumer_to_a_load(broker: BrokerProcess
                 with barnabas.process_span(record, provider):
                     pass
 
-    loaded = load(TOPIC, bootstrap=broker.bootstrap, warehouse=tmp_path / "lake", tracer_provider=provider)
-    assert loaded.records == COUNT
+    def load_round() -> Round:
+        lake = tmp_path / "lake"
+        done = load(TOPIC, bootstrap=broker.bootstrap, warehouse=lake, tracer_provider=provider, spark=sessions)
+        loaded.extend(done.tables)
+        return done, {}
+
+    def send_more(_seconds: float) -> None:
+        if len(loaded) == 1:
+            with barnabas.Producer(broker.bootstrap, interceptors=[barnabas.ProducerTracing(provider)]) as producer:
+                producer.send(TOPIC, b"more")
+
+    loaded: list[TableLoad] = []
+    sessions = LocalSessions("traced")
+    try:
+        LoadRounds(load_round, 0.0, lambda _event: None, SYSTEM_CLOCK, send_more).run(3)
+    finally:
+        sessions.close()
+    assert [each.records for each in loaded] == [COUNT, 1, 0]
 
     def named(name: str) -> list[ReadableSpan]:
         return [span for span in exporter.get_finished_spans() if span.name == name]
 
-    sends = {span.context.span_id for span in named(f"send {TOPIC}")}
+    *first_sends, last_send = named(f"send {TOPIC}")
+    sends = {span.context.span_id for span in first_sends}
     assert len(sends) == COUNT
-    assert {span.context.trace_id for span in named(f"send {TOPIC}")} == {trace_id}
+    assert {span.context.trace_id for span in first_sends} == {trace_id}
     assert {link.context.span_id for span in named(f"poll {TOPIC}") for link in span.links} == sends
     processed = named(f"process {TOPIC}")
     assert {span.parent.span_id for span in processed if span.parent} == sends
     assert {span.context.trace_id for span in processed} == {trace_id}
-    [span] = named(f"load {TOPIC}")
-    assert {link.context.span_id for link in span.links} == sends
-    assert {link.context.trace_id for link in span.links} == {trace_id}
-    attributes = dict(span.attributes or {})
-    assert attributes["messaging.batch.message_count"] == COUNT
-    assert attributes["barnabas.load.table"] == loaded.tables[0].table
+    loads = named(f"load {TOPIC}")
+    assert [{link.context.span_id for link in span.links} for span in loads] == [
+        sends,
+        {last_send.context.span_id},
+        set(),
+    ]
+    assert {link.context.trace_id for link in loads[0].links} == {trace_id}
+    attributes = [dict(span.attributes or {}) for span in loads]
+    assert [each["messaging.batch.message_count"] for each in attributes] == [COUNT, 1, 0]
+    assert {each["barnabas.load.table"] for each in attributes} == {loaded[0].table}
+    assert ["barnabas.load.snapshot_id" in each for each in attributes] == [True, True, False]

@@ -231,6 +231,7 @@ def load(
         raise click.UsageError("--maintain-every is for a load that goes on: --every INTERVAL")
     target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
     asked |= {"client_options": properties, "target_file_bytes": target_file_bytes, **place.as_arguments()}
+    asked["tracer_provider"] = _tracer_provider()
     loads = _Loads(topics, master, place, asked)
     if until_ms is not None:
         _load_until(loads, until_ms, every, within, as_json)
@@ -250,6 +251,19 @@ def load(
     _show(result, failures, as_json)
     if failures:
         raise click.exceptions.Exit(_exit_code_of(failures))
+
+
+def _tracer_provider() -> object | None:
+    """Return the tracer provider of this process; None if no OpenTelemetry SDK is loaded.
+
+    `opentelemetry-instrument barnabas load ...` loads the SDK before the command begins.
+    """
+    if "opentelemetry.sdk.trace" not in sys.modules:
+        return None
+    from barnabas.client.tracing import provider_of_process
+
+    provider: object = provider_of_process()
+    return provider
 
 
 def _load_every(

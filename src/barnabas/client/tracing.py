@@ -53,6 +53,11 @@ TOMBSTONE = "messaging.kafka.message.tombstone"
 ERROR_TYPE = "error.type"
 
 
+def provider_of_process() -> TracerProvider:
+    """Return OpenTelemetry's global tracer provider."""
+    return trace.get_tracer_provider()
+
+
 def tracer_of(provider: TracerProvider | None) -> Tracer:
     """Return the tracer of Barnabas.
 

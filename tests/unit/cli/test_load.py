@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import sys
+import threading
 from dataclasses import replace
 from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
 
 import barnabas.cli.load as command
 import barnabas.spark
 from barnabas.cli.error_messages import exit_code_of
+from barnabas.cli.load_rounds import LoadRounds
 from barnabas.model import TopicPartition
 from barnabas.spark.errors import DataLossError, EventTimeFieldError, LoadsFailedError, TooManyBadRecordsError
 from barnabas.spark.load_types import LoadResult, TableLoad
@@ -48,6 +53,27 @@ def run(
     monkeypatch.setattr(command, "connect", lambda _bootstrap: Topics())
     monkeypatch.setattr(barnabas.spark, "load", load, raising=False)
     return CliRunner().invoke(command.load, ["clicks", "views", "--warehouse", "w", *options]), asked
+
+
+@pytest.mark.parametrize("options", [(), ("--every", "1s")])
+def test_loads_are_traced_where_the_process_has_an_sdk(
+    monkeypatch: pytest.MonkeyPatch, options: tuple[str, ...]
+) -> None:
+    class Rounds(LoadRounds):
+        def run(self, rounds_max: int | None = None) -> None:
+            super().run(2)
+
+    provider = TracerProvider()
+    monkeypatch.setattr("barnabas.cli.load_rounds.LoadRounds", Rounds)
+    monkeypatch.setattr(trace, "get_tracer_provider", lambda: provider)
+    monkeypatch.setattr(threading.Event, "wait", lambda _event, _timeout_s=None: True)
+    done, asked = run(monkeypatch, LoadResult((LOADED,)), *options)
+    assert done.exit_code == 0, done.output
+    assert asked["tracer_provider"] is provider
+    monkeypatch.delitem(sys.modules, "opentelemetry.sdk.trace")
+    done, asked = run(monkeypatch, LoadResult((LOADED,)), *options)
+    assert done.exit_code == 0, done.output
+    assert asked["tracer_provider"] is None
 
 
 def test_what_errors_advise_exists_as_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
