@@ -149,6 +149,7 @@ GROUPS = (
 
 PIPELINE = (
     Panel("Mirror lag", {"{{topic}}": total("barnabas_mirror_lag", "topic", "")}),
+    Panel("Mirror lag in seconds", {"{{topic}}": "max by (topic) (barnabas_mirror_lag_seconds)"}, "s"),
     Panel("Mirrored bytes", {"{{topic}}": rate("barnabas_mirror_bytes_total", "topic", "")}, "Bps"),
     Panel("Stopped partitions of mirrors", {"{{topic}}": total("barnabas_mirror_stopped", "topic", "")}),
     Panel("Loaded records", {"{{table}}": rate("barnabas_load_records_total", "table", "")}, "cps"),

@@ -22,6 +22,12 @@ _COUNTERS = {
 }
 """By the name of the field of `PartitionLink.counts`."""
 LAG = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", *_PARTITION)
+LAG_SECONDS = gauge(
+    "barnabas_mirror_lag_seconds",
+    "Seconds since the first record arrived that is not mirrored yet; 0 without lag. The time begins with the start of"
+    " the mirror, also for earlier records.",
+    *_PARTITION,
+)
 STOPPED = gauge("barnabas_mirror_stopped", "1 if the mirror has given the partition up, else 0.", *_PARTITION)
 GROUP_COMMITS = counter("barnabas_mirror_group_commits_total", "Offsets of groups committed on the target.")
 AUDIT_EVENTS = counter("barnabas_mirror_audit_events_total", "Events of the audit written to the target.")
@@ -55,11 +61,12 @@ class Sums:
         )
 
 
-def collect(links: Iterable[PartitionLink], group_commits: int, audit_events: int) -> Iterator[Sample]:
+def collect(links: Iterable[PartitionLink], group_commits: int, audit_events: int, now_s: float) -> Iterator[Sample]:
     """Yield the metrics of a mirror, a sample for each partition.
 
     :param group_commits: offsets of groups that the mirror committed on the target.
     :param audit_events: events of the audit that the mirror wrote.
+    :param now_s: monotonic seconds.
     """
     for link in sorted(links, key=lambda link: link.source):
         partition = link.source.topic, str(link.source.partition)
@@ -67,6 +74,8 @@ def collect(links: Iterable[PartitionLink], group_commits: int, audit_events: in
             yield metric.sample(getattr(link.counts, field), *partition)
         if (lag := link.lag) is not None:
             yield LAG.sample(lag, *partition)
+        if (lag_s := link.lag_s(now_s)) is not None:
+            yield LAG_SECONDS.sample(lag_s, *partition)
         yield STOPPED.sample(link.stopped is not None, *partition)
     yield GROUP_COMMITS.sample(group_commits)
     yield AUDIT_EVENTS.sample(audit_events)

@@ -335,7 +335,7 @@ class Mirror:
         stopped = {link.source: link for link in self.links.values() if link.stopped is not None}
         if stopped:
             for tp, end in (await self._source.log_ends(stopped)).items():
-                stopped[tp].source_end = end
+                stopped[tp].note_source_end(end, SYSTEM_CLOCK.monotonic())
 
     async def _check_resting(self) -> None:
         await self._ask_for_lag()
@@ -420,7 +420,8 @@ class Mirror:
 
     def collect(self) -> Iterator[Sample]:
         """Yield the metrics. Any thread may call this."""
-        return collect(list(self.links.values()), self._groups.commits, self._audit_reporter.event_count)
+        links, now_s = list(self.links.values()), SYSTEM_CLOCK.monotonic()
+        return collect(links, self._groups.commits, self._audit_reporter.event_count, now_s)
 
 
 def _plain(problems: Mapping[str, str]) -> list[str]:

@@ -8,12 +8,16 @@ from dataclasses import dataclass, field, replace
 from math import inf
 from typing import NamedTuple
 
+from barnabas.groups.arrival_times import ArrivalTimes
 from barnabas.mirror.batch_verification import SourceBatch
 from barnabas.mirror.ledger import PartitionMark
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
 from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
+
+LOOK_S = 1.0
+"""The shortest time between two looks that count for the lag in seconds."""
 
 REPORTED_TRIES = 5
 """A partition that has failed so often in a row is told: the first tries may meet a leader that moves."""
@@ -93,7 +97,11 @@ class PartitionLink:
     """Why."""
     refused_at_s: float = -inf
     source_end: int | None = None
-    """The source's high watermark, as the last answer told."""
+    """The source's high watermark, as the last answer told. `note_source_end` writes it."""
+    arrivals: ArrivalTimes = field(default_factory=ArrivalTimes)
+    """When the source's high watermark reached which offset."""
+    looked_at_s: float = -inf
+    """When `arrivals` got its last look."""
     told_to: int | None = None
     """What an earlier mirror had told of, which is kept where this one tells nothing."""
     written: PartitionMark | None = None
@@ -112,6 +120,23 @@ class PartitionLink:
             return None
         lag = max(0, self.source_end - done_to)
         return lag if lag or self.copy.is_placed else None
+
+    def note_source_end(self, high_watermark: int, now_s: float) -> None:
+        """Take over the source's high watermark.
+
+        :param now_s: monotonic seconds.
+        """
+        self.source_end = high_watermark
+        if now_s - self.looked_at_s >= LOOK_S:
+            self.looked_at_s = now_s
+            self.arrivals.note(now_s, high_watermark)
+
+    def lag_s(self, now_s: float) -> float | None:
+        """Return how long ago the first record arrived that is not mirrored yet; 0 without lag, None: not known."""
+        done_to, lag = self.copy.done_to, self.lag
+        if not lag or done_to is None:
+            return None if lag is None else 0.0
+        return self.arrivals.age_s(done_to, now_s)
 
     @property
     def is_idle(self) -> bool:

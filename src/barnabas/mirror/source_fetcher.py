@@ -146,7 +146,7 @@ class SourceFetcher:
                 self._cluster.request_refresh(is_stale=True)
             return
         link.refusals, link.refused = 0, None
-        link.source_end = answer.high_watermark
+        link.note_source_end(answer.high_watermark, self._clock.monotonic())
         if not answer.records:
             if link.lag == 0:
                 self._has_all(link)

@@ -13,7 +13,9 @@ def link(partition: int, done_to: int, source_end: int) -> PartitionLink:
     tp = TopicPartition("clicks", partition)
     copy = PartitionCopy(tp, 5)
     copy.place(OffsetMap(done_to, done_to), None, 0.0)
-    return PartitionLink(tp, tp, b"id", copy, source_end=source_end)
+    made = PartitionLink(tp, tp, b"id", copy)
+    made.note_source_end(source_end, 100.0)
+    return made
 
 
 def test_stopped_partitions_are_part_of_the_lag() -> None:
@@ -35,11 +37,12 @@ def test_each_partition_has_a_sample_of_each_metric() -> None:
     links = [link(1, 10, 30), link(0, 10, 12)]
     links[0].stop_with("the target refuses source offset 10: too large", 0.0)
     links[1].counts.records = 7
-    samples = list(collect(links, 4, 2))
+    samples = list(collect(links, 4, 2, now_s=130.0))
     values = {(metric.name, *labels): value for metric, value, labels in samples}
-    assert len(values) == len(samples) == 16
+    assert len(values) == len(samples) == 18
     assert values["barnabas_mirror_records_total", "clicks", "0"] == 7
     assert values["barnabas_mirror_lag", "clicks", "1"] == 20
+    assert values["barnabas_mirror_lag_seconds", "clicks", "1"] == 30
     assert values["barnabas_mirror_stopped", "clicks", "1"] == 1
     assert values["barnabas_mirror_group_commits_total",] == 4
     assert values["barnabas_mirror_audit_events_total",] == 2
@@ -48,4 +51,5 @@ def test_each_partition_has_a_sample_of_each_metric() -> None:
 def test_partition_without_known_lag_has_no_lag_sample() -> None:
     unknown = link(0, 10, 12)
     unknown.diverged = "the source has another record at offset 3"
-    assert "barnabas_mirror_lag" not in {metric.name for metric, _, _ in collect([unknown], 0, 0)}
+    names = {metric.name for metric, _, _ in collect([unknown], 0, 0, now_s=130.0)}
+    assert not names & {"barnabas_mirror_lag", "barnabas_mirror_lag_seconds"}

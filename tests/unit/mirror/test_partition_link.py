@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+from barnabas.groups.arrival_times import ArrivalTimes
 from barnabas.mirror.audit_account import PartitionAuditAccount, TopicAuditAccount
 from barnabas.mirror.offset_map import OffsetMap
 from barnabas.mirror.partition_copy import PartitionCopy
@@ -40,10 +43,33 @@ def test_how_far_an_earlier_mirror_has_told_stays_in_the_ledger_until_the_accoun
     assert each.mark.told_to == 60
 
 
+def test_lag_in_seconds_is_the_age_of_the_first_record_that_is_not_mirrored() -> None:
+    each = link(0)
+    assert each.lag_s(0.0) is None
+    each.copy.place(OffsetMap(10, 0), None, 0.0)
+    each.note_source_end(10, 100.0)
+    assert each.lag_s(105.0) == 0
+    each.note_source_end(10, 110.0)
+    each.note_source_end(20, 120.0)
+    assert each.lag_s(150.0) == 40
+    each.diverged = "the source has another record"
+    assert each.lag_s(150.0) is None
+
+
+def test_answers_of_one_moment_are_one_look_at_the_source(monkeypatch: pytest.MonkeyPatch) -> None:
+    looks: list[int] = []
+    monkeypatch.setattr(ArrivalTimes, "note", lambda _self, _now_s, end: looks.append(end))
+    each = link(0)
+    for end in range(1, 1001):
+        each.note_source_end(end, end / 100)
+    assert each.source_end == 1000
+    assert len(looks) == 10
+
+
 def test_lag_is_not_known_while_the_logs_differ_or_were_not_looked_at() -> None:
     each = link(0)
     each.copy.place(OffsetMap(7, 0), None, 0.0)
-    each.source_end = 7
+    each.note_source_end(7, 0.0)
     assert (each.lag, each.is_idle) == (0, True)
     each.recheck()
     assert (each.lag, each.is_idle) == (None, False)
