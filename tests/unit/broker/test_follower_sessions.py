@@ -336,7 +336,7 @@ def test_guesses_of_a_broker_epoch_are_logged_once_a_connection(
             response = bench.begin(request)
             assert isinstance(response, FetchResponse)
             assert response.error_code == ErrorCode.STALE_BROKER_EPOCH
-        assert [each.getMessage().split(":")[0] for each in caplog.records] == ["refused a replica fetch of 127.0.0.1"]
+        assert [each.getMessage().split(":")[0] for each in caplog.records] == ["rejected a replica fetch of 127.0.0.1"]
 
     run(lambda: Bench(tmp_path), scenario)
 

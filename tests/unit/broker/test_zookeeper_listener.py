@@ -201,7 +201,7 @@ def test_what_a_client_sent_before_it_hung_up_is_carried_out(play: Callable[[Sce
 def test_closed_session_makes_room_for_another(play: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         clients = [await world.connected() for _ in range(SESSIONS_MAX)]
-        with pytest.raises(CoordinationError, match=f"{SESSIONS_MAX} sessions are open"):
+        with pytest.raises(CoordinationError, match=f"limit of {SESSIONS_MAX} sessions"):
             await world.connected()
         assert await clients[0].ask(CLOSE, PING) == [0], "nothing is answered behind the end"
         assert clients[0].link.is_gone

@@ -1,6 +1,6 @@
-"""The table of APIs that clients are served: one line imports the handlers of one file.
+"""The table of the APIs that clients may use. Each import line adds the handlers of one file.
 
-`SERVED` holds every imported handler, and ApiVersions advertises `SERVED`.
+`SERVED` contains all imported handlers, and ApiVersions advertises `SERVED`.
 """
 
 # ruff: noqa: F401 - `SERVED` uses the handlers

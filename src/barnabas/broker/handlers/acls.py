@@ -1,7 +1,7 @@
 """DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3: there is no authorizer.
 
-Each request is answered with SECURITY_DISABLED, as Kafka answers it without `authorizer.class.name`. An API that
-a broker does not serve ends the connection, and clients do not show why.
+Each response is SECURITY_DISABLED, like Kafka's without `authorizer.class.name`. The broker implements these APIs only
+for this error: it would close the connection for an unknown API, and clients would not show the reason.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ def describe_acls(request: DescribeAclsRequest, call: Call) -> DescribeAclsRespo
 
 @serves(CreateAclsRequest)
 def create_acls(request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
-    """Refuse each list. The answer has a result for each, in the same order: clients match them by position."""
+    """Reject each ACL. The response has one result for each, in order, because clients match results by position."""
     return CreateAclsResponse(results=[AclCreationResult(error_code=CODE, error_message=WHY)] * len(request.creations))
 
 
 @serves(DeleteAclsRequest)
 def delete_acls(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
-    """Refuse each filter, in the same order."""
+    """Reject each filter. The response has one result for each, in order."""
     refused = DeleteAclsFilterResult(error_code=CODE, error_message=WHY, matching_acls=[])
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))

@@ -1,6 +1,7 @@
 """AlterConfigs, versions 0 to 2: replace all settings of a topic, broker or group.
 
-What is not named goes back to its default. The broker without a name stands for all brokers.
+Settings that are not in the request are reset to their defaults. A broker resource with an empty name means all
+brokers.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ async def alter_configs(
     request: AlterConfigsRequest,
     call: Call,
 ) -> AlterConfigsResponse:
-    """Replace the settings of each resource, or check that they could be replaced."""
+    """Replace the settings of each resource; with `validate_only`, only check the new settings."""
     responses = []
     for resource in request.resources:
         error = await _alter(topics, topic_admin, settings, resource, request.validate_only)
@@ -46,7 +47,7 @@ async def _alter(
     resource: AlterConfigsResource,
     validate_only: bool,
 ) -> BarnabasError | None:
-    """Return why the settings cannot be replaced, or None when they are."""
+    """Replace the settings of a resource; return the error, or None."""
     try:
         target = target_of(topics, topic_admin, settings, resource.resource_type, resource.resource_name)
         wanted = {config.name: config.value for config in resource.configs if config.value is not None}
@@ -57,7 +58,7 @@ async def _alter(
 
 
 def altered(resource_type: int, name: str, error: BarnabasError | None) -> AlterConfigsResourceResponse:
-    """Return what both APIs that change settings answer for a resource."""
+    """Return the result for a resource, which has the same form for both APIs that change settings."""
     return AlterConfigsResourceResponse(
         error_code=error_code(error),
         error_message=error_message(error),

@@ -1,7 +1,7 @@
-"""AlterPartitionReassignments, versions 0 and 1: move partitions to other brokers, or take that back (KIP-455).
+"""AlterPartitionReassignments, versions 0 and 1: start or cancel reassignments of partitions (KIP-455).
 
-The answer says that a move has begun, not that it is over; where nothing new is to be filled, which takes no time, it
-waits for the end, as long as the request allows.
+The response reports the start of a reassignment and not its completion. A reassignment that only removes replicas takes
+little time; the response waits for its completion, within the timeout of the request.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
 )
 
 LOOK_S = 0.02
-"""How often it is looked whether what takes no time is done."""
+"""The interval of the checks whether such reassignments are complete."""
 
 WAIT_S_MAX = 5.0
-"""The longest wait for that: it takes milliseconds, unless a partition has no leader."""
+"""The maximum wait for completion. It takes milliseconds, unless a partition has no leader."""
 
 
 @serves(AlterPartitionReassignmentsRequest)
@@ -41,7 +41,7 @@ async def alter_partition_reassignments(
     request: AlterPartitionReassignmentsRequest,
     call: Call,
 ) -> AlterPartitionReassignmentsResponse:
-    """Begin each move, or take it back."""
+    """Start or cancel the reassignment of each partition."""
     responses, begun = [], list[TopicPartition]()
     for topic in request.topics:
         errors = await _reassign(topic_admin, topic, request.allow_replication_factor_change)
@@ -68,7 +68,7 @@ async def alter_partition_reassignments(
     while begun := [each async for each in scheduler.each(begun) if _is_about_to_end(topics, each)]:
         if clock.monotonic() >= deadline_s:
             break
-        await asyncio.sleep(LOOK_S)  # the image changes with the news of other brokers
+        await asyncio.sleep(LOOK_S)  # Notifications of other brokers change the image meanwhile.
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
@@ -80,7 +80,7 @@ async def alter_partition_reassignments(
 async def _reassign(
     topic_admin: TopicAdmin, wanted: ReassignableTopic, may_change_factor: bool
 ) -> dict[int, BarnabasError]:
-    """Begin the moves of a topic's partitions; return why some cannot begin, by number."""
+    """Start the reassignments of a topic's partitions; return the errors by partition number."""
     times = Counter(each.partition_index for each in wanted.partitions)
     twice = {number for number, count in times.items() if count > 1}
     errors: dict[int, BarnabasError] = {
@@ -95,6 +95,6 @@ async def _reassign(
 
 
 def _is_about_to_end(topics: Topics, where: TopicPartition) -> bool:
-    """Whether a partition only lets go of replicas."""
+    """Return whether the reassignment of a partition only removes replicas."""
     info = topics.image.partition(where)
     return info is not None and bool(info.removing) and set(info.adding) <= set(info.removing)

@@ -1,6 +1,6 @@
-"""CreatePartitions, versions 0 to 3: let topics grow; new replicas are spread as those of a new topic.
+"""CreatePartitions, versions 0 to 3: add partitions to topics. New replicas are spread like those of a new topic.
 
-As with CreateTopics, all brokers that live know the new partitions when the answer comes.
+As for CreateTopics, all live brokers know the new partitions when the response is sent.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ async def create_partitions(
     request: CreatePartitionsRequest,
     call: Call,
 ) -> CreatePartitionsResponse:
-    """Add partitions to each topic, or check that they could be added."""
+    """Add partitions to each topic; with `validate_only`, only check the request."""
     times = Counter(topic.name for topic in request.topics)
     results, grown = [], {}
     for topic in request.topics:
@@ -54,7 +54,7 @@ async def create_partitions(
 async def _grow(
     topic_admin: TopicAdmin, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
 ) -> BarnabasError | None:
-    """Return why the topic cannot grow, or None when it has."""
+    """Add partitions to a topic; return the error, or None."""
     try:
         if is_repeated:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")

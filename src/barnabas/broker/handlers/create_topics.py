@@ -1,8 +1,8 @@
-"""CreateTopics, versions 0 to 7: make topics, or tell whether they could be made.
+"""CreateTopics, versions 0 to 7: create topics, or check whether they could be created.
 
-Replicas are spread over brokers and racks, unless an assignment names the brokers of each partition. The answer comes
-when all brokers that live know the new topics, so that any of them can be asked for them. A broker that does not tell
-is waited for as long as the request says, but no more than two seconds.
+Replicas are spread over brokers and racks, unless the request assigns brokers to each partition. The response is sent
+when all live brokers know the new topics, so that clients can use any broker. The handler waits for a broker that does
+not confirm this within the timeout of the request, at most two seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from barnabas.protocol.messages.create_topics import (
 
 USE_DEFAULT = -1
 DYNAMIC_TOPIC_CONFIG = 1
-"""Where a setting comes from: the topic's own (Kafka's ConfigSource)."""
+"""The source of a setting: the topic itself (Kafka's ConfigSource)."""
 
 
 @serves(CreateTopicsRequest)
@@ -42,7 +42,7 @@ async def create_topics(
     request: CreateTopicsRequest,
     call: Call,
 ) -> CreateTopicsResponse:
-    """Make each topic; what is wrong with one does not keep the others from being made."""
+    """Create each topic. An error of one topic does not affect the others."""
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:
@@ -99,7 +99,7 @@ async def _create(
 
 
 class _Shape(NamedTuple):
-    """How many partitions and replicas a topic is to have, and where, if the client said so."""
+    """The number of partitions and the replication factor of a new topic, and the assignment in the request, if any."""
 
     partitions: int
     replication_factor: int
@@ -107,7 +107,10 @@ class _Shape(NamedTuple):
 
 
 def _shape(topics: Topics, settings: DynamicSettings, wanted: CreatableTopic) -> _Shape:
-    """:raises ApiError: what is asked for cannot be understood."""
+    """Return the shape of a new topic.
+
+    :raises ApiError: the assignment in the request is invalid.
+    """
     if wanted.assignments:
         return _assigned(wanted)
     config, brokers = settings.config, len(topics.image.brokers)
@@ -125,6 +128,6 @@ def _assigned(wanted: CreatableTopic) -> _Shape:
         )
     by_number = {assignment.partition_index: list(assignment.broker_ids) for assignment in wanted.assignments}
     if sorted(by_number) != list(range(len(wanted.assignments))):
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2 ... once each")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partitions must be numbered 0, 1, 2 ... without a gap")
     assignment = [by_number[number] for number in range(len(by_number))]
     return _Shape(len(assignment), len(assignment[0]), assignment)

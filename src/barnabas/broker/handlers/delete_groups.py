@@ -1,4 +1,4 @@
-"""DeleteGroups, versions 0 to 2: a group without members is forgotten, and its offsets with it."""
+"""DeleteGroups, versions 0 to 2: delete groups without members, together with their offsets."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ async def delete_groups(
     request: DeleteGroupsRequest,
     call: Call,
 ) -> DeleteGroupsResponse:
-    """Forget each group that may be forgotten."""
+    """Delete each group that has no members."""
     results = []
     for name in dict.fromkeys(request.groups_names):
         results.append(DeletableGroupResult(group_id=name, error_code=await _delete(groups, offsets, name)))

@@ -1,8 +1,8 @@
-"""DeleteRecords, versions 0 to 2: forget the records before an offset (KIP-107).
+"""DeleteRecords, versions 0 to 2: delete the records before an offset (KIP-107).
 
-Nobody reads them from then on. The answer comes when it is durable where the log begins, and the followers in sync have
-deleted them too: they do not come back after a crash, nor with another leader. The disk space comes back segment by
-segment, a while later.
+Consumers no longer see these records. The response is sent when the log start offset is durable and the in-sync
+followers have deleted the records, too. So the records do not return after a crash or a change of leader. The disk
+space is freed later, when whole segments are deleted.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.protocol.messages.delete_records import (
 
 @serves(DeleteRecordsRequest)
 async def delete_records(replicas: ReplicaManager, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
-    """Move the start of each log, and store where they begin."""
+    """Advance each log start offset and make it durable."""
     deleted = [
         DeleteRecordsTopicResult(
             name=topic.name, partitions=[await _delete(replicas, topic.name, wanted) for wanted in topic.partitions]
@@ -63,11 +63,11 @@ async def _delete(replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPar
 async def _wait_for_followers(
     replicas: ReplicaManager, deleted: list[DeleteRecordsTopicResult], timeout_s: float
 ) -> None:
-    """Wait until the replicas in sync have deleted what the leaders have; refuse what is not done in time."""
+    """Wait until the in-sync replicas have deleted the records; put an error into the results after the timeout."""
     waiting: dict[asyncio.Future[None], DeleteRecordsPartitionResult] = {}
     for topic in deleted:
         for result in topic.partitions:
-            with suppress(BarnabasError):  # it was refused before, or is not led from here any longer
+            with suppress(BarnabasError):  # The result has an error already, or the partition has another leader now.
                 partition = replicas.leader(topic.name, result.partition_index)
                 if not result.error_code and (waiter := partition.when_deleted(result.low_watermark)) is not None:
                     waiting[waiter] = result
@@ -83,7 +83,7 @@ async def _wait_for_followers(
 
 
 def _is_offline(replicas: ReplicaManager, topic: str, number: int) -> bool:
-    """Return whether the disk refused to store the log start offset; False where this broker does not lead."""
+    """Return whether the log is offline, because its log start offset could not be stored; False without leadership."""
     try:
         return replicas.leader(topic, number).log.is_offline
     except BarnabasError:

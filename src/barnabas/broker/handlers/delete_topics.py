@@ -1,4 +1,4 @@
-"""DeleteTopics, versions 0 to 6: remove topics, named by name or (version 6) by id."""
+"""DeleteTopics, versions 0 to 6: delete topics, by name or (version 6) by topic id."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ async def delete_topics(
     request: DeleteTopicsRequest,
     call: Call,
 ) -> DeleteTopicsResponse:
-    """Remove each topic; its files go a while later."""
+    """Delete each topic. Its files are deleted later."""
     wanted = request.topics or [DeleteTopicState(name=name) for name in request.topic_names]
     responses = []
     for each in wanted:

@@ -1,7 +1,7 @@
 """DescribeCluster, versions 0 to 2.
 
-No broker is ever fenced. Clients that ask which operations they may use are told all of them: there is no authorisation
-yet.
+No broker is ever fenced. If a client requests authorized operations, the response contains all operations, because
+there is no authorization yet.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.protocol.messages.describe_cluster import (
 def describe_cluster(
     topics: Topics, identity: Identity, request: DescribeClusterRequest, call: Call
 ) -> DescribeClusterResponse:
-    """Tell which brokers there are."""
+    """List the brokers of the cluster."""
     if request.endpoint_type != BROKER_ENDPOINTS:
         is_known = request.endpoint_type == CONTROLLER_ENDPOINTS
         return DescribeClusterResponse(

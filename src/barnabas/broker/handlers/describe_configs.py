@@ -1,4 +1,4 @@
-"""DescribeConfigs, versions 0 to 4: settings with value, source, type and, where asked for, documentation."""
+"""DescribeConfigs, versions 0 to 4: settings with value, source, type and, if requested, documentation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def describe_configs(
         where = resource.resource_type, resource.resource_name
         if where not in results:
             if results:
-                yield  # each takes a while
+                yield  # A description takes some time.
             results[where] = _describe(topics, settings, request, resource, call)
     return DescribeConfigsResponse(results=list(results.values()))
 
@@ -40,7 +40,7 @@ def _describe(
     resource: DescribeConfigsResource,
     call: Call,
 ) -> DescribeConfigsResult:
-    # Kafka takes an empty list of names and none for the same: all settings.
+    # As in Kafka, an empty list of names means all settings.
     wanted = set(resource.configuration_keys) if resource.configuration_keys else None
     error: ApiError | None = None
     described: list[DescribedSetting] = []

@@ -1,7 +1,8 @@
 """DescribeGroups, versions 0 to 6.
 
-A group that is not known is "Dead", and from version 6 on GROUP_ID_NOT_FOUND; one with nothing but offsets is "Empty".
-Clients that ask which operations they may use are told all of them: there is no authorisation yet.
+An unknown group has the state "Dead", and from version 6 the error GROUP_ID_NOT_FOUND. A group with only offsets has
+the state "Empty". If a client requests authorized operations, the response contains all operations, because there is no
+authorization yet.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ async def describe_groups(
     request: DescribeGroupsRequest,
     call: Call,
 ) -> DescribeGroupsResponse:
-    """Describe each group asked for."""
+    """Describe each requested group."""
     described = []
     for name in dict.fromkeys(request.groups):
         if error := groups.error_of(name):

@@ -1,6 +1,6 @@
-"""DescribeLogDirs, versions 1 to 4: the data folders, their volumes, and the size of each log in them.
+"""DescribeLogDirs, versions 1 to 4: the log directories, their volumes, and the size of each log.
 
-A folder that is offline is told with KAFKA_STORAGE_ERROR and without its logs, as Kafka does.
+As in Kafka, an offline log directory has the error KAFKA_STORAGE_ERROR and no logs.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ FolderOf = Callable[[TopicPartition], Path | None]
 def describe_log_dirs(
     topics: Topics, replicas: ReplicaManager, folders: DataFolders, request: DescribeLogDirsRequest, call: Call
 ) -> Steps[DescribeLogDirsResponse]:
-    """Describe the logs of the partitions asked for, or of all."""
+    """Describe the logs of the requested partitions, or of all."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     states = folders.states()
     described: dict[Path | None, list[DescribeLogDirsTopic]] = {state.path: [] for state in states}
@@ -57,7 +57,7 @@ def describe_log_dirs(
 def _describe(
     replicas: Mapping[int, Replica], numbers: Collection[int] | None, folder_of: FolderOf
 ) -> Steps[dict[Path | None, list[DescribeLogDirsPartition]]]:
-    """Return what is to be told of a topic's logs, by the folders in which they are."""
+    """Return the descriptions of a topic's logs, by log directory."""
     there: dict[Path | None, list[DescribeLogDirsPartition]] = {}
     for count, (number, replica) in enumerate(sorted(replicas.items())):
         if is_pause_due(count):
@@ -72,7 +72,7 @@ def _describe(
 
 
 def _future(move: LogMove) -> DescribeLogDirsTopic:
-    """Return what is to be told of a log that is coming into a folder."""
+    """Return the description of a log that is being moved to a directory."""
     partition = DescribeLogDirsPartition(
         partition_index=move.current.partition.partition,
         partition_size=move.future.size_bytes,

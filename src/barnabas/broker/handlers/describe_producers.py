@@ -1,8 +1,8 @@
-"""DescribeProducers, version 0: the idempotent producers that a partition remembers (KIP-664).
+"""DescribeProducers, version 0: the idempotent producers of a partition (KIP-664).
 
-The last timestamp of a producer is the time when the broker took its last batch, by the broker's present wall clock.
-A start moves the times of all producers of a partition together, so that the newest one is the time of the start.
-There are no transactions, so none is open.
+The last timestamp of a producer is the time at which the broker received its last batch, on the present wall clock.
+After a restart, the times of all producers of a partition are shifted so that the newest one is the time of the start.
+There are no transactions, so no producer has one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NO_COORDINATOR_EPOCH = -1
 def describe_producers(
     replicas: ReplicaManager, clock: Clock, request: DescribeProducersRequest, call: Call
 ) -> DescribeProducersResponse:
-    """Tell the producers of each partition."""
+    """Describe the producers of each partition."""
     described = []
     for topic in request.topics:
         partitions = [_describe(replicas, clock, topic.name, number) for number in topic.partition_indexes]

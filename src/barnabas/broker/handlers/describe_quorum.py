@@ -1,7 +1,7 @@
 """DescribeQuorum, versions 0 to 2: UNSUPPORTED_VERSION, because a cluster of Barnabas has no KRaft quorum.
 
-Kafka's clients raise UnsupportedVersionException and do not retry, as with a Kafka cluster that has ZooKeeper. The
-response of version 2 has the reason as text.
+Kafka's clients raise UnsupportedVersionException and do not retry, as with a Kafka cluster on ZooKeeper. The response
+of version 2 contains the reason as text.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DescribeTopicPartitions, version 0: topics with their partitions, in pieces that a cursor goes on from (KIP-966).
+"""DescribeTopicPartitions, version 0: topics and partitions, in parts that a cursor continues (KIP-966).
 
-Topics come in the order of their names. Those who ask for all of them are told at most so many partitions at a time
-as they want, and never more than `PARTITIONS_MAX`; the cursor says with which one to go on.
+Topics are sorted by name. A response contains at most as many partitions as the client requests, and never more than
+`PARTITIONS_MAX`. The cursor contains the partition at which the next response begins.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ if TYPE_CHECKING:
     from barnabas.coordination.topic_metadata_store import PartitionInfo
 
 PARTITIONS_MAX = 2000
-"""The most partitions of an answer (Kafka's max.request.partition.size.limit)."""
+"""The maximum number of partitions in a response (Kafka's max.request.partition.size.limit)."""
 
 
 @serves(DescribeTopicPartitionsRequest)
 def describe_topic_partitions(
     topics: Topics, identity: Identity, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
-    """Describe the topics asked for, or all, from the cursor on."""
+    """Describe the requested topics, or all, beginning at the cursor."""
     asked_for = {topic.name for topic in request.topics}
     names = sorted(asked_for or {topic.name for topic in topics.all()})
     cursor = request.cursor

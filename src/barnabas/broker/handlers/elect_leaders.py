@@ -1,6 +1,7 @@
-"""ElectLeaders, versions 0 to 2: leadership goes to preferred replicas, or to any where no in-sync one lives (KIP-460).
+"""ElectLeaders, versions 0 to 2: preferred or unclean leader elections (KIP-460).
 
-Clients may ask any broker; it passes on what others have to do (`barnabas.broker.requested_elections`).
+Clients may send the request to any broker, which forwards it to other brokers where necessary
+(`barnabas.broker.requested_elections`).
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from barnabas.protocol.messages.elect_leaders import (
 async def elect_leaders(
     elections: RequestedElections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
-    """Elect leaders wherever that is done. Who asks for all partitions is not told of those that need none."""
+    """Elect leaders on all brokers. A response for all partitions omits those that need no election."""
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     if request.topic_partitions is not None:
@@ -47,7 +48,7 @@ async def elect_leaders(
 async def elect_leaders_here(
     elections: RequestedElections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
-    """Do for another broker what this one has to do."""
+    """Process the elections of this broker for another broker that forwards a request."""
     return await _response(
         scheduler, await elections.elect_here(await _asked(scheduler, request), request.election_type)
     )
@@ -63,10 +64,10 @@ async def _response(
 ) -> ElectLeadersResponse:
     results: dict[str, list[PartitionResult]] = {}
     async for where, error in scheduler.each(sorted(outcomes.items(), key=lambda each: each[0])):
-        told: BarnabasError | None = error
+        result: BarnabasError | None = error
         results.setdefault(where.topic, []).append(
             PartitionResult(
-                partition_id=where.partition, error_code=error_code(told), error_message=error_message(told)
+                partition_id=where.partition, error_code=error_code(result), error_message=error_message(result)
             )
         )
     return ElectLeadersResponse(

@@ -1,25 +1,24 @@
-"""Fetch, versions 4 to 18: read record batches, waiting for them if need be.
+"""Fetch, versions 4 to 18: read record batches, with a wait for more if necessary.
 
-The response has whole batches, from the first that ends at or after the fetch offset, as file regions for sendfile.
-Where compaction has removed all batches up to the high watermark, an empty batch takes the reader there. The first
-batch is returned even if it is larger than the limits; all others stay within `max_bytes`. Below `min_bytes` the
-response waits, at most `max_wait_ms` (`barnabas.broker.delayed_fetch`).
+The response contains whole batches, beginning with the first one that ends at or after the fetch offset, as file
+regions for sendfile. If compaction has removed all batches up to the high watermark, an empty batch moves the reader
+there. The first batch is returned even if it exceeds the limits; all others stay within `max_bytes`. Below `min_bytes`,
+the response waits for at most `max_wait_ms` (`barnabas.broker.delayed_fetch`).
 
-Version 7 added fetch sessions (KIP-227): the broker remembers the partitions that a reader follows, so a request names
-only changes, and a response has only news. A client that knows the id of a session may use it. Each request of a
-session has the next session epoch; a request with another epoch is refused, and the reader opens a new session. If the
-cache is full, a session that was not used for a while makes room; otherwise the reader is answered without a session.
+Version 7 added fetch sessions (KIP-227): the broker remembers the partitions of a reader, so requests and responses
+contain only changes. Knowledge of the session id is enough to use a session. Each request of a session has the next
+session epoch; the broker rejects any other epoch, and the reader then opens a new session. If the cache is full, a
+session that has been idle for a while is evicted; otherwise the response has no session.
 
-The replica id of a request counts on the brokers' own listener only (CVE-2018-1288): here every reader reads up to the
-high watermark. Readers of committed records read up to the last stable offset, and get the aborted transactions to
-skip.
+Only the inter-broker listener accepts the replica id of a request (CVE-2018-1288). Here each reader reads up to the
+high watermark. Readers of committed records read up to the last stable offset and get the aborted transactions to skip.
 
-A read of a remote segment is awaited. The response waits for it, and not for more records.
+A read of a remote segment is awaited. The response waits for it, but not for more records.
 
-Version 11 added the reader's rack (KIP-392). With `replica.selector.class`, the leader names the replica in that rack,
-and the reader fetches from that replica, up to the high watermark that the replica knows.
+Version 11 added the reader's rack (KIP-392). With `replica.selector.class`, the leader returns the preferred replica in
+that rack, and the reader fetches from that replica, up to the high watermark that the replica knows.
 
-Used from the event loop's thread only.
+Used by the event loop's thread only.
 """
 
 from __future__ import annotations
@@ -86,17 +85,17 @@ T = TypeVar("T")
 SESSION_ID_MAX = 2**31 - 1
 
 PARTITIONS_MAX = 200_000
-"""The partitions of all sessions together."""
+"""The maximum number of partitions in all sessions together."""
 
 CAUGHT_UP_MAX = 1_000
-"""The partitions of a reader that `CaughtUp` remembers, at a few hundred bytes each."""
+"""The maximum number of a reader's partitions in `CaughtUp`; each has a few hundred bytes."""
 
 EVICTION_S = 120.0
-"""A session that was not used for this time may make room for another one."""
+"""The idle time after which a session may be evicted."""
 
 
 class FetchKey(NamedTuple):
-    """A partition as a request names it: by the topic's name, or (version 13) by its id. The other field is empty."""
+    """A partition in a request, by topic name or (version 13) by topic id. The other field is empty."""
 
     topic: str
     topic_id: bytes
@@ -109,27 +108,27 @@ class FetchKey(NamedTuple):
 
 @dataclass(slots=True)
 class FollowedPartition:
-    """A partition of a session: the reader's request for it, and the offsets of the last answer."""
+    """A partition of a session: the reader's request for it, and the offsets in the last response."""
 
     wanted: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def is_news(self, data: PartitionData) -> bool:
-        """Return whether the answer must have this partition; remember the offsets of the answer."""
+        """Return whether the response must contain this partition; remember the offsets in the response."""
         changed = (data.high_watermark, data.log_start_offset) != (self.high_watermark, self.log_start_offset)
         self.high_watermark, self.log_start_offset = data.high_watermark, data.log_start_offset
         if data.error_code:
-            # Each answer has an error again, until it passes or the reader stops asking.
+            # Each response contains the error until it is gone or the reader drops the partition.
             self.high_watermark = self.log_start_offset = -1
             return True
         return changed or len(data.records) > 0 or data.diverging_epoch.epoch >= 0
 
 
 class CaughtUp:
-    """Partitions whose records a reader has all fetched. Until such a partition changes, a fetch need not read it.
+    """Partitions at whose end a reader is. A fetch need not read such a partition until it changes.
 
-    A reader of many partitions waits for all of them at once, and mostly one brings something.
+    A reader of many partitions waits for all of them, and usually only one has new records.
     """
 
     __slots__ = ("_known",)
@@ -138,7 +137,7 @@ class CaughtUp:
         self._known: dict[FetchKey, tuple[FetchPartition, LeaderReplica, PartitionData]] = {}
 
     def note(self, where: FetchKey, wanted: FetchPartition, partition: LeaderReplica, data: PartitionData) -> None:
-        """Note the answer for a partition without records at the fetch offset."""
+        """Remember the response for a partition without records at the fetch offset."""
         if len(self._known) >= CAUGHT_UP_MAX:
             self._known.clear()
         self._known[where] = wanted, partition, data
@@ -146,7 +145,7 @@ class CaughtUp:
     def find(
         self, where: FetchKey, wanted: FetchPartition, aborted: list[AbortedTransaction] | None
     ) -> tuple[LeaderReplica, PartitionData] | None:
-        """Return the partition and its answer, if the answer is the same as before."""
+        """Return the partition and its part of the response if that is the same as before; else None."""
         known = self._known.get(where)
         if known is None:
             return None
@@ -165,12 +164,12 @@ class CaughtUp:
         return None
 
     def forget(self, where: FetchKey) -> None:
-        """Forget a partition that has left the session."""
+        """Drop a partition that has left the session."""
         self._known.pop(where, None)
 
 
 class FetchSession:
-    """The session of one reader."""
+    """The fetch session of one reader."""
 
     __slots__ = ("caught_up", "id", "next_epoch", "partitions", "used_at_s")
 
@@ -182,7 +181,7 @@ class FetchSession:
         self.caught_up = CaughtUp()
 
     def update(self, request: FetchRequest) -> Steps[None]:
-        """Apply the changes of an incremental request."""
+        """Apply the changes in an incremental request."""
         for number, where in enumerate(_forgotten_partitions(request)):
             self.partitions.pop(where, None)
             self.caught_up.forget(where)
@@ -198,13 +197,13 @@ class FetchSession:
                 followed.wanted = wanted
 
     def mixes_kinds(self, request: FetchRequest) -> bool:
-        """Return whether a request names topics by id in a session that names them by name, or the other way round."""
+        """Return whether the session identifies topics by name and the request by id, or vice versa."""
         known = next(iter(self.partitions), None)
         by_id = None if known is None else known.is_by_id
         return any((topic.topic_id != ZERO_UUID) is not by_id for topic in request.topics if topic.partitions)
 
     def news(self, read: Iterable[tuple[FetchKey, PartitionData]]) -> Steps[list[tuple[FetchKey, PartitionData]]]:
-        """Return the partitions with news. A partition with records is read last by the next request, for fairness."""
+        """Return the partitions with news. For fairness, the next request reads those with records last."""
         news = []
         for number, (where, data) in enumerate(read):
             if number % ENTRIES_PER_STEP == LAST_OF_STEP:
@@ -220,16 +219,16 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """The partitions to read for a request, and the form of the answer."""
+    """The partitions to read for a request, and the form of the response."""
 
     wanted: list[tuple[FetchKey, FetchPartition]]
     session: FetchSession | None = None
     is_full: bool = True
-    """True if the answer has all partitions, or only those with news."""
+    """True if the response contains all partitions; False if it contains only those with news."""
     caught_up: CaughtUp = field(default_factory=CaughtUp)
 
     def respond(self, read: list[tuple[FetchKey, PartitionData]]) -> Steps[FetchResponse]:
-        """Return the response with the results of reads."""
+        """Return the response with the results of the reads."""
         if self.session is not None:
             news = yield from self.session.news(read)
             read = read if self.is_full else news
@@ -244,16 +243,16 @@ class FetchPlan:
 
 
 class FetchSessions:
-    """The sessions of all readers.
+    """The fetch sessions of all readers.
 
-    :param slots: the limit of sessions.
+    :param slots: the maximum number of sessions.
     :param random_below: returns a random number from 0 to its argument, exclusive.
     """
 
     def __init__(self, slots: int, random_below: Callable[[int], int]) -> None:
         self._slots = slots
         self._random_below = random_below
-        self._sessions: dict[int, FetchSession] = {}  # the least recently used one comes first
+        self._sessions: dict[int, FetchSession] = {}  # The least recently used session is the first.
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -262,8 +261,8 @@ class FetchSessions:
         """Return the plan of a request.
 
         :param now_s: monotonic seconds.
-        :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR
-            where names and ids of topics are mixed.
+        :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR if a
+            session mixes names and ids of topics.
         """
         if request.session_epoch in {INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH}:
             self._sessions.pop(request.session_id, None)
@@ -275,18 +274,18 @@ class FetchSessions:
         session = self._continue(request, now_s)
         if _names_no_topics(request):
             self._sessions.pop(session.id, None)
-            message = f"fetch session {session.id}: a name is longer than {TOPIC_NAME_CHARACTERS_MAX} characters"
+            message = f"fetch session {session.id}: a topic name has more than {TOPIC_NAME_CHARACTERS_MAX} characters"
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, message)
         if session.mixes_kinds(request):
-            message = f"fetch session {session.id} names topics by id and by name"
+            message = f"fetch session {session.id} mixes topic ids and topic names"
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         count_before = len(session.partitions)
         yield from session.update(request)
-        # Only a session that grows makes it necessary to count all sessions, and nearly no request makes one grow.
+        # All sessions must be counted only if this session has grown, which is rare.
         if len(session.partitions) > count_before and self._partition_count() > PARTITIONS_MAX:
             self._sessions.pop(session.id, None)
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} grew too large")
-        # Not in steps: another request could change the session in between.
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} became too large")
+        # Without a pause, because another request could change the session in between.
         wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]
         if not wanted:
             self._sessions.pop(session.id, None)
@@ -296,17 +295,17 @@ class FetchSessions:
     def _continue(self, request: FetchRequest, now_s: float) -> FetchSession:
         session = self._sessions.pop(request.session_id, None)
         if session is None:
-            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id}")
+            raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {request.session_id} does not exist")
         self._sessions[session.id] = session
         if request.session_epoch != session.next_epoch:
-            message = f"fetch session {session.id} goes on with epoch {session.next_epoch}, not {request.session_epoch}"
+            message = f"fetch session {session.id} expects epoch {session.next_epoch}, not {request.session_epoch}"
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
         session.next_epoch = next_session_epoch(session.next_epoch)
         session.used_at_s = now_s
         return session
 
     def _open(self, request: FetchRequest, now_s: float) -> FetchSession | None:
-        """Return a new session, or None if there is no room for it or for its names."""
+        """Return a new session, or None if the cache is full or a topic name is too long."""
         if _names_no_topics(request):
             return None
         if len(self._sessions) >= self._slots and not self._evict(now_s):
@@ -331,14 +330,14 @@ class FetchSessions:
 
 
 def wanted_partitions(request: FetchRequest) -> Iterable[tuple[FetchKey, FetchPartition]]:
-    """Yield the partitions that a request names, in its order."""
+    """Yield the partitions in a request, in order."""
     for topic in request.topics:
         for wanted in topic.partitions:
             yield FetchKey(topic.topic, topic.topic_id, wanted.partition), wanted
 
 
 def _names_no_topics(request: FetchRequest) -> bool:
-    """Return whether a name is too long for a topic: a session would keep it for minutes."""
+    """Return whether a topic name is too long, because a session would keep it for minutes."""
     return any(len(topic.topic) > TOPIC_NAME_CHARACTERS_MAX for topic in request.topics)
 
 
@@ -360,7 +359,7 @@ def _list_in_steps(items: Iterable[T]) -> Steps[list[T]]:
 NO_PREFERRED_REPLICA = -1
 
 KEPT_PER_PARTITION = 4 * WAITING_ENTRY_BYTES
-"""The bytes that a waiting fetch without a session keeps for each partition."""
+"""The bytes of each partition that a waiting fetch without a session keeps."""
 
 
 @serves(FetchRequest, ends_with_client=True)
@@ -376,7 +375,7 @@ def fetch(
 ) -> Steps[FetchResponse | Reply]:
     """Read; if there are too few bytes and no error, wait and read again.
 
-    Without memory for another waiting request, the response is due at once.
+    If there is no memory for another waiting request, the response is due immediately.
     """
     try:
         plan = yield from fetch_sessions.plan(request, clock.monotonic())
@@ -392,7 +391,7 @@ def fetch(
     delayed = DelayedFetch(scheduler, read.partitions, request.min_bytes - read.size, request.max_wait_ms)
     yield from delayed.begin(partial(_check, delayed, read))
     kept_bytes = _kept_bytes(request, plan)
-    request.topics, request.forgotten_topics_data = [], []  # the next pass reads the partitions of the plan
+    request.topics, request.forgotten_topics_data = [], []  # The next pass reads the partitions of the plan.
     return LaterReply(_read_later(delayed, read, plan), kept_bytes=kept_bytes, end=delayed.complete)
 
 
@@ -401,7 +400,7 @@ def _check(delayed: DelayedFetch, read: _Read) -> Steps[None] | None:
 
 
 def _read_again(delayed: DelayedFetch, read: _Read) -> Steps[None]:
-    """Count what other requests have appended between the read and the wait."""
+    """Count the records that were appended between the read and the start of the wait."""
     delayed.expect(read.min_bytes)
     second = read.again()
     yield from second.all()
@@ -419,7 +418,7 @@ async def _read_later(delayed: DelayedFetch, read: _Read, plan: FetchPlan) -> St
 
 
 def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
-    """Read, and respond with whatever there is in local segments."""
+    """Read the local segments and respond with the result, even if it is empty."""
     yield from read.all()
     read.leave_remote()
     read.count_consumed()
@@ -427,7 +426,7 @@ def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
 
 
 def _kept_bytes(request: FetchRequest, plan: FetchPlan) -> int:
-    """Return the bytes that a waiting fetch keeps: the partitions, and the names for its response.
+    """Return the bytes that a waiting fetch keeps: its partitions, and the topic names for its response.
 
     A session owns its partitions.
     """
@@ -444,7 +443,7 @@ async def _respond_after_remote_reads(read: _Read, plan: FetchPlan) -> Steps[Fet
 
 
 class _Read:
-    """One pass over the partitions of a request; `data` has its results."""
+    """One pass over the partitions of a request; `data` contains the results."""
 
     def __init__(
         self,
@@ -466,9 +465,9 @@ class _Read:
         self._replica: Callable[[str, int], Replica] = replicas.replica if request.rack_id else replicas.leader
         self.size = 0
         self._brought: list[tuple[Log, int]] = []
-        """The logs that have records for the response, and their bytes."""
+        """The logs with records for the response, and the size of these records."""
         self.awaited: list[tuple[Log, PartitionData, Coroutine[Any, Any, ReadResult]]] = []
-        """Reads of remote segments, and the data that each completes."""
+        """The reads of remote segments, each with its log and its part of the response."""
         self.partitions: list[Replica] = []
         self._high_watermarks: list[int] = []
         self.data: list[tuple[FetchKey, PartitionData]] = []
@@ -490,30 +489,30 @@ class _Read:
                 self._high_watermarks.append(data.high_watermark)
 
     def count_consumed(self) -> None:
-        """Count the bytes of the response, which follows."""
+        """Count the bytes of the response as consumed; the response follows."""
         for log, size in self._brought:
             log.note_consumed(size)
 
     @property
     def min_bytes(self) -> int:
-        """The bytes that make the response due."""
+        """The size of the records that makes the response due."""
         return self._request.min_bytes
 
     @property
     def is_enough(self) -> bool:
-        """Return whether the response is due: enough bytes, an error, or no partition to wait for."""
+        """True if the response is due: enough bytes, an error, or no partition to wait for."""
         return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
 
     @property
     def is_outdated(self) -> bool:
-        """Return whether another pass could have other results."""
+        """True if another pass could have another result."""
         seen = zip(self.partitions, self._high_watermarks, strict=True)
         return any(
             replica.storage.has_ended or replica.storage.log.high_watermark != offset for replica, offset in seen
         )
 
     def _read(self, where: FetchKey, wanted: FetchPartition) -> tuple[Replica | None, PartitionData]:
-        """Return the replica, None if there was an error, and the partition's part of the response."""
+        """Return the replica, or None after an error, and the partition's part of the response."""
         try:
             partition = self._replica(self._topic_name(where), where.partition)
             partition.check_epoch(wanted.current_leader_epoch)
@@ -563,7 +562,7 @@ class _Read:
         return data
 
     def _add(self, data: PartitionData, result: ReadResult) -> None:
-        """Add the result of a read to the response."""
+        """Add the result of a read to the partition's part of the response."""
         data.records, _, aborted = result
         self.size += len(data.records)
         if aborted and self._committed:
@@ -572,7 +571,7 @@ class _Read:
             ]
 
     async def finish_remote(self) -> None:
-        """Wait for the reads of remote segments. A read that fails is the error of its partition alone."""
+        """Wait for the reads of remote segments. If a read fails, only its partition gets an error."""
         results = await asyncio.gather(*(reading for _, _, reading in self.awaited), return_exceptions=True)
         for (log, data, _), result in zip(self.awaited, results, strict=True):
             if isinstance(result, BarnabasError):
@@ -584,18 +583,18 @@ class _Read:
                 self._brought.append((log, len(result.batches)))
 
     def leave_remote(self) -> None:
-        """Answer without what is in remote segments: the reader asks for it again."""
+        """Respond without the records in remote segments; the reader requests them again."""
         for _, _, reading in self.awaited:
             reading.close()
 
     def _is_elsewhere(self, replica: Replica, offset: int, data: PartitionData) -> bool:
-        """Return whether the reader has to fetch from a replica in its rack; `data` then names that replica (KIP-392).
+        """Return whether the reader must fetch from a replica in its rack, which `data` then contains (KIP-392).
 
-        :raises ApiError: OFFSET_NOT_AVAILABLE: this follower has not fetched the offset yet.
+        :raises ApiError: OFFSET_NOT_AVAILABLE if this replica is a follower and has not fetched the offset yet.
         """
         if not isinstance(replica, LeaderReplica):
             if offset > replica.log.log_end_offset:
-                message = f"{replica.topic_partition}: this replica has offsets up to {replica.log.log_end_offset}"
+                message = f"{replica.topic_partition}: the log of this follower ends at {replica.log.log_end_offset}"
                 raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
             return False
         if replica.followers is None or self._settings.config.replica_selector_class not in RACK_AWARE_SELECTORS:
@@ -607,7 +606,7 @@ class _Read:
         return nearest != replica.leader
 
     def _diverging_epoch(self, partition: Replica, wanted: FetchPartition) -> EpochEndOffset | None:
-        """Return where the reader's log and this one diverge, or None if they do not (KIP-595)."""
+        """Return the offset at which the logs of the reader and of this replica diverge, or None (KIP-595)."""
         log = partition.log
         epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:

@@ -1,12 +1,12 @@
-"""FindCoordinator, versions 0 to 6: a group is coordinated by the leader of its partition of `__consumer_offsets`.
+"""FindCoordinator, versions 0 to 6: the coordinator of a group is the leader of its `__consumer_offsets` partition.
 
-The topic is made when somebody asks for the first group; the answer leaves when it is there.
+The first request for a group creates the topic; the response is sent when the topic exists.
 
-Transactions are not served, and the answer for their coordinator must end every client at once, with words that do not
-sound like a missing permission (docs/decisions/006-transactional-ids.md). From version 3 on it is UNSUPPORTED_VERSION:
-clients show the message, or the name of the error. Older versions are librdkafka's, which takes no error as final but
-TRANSACTIONAL_ID_AUTHORIZATION_FAILED, and shows the message with it. Share groups (version 6, KIP-932) are answered
-with INVALID_REQUEST.
+Transactions are not supported. The error for their coordinator must be final for all clients, and its message must not
+suggest a missing permission (docs/decisions/006-transactional-ids.md). From version 3, the error is
+UNSUPPORTED_VERSION: clients show the message, or the name of the error. librdkafka uses older versions; there the
+error is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because it is the only one that librdkafka treats as final and shows
+with its message. Share groups (version 6, KIP-932) get INVALID_REQUEST.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def find_coordinator(
     request: FindCoordinatorRequest,
     call: Call,
 ) -> Steps[FindCoordinatorResponse | Reply]:
-    """Tell which broker coordinates."""
+    """Return the coordinator of each key."""
     if request.key_type == GROUP_KEY and not groups.has_topic:
         return LaterReply(_prepare_and_find(groups, identity, scheduler, request, call))
     return (yield from _find(groups, identity, request, call))
@@ -55,7 +55,7 @@ async def _prepare_and_find(
     request: FindCoordinatorRequest,
     call: Call,
 ) -> FindCoordinatorResponse:
-    with contextlib.suppress(ApiError):  # then there is no coordinator, and the answer says so
+    with contextlib.suppress(ApiError):  # Without the topic there is no coordinator, which is the result.
         await groups.ensure_topic()
     return await scheduler.finish(_find(groups, identity, request, call))
 
@@ -97,7 +97,7 @@ def _coordinator(groups: GroupService, identity: Identity, key: str, key_type: i
     coordinator = groups.coordinator_of(key)
     address = address_of(coordinator, groups.image, identity, call.connection)
     if address is None:
-        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"no broker coordinates group {key!r} now"
+        code, message = ErrorCode.COORDINATOR_NOT_AVAILABLE, f"group {key!r} has no coordinator at present"
         return Coordinator(key=key, node_id=-1, host="", port=-1, error_code=code, error_message=message)
     return Coordinator(
         key=key,

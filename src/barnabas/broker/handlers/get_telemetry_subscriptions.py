@@ -1,11 +1,10 @@
-"""GetTelemetrySubscriptions, version 0: the metrics that the settings `telemetry.*` ask clients for.
+"""GetTelemetrySubscriptions, version 0: the metrics that the broker requests with the settings `telemetry.*`.
 
-All clients are asked for the same metrics. A client that asks again before its interval is over gets
-THROTTLING_QUOTA_EXCEEDED. Counters are wanted as deltas, as in Kafka: a client changes brokers, and the deltas that
-each of them has add up.
+All clients get the same subscription. A second request within the interval gets THROTTLING_QUOTA_EXCEEDED. As in Kafka,
+counters are requested as deltas: a client may change brokers, and the deltas of all brokers add up.
 
-The API is advertised where the broker serves `/metrics`, the extra `barnabas[otel]` is installed, and
-`telemetry.metrics` is not empty.
+The API is advertised if the broker serves `/metrics`, the extra `barnabas[otel]` is installed, and `telemetry.metrics`
+is not empty.
 """
 
 from __future__ import annotations

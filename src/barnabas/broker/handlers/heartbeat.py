@@ -1,5 +1,4 @@
-"""Heartbeat, versions 0 to 4: a member says that it is alive, and learns whether its generation is still the current
-one."""
+"""Heartbeat, versions 0 to 4: a member shows that it is alive and learns whether its generation is current."""
 
 from __future__ import annotations
 
@@ -10,6 +9,6 @@ from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 
 @serves(HeartbeatRequest, ends_with_client=True)
 def heartbeat(groups: GroupService, request: HeartbeatRequest, call: Call) -> HeartbeatResponse:
-    """Note that a member is alive."""
+    """Extend the session of a member."""
     error = groups.heartbeat(request.group_id, request.member_id, request.group_instance_id, request.generation_id)
     return HeartbeatResponse(error_code=error)

@@ -1,6 +1,6 @@
-"""IncrementalAlterConfigs, versions 0 and 1: change single settings of a topic, broker or group (KIP-339).
+"""IncrementalAlterConfigs, versions 0 and 1: change some settings of a topic, broker or group (KIP-339).
 
-The others stay as they are. The broker without a name stands for all brokers.
+Other settings do not change. A broker resource with an empty name means all brokers.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest,
     call: Call,
 ) -> IncrementalAlterConfigsResponse:
-    """Change the settings of each resource, or check that they could be changed."""
+    """Change the settings of each resource; with `validate_only`, only check the changes."""
     responses = []
     for resource in request.resources:
         error = await _alter(topics, topic_admin, settings, resource, request.validate_only)
@@ -54,12 +54,12 @@ async def _alter(
     resource: IncrementalAlterConfigsResource,
     validate_only: bool,
 ) -> BarnabasError | None:
-    """Return why the settings cannot be changed, or None when they are."""
+    """Change the settings of a resource; return the error, or None."""
     try:
         target = target_of(topics, topic_admin, settings, resource.resource_type, resource.resource_name)
         names = [config.name for config in resource.configs]
         if len(names) != len(set(names)):
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a setting stands in the request twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "the request contains a setting twice")
         change = functools.partial(_changed, resource.configs, target)
         await target.change(change, validate_only=validate_only)
     except BarnabasError as error:
@@ -77,12 +77,12 @@ def _changed(
 
 
 def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, target: Target) -> None:
-    """Do one change to a resource's own settings."""
+    """Apply one change to a resource's own settings."""
     name, operation = change.name, change.config_operation
     if operation == DELETE:
         settings.pop(name, None)
     elif change.value is None:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"{name} is to be set, and no value is given")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"the change of {name} has no value")
     elif operation == SET:
         settings[name] = change.value
     elif operation in {APPEND, SUBTRACT}:
@@ -92,10 +92,10 @@ def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, targe
 
 
 def _change_list(settings: Mapping[str, str], name: str, operation: int, value: str, target: Target) -> str:
-    """Return the value of a list with some items more, or less."""
+    """Return the value of a list setting with items added or removed."""
     rule = target.rules.get(name)
     if rule is None or rule.kind is not ConfigType.LIST:
-        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can be set or deleted")
+        raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can only be set or deleted")
     items = [item for item in items_of(settings.get(name, target.inherited(name))) if item]
     changed = items_of(value)
     if operation == APPEND:

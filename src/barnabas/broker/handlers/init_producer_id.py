@@ -1,8 +1,8 @@
-"""InitProducerId, versions 0 to 6: an identity for an idempotent producer (KIP-98).
+"""InitProducerId, versions 0 to 6: a producer id for an idempotent producer (KIP-98).
 
-A producer without a transactional id gets a new identity each time, also when it names its old one (version 3,
-KIP-360), as in Kafka. Transactional ids are refused until transactions exist, with the error that every client takes
-as final (see FindCoordinator).
+As in Kafka, a producer without a transactional id gets a new producer id each time, even if the request contains its
+old one (version 3, KIP-360). Transactional ids are rejected, since transactions are not supported, with the error that
+all clients treat as final (see FindCoordinator).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, I
 async def init_producer_id(
     producer_ids: ProducerIds, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
-    """Hand out the next producer id."""
+    """Return the next producer id."""
     if request.transactional_id is not None:
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return InitProducerIdResponse(error_code=refused, producer_epoch=-1)

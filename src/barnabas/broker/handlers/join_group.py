@@ -1,7 +1,7 @@
-"""JoinGroup, versions 0 to 9: the group decides (`barnabas.groups.group`), this file translates.
+"""JoinGroup, versions 0 to 9: converts the request and the result of the group (`barnabas.groups.group`).
 
-The reason that a member may give (version 8) is ignored. While a join waits, its group holds the member's metadata, and
-counts it (`barnabas.groups.memory`); the request itself is gone.
+The reason of a member (version 8) is ignored. While a join waits, its group holds the member's metadata and counts it
+(`barnabas.groups.memory`); the request itself is freed.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 PROTOCOLS_MAX = 1_000
-"""Clients name one or a few."""
+"""The maximum number of protocols of a member; clients send one or a few."""
 GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
-"""The metadata of a member, and the assignment of all, is data that is not looked into."""
+"""The maximum size of a request: a member's metadata and the assignments of all members are opaque data."""
 
 
 @serves(
@@ -37,7 +37,7 @@ GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
     bytes_max=GROUP_DATA_BYTES_MAX,
 )
 def join_group(groups: GroupService, request: JoinGroupRequest, call: Call) -> Reply:
-    """Join a group, and wait until its next generation is complete."""
+    """Join a group; the response waits until the group's next generation is complete."""
     join = JoinRequest(
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -51,7 +51,7 @@ def join_group(groups: GroupService, request: JoinGroupRequest, call: Call) -> R
         supports_skip_assignment=call.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
     )
     joining = groups.join(request.group_id, join)
-    # A join that no group has taken yet waits for the topic of the groups to be made.
+    # A join without a group waits for the creation of the topic.
     kept_bytes = 0 if isinstance(joining, asyncio.Future) else join.size_bytes
     return LaterReply(_respond_later(joining, call.version), kept_bytes=kept_bytes)
 

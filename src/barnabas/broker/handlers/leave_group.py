@@ -1,6 +1,6 @@
-"""LeaveGroup, versions 0 to 5: up to version 2 one member leaves, later several.
+"""LeaveGroup, versions 0 to 5: one member leaves (up to version 2), or several.
 
-The reasons that members may give (version 5, KIP-800) stand in the broker's log, in one line a request.
+The broker logs the reason of the members (version 5, KIP-800), in one line for each request.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from barnabas.protocol.messages.leave_group import LeaveGroupRequest, LeaveGroup
 FIRST_VERSION_WITH_SEVERAL_MEMBERS = 3
 
 MEMBERS_MAX = 2_000
-"""How many members may leave with one request."""
+"""The maximum number of members in a request."""
 
 REASON_CHARACTERS_MAX = 255
-"""How much of a reason, and of a name, is logged: clients send no longer reasons (KIP-800)."""
+"""The maximum length of a reason, and of a name, in the log. Clients send no longer reasons (KIP-800)."""
 
 log = logging.getLogger(__name__)
 
 
 @serves(LeaveGroupRequest, entries_max=MEMBERS_MAX)
 def leave_group(groups: GroupService, request: LeaveGroupRequest, call: Call) -> LeaveGroupResponse:
-    """Take members out of their group."""
+    """Remove members from their group."""
     if call.version < FIRST_VERSION_WITH_SEVERAL_MEMBERS:
         result = groups.leave(request.group_id, [LeavingMember(request.member_id)])
         error = result.members[0].error if result.members and not result.error else result.error
         return LeaveGroupResponse(error_code=error)
     leaving = [LeavingMember(member.member_id, member.group_instance_id) for member in request.members]
     result = groups.leave(request.group_id, leaving)
-    _tell_reason(request, result)
+    _log_reason(request, result)
     return LeaveGroupResponse(
         error_code=result.error,
         members=[
@@ -45,13 +45,13 @@ def leave_group(groups: GroupService, request: LeaveGroupRequest, call: Call) ->
     )
 
 
-def _tell_reason(request: LeaveGroupRequest, result: LeaveResult) -> None:
-    """Log why members left: the first reason that was given, in the name of all."""
+def _log_reason(request: LeaveGroupRequest, result: LeaveResult) -> None:
+    """Log the first reason in the request, on behalf of all members that left."""
     left = [asked for asked, member in zip(request.members, result.members, strict=False) if not member.error]
     reason = next((member.reason for member in left if member.reason), None)
     if reason is not None:
         log.info(
-            "%d of the members of group %s left, among them %s: %s",
+            "%d member(s) of group %s left, among them %s: %s",
             len(left),
             _bounded(request.group_id),
             _bounded(left[0].group_instance_id or left[0].member_id),
@@ -60,5 +60,5 @@ def _tell_reason(request: LeaveGroupRequest, result: LeaveResult) -> None:
 
 
 def _bounded(text: str) -> str:
-    """Return a stranger's text as it can stand in a line of the log."""
+    """Return untrusted text in a form that is safe in a log line."""
     return repr(text[:REASON_CHARACTERS_MAX])

@@ -1,6 +1,6 @@
-"""ListConfigResources, versions 0 and 1: the topics, the broker and whatever else has settings.
+"""ListConfigResources, versions 0 and 1: the resources that have settings.
 
-Client metrics (version 0) and loggers have none here; groups are listed that have settings of their own.
+Client metrics (version 0) and loggers have no settings here. Only groups with settings of their own are listed.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ FIRST_VERSION_WITH_TYPES = 1
 def list_config_resources(
     topics: Topics, settings: DynamicSettings, request: ListConfigResourcesRequest, call: Call
 ) -> ListConfigResourcesResponse:
-    """List the resources of each type asked for, or of all."""
+    """List the resources of each requested type, or of all types."""
     wanted = request.resource_types or [*ResourceType]
     if call.version < FIRST_VERSION_WITH_TYPES:
         wanted = [CLIENT_METRICS]

@@ -1,6 +1,6 @@
-"""ListGroups, versions 0 to 5: the groups that have members, and those that have offsets alone.
+"""ListGroups, versions 0 to 5: the groups with members, and the groups with only offsets.
 
-All of them are of the type "classic": consumer groups (KIP-848) and share groups are not served.
+All groups have the type "classic": consumer groups (KIP-848) and share groups are not supported.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from barnabas.groups.results import GroupKind, GroupState
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 CLASSIC = GroupKind.CLASSIC.value
-"""The type of a group that has offsets alone."""
+"""The type of a group that has only offsets."""
 
 
 @serves(ListGroupsRequest, ends_with_client=True)
 async def list_groups(
     groups: GroupService, offsets: OffsetStore, scheduler: CooperativeScheduler, request: ListGroupsRequest, call: Call
 ) -> ListGroupsResponse:
-    """List all groups, or those in the states and of the types asked for."""
+    """List all groups, or those with the requested states and types."""
     wanted = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     if types and CLASSIC not in types:

@@ -1,12 +1,11 @@
-"""ListOffsets, versions 1 to 11: the offset of a time, of the beginning, of the end.
+"""ListOffsets, versions 1 to 11: the offset of a timestamp, of the start, or of the end.
 
-The end of a partition is its high watermark, or, for readers of committed records, its last stable offset. A thread
-searches by time, since a search reads files. There is no tiered storage: as in Kafka, the timestamps -5 and -6 have no
-offset then, and the time limit of version 10 has nothing to limit.
+The end of a partition is its high watermark, or its last stable offset for readers of committed records. A thread
+searches by timestamp, because a search reads files. There is no tiered storage: as in Kafka, the timestamps -5 and -6
+then have no offset, and the time limit of version 10 has no effect.
 
-A new leader may know a smaller high watermark than the one before, until its followers have fetched. Then the end is
-not available for a moment, and neither is what is found behind it: offsets that clients are told never go back
-(KIP-207).
+A new leader may know a lower high watermark than its predecessor until its followers have fetched. Until then the end
+is not available, and neither are offsets above it, because offsets that clients see must never decrease (KIP-207).
 """
 
 from __future__ import annotations
@@ -45,7 +44,7 @@ FIRST_VERSION_WITH = {
     LATEST_TIERED_TIMESTAMP: 9,
     EARLIEST_PENDING_UPLOAD_TIMESTAMP: 11,
 }
-"""The first version that knows each special timestamp."""
+"""The first version that supports each special timestamp."""
 
 FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE = 5
 
@@ -82,7 +81,7 @@ async def _look_up(
 ) -> ListOffsetsPartitionResponse:
     try:
         if is_repeated:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"{topic}-{wanted.partition_index} is asked for twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the request contains {topic}-{wanted.partition_index} twice")
         partition = replicas.leader(topic, wanted.partition_index)
         partition.check_epoch(wanted.current_leader_epoch)
         found = await _offset_for(partition, wanted.timestamp, version, committed=committed)
@@ -105,7 +104,7 @@ async def _offset_for(partition: LeaderReplica, timestamp: int, version: int, *,
         raise StorageError(f"the log {partition.topic_partition} is offline")
     nothing = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
     if timestamp < 0 and version < FIRST_VERSION_WITH.get(timestamp, version + 1):
-        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} has no special timestamp {timestamp}")
+        raise ApiError(ErrorCode.UNSUPPORTED_VERSION, f"version {version} does not support the timestamp {timestamp}")
     if timestamp == LATEST_TIMESTAMP:
         partition.check_end_is_known()
         offsets = log.offsets
@@ -123,12 +122,12 @@ async def _offset_for(partition: LeaderReplica, timestamp: int, version: int, *,
     offsets = log.offsets
     if found.offset < (offsets.last_stable_offset if committed else offsets.high_watermark):
         return found
-    # As in Kafka, a record that consumers cannot read yet has no offset.
+    # As in Kafka, a record that consumers cannot read yet counts as missing.
     partition.check_end_is_known()
     return nothing
 
 
 def _code_for(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error in words that the version knows."""
+    """Return the error code, or an older one if the version does not have it."""
     is_new = code is ErrorCode.OFFSET_NOT_AVAILABLE and version < FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
     return ErrorCode.LEADER_NOT_AVAILABLE if is_new else code

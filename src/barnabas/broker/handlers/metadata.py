@@ -1,8 +1,8 @@
-"""Metadata, versions 0 to 13: the brokers, the topics, their partitions; unknown topics are made if that is on.
+"""Metadata, versions 0 to 13: brokers, topics and partitions. Unknown topics are created if auto-creation is enabled.
 
-A topic that is made here is complete when the answer leaves, so clients need not come back for its leader, and the
-other brokers that live know it; one that does not tell is waited for no more than a second.
-Clients that ask which operations they may use are told all of them: there is no authorisation yet.
+A topic that is created here is complete when the response is sent, so clients need not ask again for its leader. The
+other live brokers know it, too; the handler waits at most one second for their confirmation. If a client requests
+authorized operations, the response contains all operations, because there is no authorization yet.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ if TYPE_CHECKING:
     from barnabas.broker.topics import Topic
 
 FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
-"""From here on the name of a topic whose id is not known is null."""
+"""The first version in which the name of a topic with an unknown id is null."""
 MADE_KNOWN_S = 1.0
-"""The longest wait until other brokers know a topic that was made here: a producer waits for the answer."""
+"""The maximum wait until other brokers know a created topic; it is short, because a producer waits for the response."""
 
 
 @serves(MetadataRequest, ends_with_client=True)
@@ -55,7 +55,7 @@ def metadata(
     request: MetadataRequest,
     call: Call,
 ) -> Steps[MetadataResponse | Reply]:
-    """Describe the topics asked for, or all of them."""
+    """Describe the requested topics, or all."""
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     wanted = [] if wants_all else (yield from _each_once(request.topics or []))
     if request.allow_auto_topic_creation and settings.config.auto_create_topics_enable:
@@ -70,7 +70,7 @@ def metadata(
 
 @serves(MetadataRequest)
 def known_topics(topics: Topics, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
-    """Tell another broker which of the topics that it asks for are known here; none is made."""
+    """Describe the topics that another broker requests and this broker knows; create none."""
     described = []
     for number, each in enumerate((yield from _each_once(request.topics or []))):
         if is_pause_due(number):
@@ -80,7 +80,7 @@ def known_topics(topics: Topics, request: MetadataRequest, call: Call) -> Steps[
 
 
 def _each_once(topics: list[MetadataRequestTopic]) -> Steps[list[MetadataRequestTopic]]:
-    """Return the topics asked for; one that is named again and again is answered once."""
+    """Return the requested topics without duplicates."""
     found: dict[tuple[str | None, bytes], MetadataRequestTopic] = {}
     for number, each in enumerate(topics):
         if is_pause_due(number):
@@ -178,7 +178,7 @@ def _wanted_topic(
 
 
 def _is_by_id(wanted: MetadataRequestTopic) -> bool:
-    """Whether the id names the topic. Clients of Java send an empty name beside it, others none."""
+    """Return whether the request identifies the topic by id. Java clients add an empty name, others none."""
     return wanted.name is None or wanted.topic_id != ZERO_UUID
 
 

@@ -1,8 +1,8 @@
-"""OffsetCommit, versions 2 to 10: keep a group's offsets, with their metadata.
+"""OffsetCommit, versions 2 to 10: commit offsets of a group, with metadata.
 
-The retention time of versions 2 to 4 is ignored, as Kafka does since offsets live as long as their group. The
-answer leaves when the offsets are stored. Offsets are kept by the topic's name, also where version 10 names it by id.
-A generation of a group that does not exist is GROUP_ID_NOT_FOUND from version 9 on, ILLEGAL_GENERATION before.
+As in present Kafka, the retention time of versions 2 to 4 is ignored, because offsets live as long as their group. The
+response is sent when the offsets are stored. Offsets are stored by topic name, even if version 10 identifies the topic
+by id. A generation of an unknown group gets GROUP_ID_NOT_FOUND from version 9, and ILLEGAL_GENERATION before.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 METADATA_BYTES_MAX = 2**15 - 1
-"""The longest string of the versions of OffsetFetch before 6."""
+"""The maximum length of a string in OffsetFetch before version 6."""
 STORED_TOGETHER = 256
-"""A commit of more partitions is stored in pieces, so that others have their turn in between."""
+"""The number of partitions that are stored without a pause for other requests."""
 
 Stored: TypeAlias = "tuple[Iterable[TopicPartition], asyncio.Future[set[TopicPartition]]]"
-"""Offsets, and what becomes of them (`OffsetStore.commit`)."""
+"""Offsets, and the future of their outcome (`OffsetStore.commit`)."""
 
 
 @serves(OffsetCommitRequest)
@@ -53,7 +53,7 @@ def offset_commit(
     request: OffsetCommitRequest | RepeatedCommit,
     call: Call,
 ) -> Reply:
-    """Store the offsets that may be stored and tell about the others."""
+    """Commit the valid offsets; the response contains errors for the others."""
     if isinstance(request, RepeatedCommit):
         if (answer := request.store_at_once()) is not None:
             return Reply(answer)
@@ -67,7 +67,7 @@ def offset_commit(
 async def _prepare_and_finish(
     groups: GroupService, scheduler: CooperativeScheduler, steps: Steps[OffsetCommitResponse | Reply]
 ) -> OffsetCommitResponse:
-    with contextlib.suppress(ApiError):  # then nobody coordinates the group, and the answer says so
+    with contextlib.suppress(ApiError):  # Without the topic there is no coordinator, which is the result.
         await groups.ensure_topic()
     response = await scheduler.finish(steps)
     if isinstance(response, OffsetCommitResponse):
@@ -120,7 +120,7 @@ def _commit(
 
 
 def _refusal(groups: GroupService, request: OffsetCommitRequest, call: Call) -> ErrorCode:
-    """Return why the group lets this member commit nothing now, or NONE."""
+    """Return the error if the member may not commit offsets now, or NONE."""
     generation = request.generation_id_or_member_epoch
     refused = groups.check_commit(request.group_id, request.member_id, request.group_instance_id, generation)
     if (
@@ -135,7 +135,7 @@ def _refusal(groups: GroupService, request: OffsetCommitRequest, call: Call) -> 
 def _pause(
     topics: Topics, committed: dict[TopicPartition, OffsetAndMetadata], errors: dict[TopicPartition, ErrorCode]
 ) -> Steps[None]:
-    """Let others have their turn; take out of what is to be stored what is in topics that they deleted."""
+    """Pause for other requests; afterwards drop offsets in topics that were deleted meanwhile."""
     ids = {name: topic.id for name in {where.topic for where in committed} if (topic := topics.get(name))}
     yield
     gone = {name for name, topic_id in ids.items() if topics.by_id(topic_id) is None}
@@ -149,7 +149,7 @@ def _refuse_all(
     committed: dict[TopicPartition, OffsetAndMetadata],
     errors: dict[TopicPartition, ErrorCode],
 ) -> ErrorCode:
-    """If the group has gone on without the member, store nothing more of its commit."""
+    """If the group has rebalanced without the member, drop the offsets that are not stored yet."""
     if refused:
         errors.update(dict.fromkeys(committed, refused))
         committed.clear()
@@ -163,7 +163,7 @@ def _store(
     errors: dict[TopicPartition, ErrorCode],
     waiting: list[Stored],
 ) -> None:
-    """Store offsets, and note what became of them, or add them to those that are waited for."""
+    """Store offsets; record their outcome, or add them to the waiting ones."""
     try:
         stored = offsets.commit(group_id, committed)
     except BarnabasError as error:
@@ -192,7 +192,7 @@ def _note(
     committed: Iterable[TopicPartition],
     stored: asyncio.Future[set[TopicPartition]],
 ) -> None:
-    """Note what became of the offsets that were to be stored."""
+    """Record the outcome of stored offsets."""
     error = stored.exception()
     if error is None:
         for where in stored.result():
@@ -217,9 +217,9 @@ def _check(
 
 
 def _is_too_large(metadata: str, size_max: int) -> bool:
-    """Whether metadata is longer than `offset.metadata.max.bytes`, or than older versions of OffsetFetch can carry.
+    """Return whether metadata exceeds `offset.metadata.max.bytes` or the limit of old versions of OffsetFetch.
 
-    Kafka compares the setting with the length of a Java string, which counts UTF-16 units and not bytes.
+    As in Kafka, the setting limits the length of a Java string, which counts UTF-16 units and not bytes.
     """
     units_max = 2 * len(metadata)
     if units_max > size_max and len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > size_max:

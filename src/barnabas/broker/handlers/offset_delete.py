@@ -1,8 +1,7 @@
-"""OffsetDelete, version 0: forget a group's offsets in topics that no member of it reads (KIP-496).
+"""OffsetDelete, version 0: delete a group's offsets in topics that no member reads (KIP-496).
 
-What members read counts in every state of the group, also while it rebalances. Members of another kind than
-consumers, who may read anything, protect all offsets of their group, as in Kafka; so do subscriptions that
-cannot be understood.
+The subscriptions of members count in each state of the group, also during a rebalance. As in Kafka, members that are
+not consumers protect all offsets of their group, because they may read any topic. Unreadable subscriptions do so, too.
 """
 
 from __future__ import annotations
@@ -22,14 +21,14 @@ from barnabas.protocol.messages.offset_delete import (
 )
 
 ENTRIES_MAX = 20_000
-"""What is checked and what is deleted must be of one moment, so there is no pause in between."""
+"""The limit of topics and partitions. The check and the deletion must not be separated by a pause."""
 
 
 @serves(OffsetDeleteRequest, entries_max=ENTRIES_MAX)
 async def offset_delete(
     topics: Topics, groups: GroupService, offsets: OffsetStore, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
-    """Forget the offsets that may be forgotten and tell about the others."""
+    """Delete the offsets that may be deleted; the response contains errors for the others."""
     if error := groups.error_of(request.group_id):
         return OffsetDeleteResponse(error_code=error, topics=[])
     group = groups.describe(request.group_id)

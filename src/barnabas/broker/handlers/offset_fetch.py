@@ -1,8 +1,8 @@
-"""OffsetFetch, versions 1 to 10: a group's committed offsets, of the partitions asked for or of all.
+"""OffsetFetch, versions 1 to 10: the committed offsets of a group, for the requested partitions or for all.
 
-A partition without one is answered with offset -1 and no error. Offsets are always stable (version 7): there
-are no transactions. Version 10 names topics by id; of all partitions it tells those whose topics exist. Member id and
-epoch (version 9) belong to the next-generation protocol and are ignored.
+A partition without a committed offset has the offset -1 and no error. Offsets are always stable (version 7), because
+there are no transactions. Version 10 identifies topics by id; a response for all partitions contains only those of
+existing topics. Member id and epoch (version 9) belong to the consumer group protocol (KIP-848) and are ignored.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ FIRST_VERSION_WITH_TOPIC_IDS = 10
 NOT_COMMITTED = OffsetAndMetadata(NO_OFFSET)
 
 Wanted = dict[str, list[int]]
-"""Partition numbers by topic."""
+"""The requested partition numbers, by topic."""
 
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata] | CommittedOffsets
 PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
-"""Two classes with the same fields: the protocol names those of version 8 and later anew."""
+"""The type of results: two classes with equal fields, because the protocol has other structs from version 8."""
 
 
 @serves(OffsetFetchRequest, ends_with_client=True)
@@ -56,7 +56,7 @@ async def offset_fetch(
         )
     groups = {}
     for group in request.groups:
-        if group.group_id not in groups:  # one that is named again and again is answered once
+        if group.group_id not in groups:  # A group that is requested repeatedly is answered once.
             if call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
                 groups[group.group_id] = await _by_id(topics, offsets, scheduler, group)
             else:
@@ -81,7 +81,7 @@ async def _by_name(
 async def _by_id(
     topics: Topics, offsets: OffsetStore, scheduler: CooperativeScheduler, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
-    """Look up by the names that the topics have now, and answer with the ids that were asked for."""
+    """Look up offsets by the present names of the topics; the response contains the requested ids."""
     names = {each.topic_id: topic.name for each in group.topics or [] if (topic := topics.by_id(each.topic_id))}
     wanted = None
     if group.topics is not None:
@@ -123,7 +123,7 @@ async def _group_of_several(
 def _topics(
     kind: type[PartitionT], committed: Committed, wanted: Wanted | None, error: ErrorCode
 ) -> Steps[list[tuple[str, list[PartitionT]]]]:
-    """Return the offsets wanted; with an error, nothing but those partitions that were asked for."""
+    """Return the requested offsets; after an error, only the requested partitions with the error."""
     if wanted is None:
         wanted = yield from _all_of(committed)
     topics = []

@@ -1,4 +1,4 @@
-"""OffsetForLeaderEpoch, versions 2 to 4: where an epoch ended in this log (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch, versions 2 to 4: the end offset of a leader epoch in this log (KIP-101, KIP-320)."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 def offset_for_leader_epoch(
     replicas: ReplicaManager, request: OffsetForLeaderEpochRequest, call: Call
 ) -> Steps[OffsetForLeaderEpochResponse]:
-    """Look up one epoch for each partition."""
+    """Look up one leader epoch for each partition."""
     results = []
     for topic in request.topics:
         partitions = []

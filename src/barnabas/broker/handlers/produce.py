@@ -1,15 +1,15 @@
 """Produce, versions 0 to 13: append record batches.
 
-Requests that came in a row are carried out together: all their batches for one partition are appended with one write.
-Each request is checked and answered as if it had come alone.
+Consecutive requests of a connection form a run: all their batches for one partition are appended with one write. Each
+request is checked and answered as if it had arrived alone.
 
 Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659). Their message formats
-are not stored, so every partition is answered with UNSUPPORTED_VERSION. Batches of transactions are refused until
-transactions exist. Errors of single records (version 8) exist for compacted topics only, which take no records without
-keys: elsewhere the broker does not look at single records. An answer has at most 1,000 of them, shared out among its
-partitions, and at least one of each batch. New leaders (version 10) are not named: clients ask for metadata.
+are not supported, so each partition gets UNSUPPORTED_VERSION. Batches of transactions are rejected, since transactions
+are not supported. Errors of single records (version 8) exist only for compacted topics, which reject records without
+keys; in other topics, the broker does not look at single records. A response has at most 1,000 of them, shared by its
+partitions, and at least one for each batch. The new leader (version 10) is not returned: clients request metadata.
 
-`barnabas.broker.leader_replica` defines the acknowledgements, and when they wait for the disk.
+`barnabas.broker.leader_replica` defines acknowledgements and their waits for the disk.
 """
 
 from __future__ import annotations
@@ -56,18 +56,20 @@ if TYPE_CHECKING:
 
 
 PIECE_ENTRIES_MAX = 64
-"""The topics and partitions of a piece."""
+"""The maximum number of topics and partitions in a piece."""
 
 PIECE_BYTES_MAX = 1024 * 1024
-"""A piece ends with the partition that exceeds this size."""
+"""The size at which a piece ends, after the partition that exceeds it."""
 
 
 REQUESTS_MAX = 1024
-"""The requests of a run without acknowledgements."""
+"""The maximum number of requests in a run without acknowledgements."""
 
 ACKNOWLEDGED_MAX = 50
-"""The requests of a run with acknowledgements. More requests are answered in several runs, so that a producer with a
-full window can send again after the first of them."""
+"""The maximum number of requests in a run with acknowledgements.
+
+More requests are divided into several runs, so that a producer with a full window can send again after the first one.
+"""
 
 
 def entry_count(request: ProduceRequest) -> int:
@@ -79,28 +81,28 @@ def entry_count(request: ProduceRequest) -> int:
 
 
 def must_be_in_pieces(request: ProduceRequest, size: int) -> bool:
-    """Return whether a request of this size has to run in pieces."""
+    """Return whether a request of this size must be processed in pieces."""
     entries = entry_count(request)
     partitions = entries - len(request.topic_data)
     return entries > PIECE_ENTRIES_MAX or (size > PIECE_BYTES_MAX and partitions > 1)
 
 
 def only_partition(request: ProduceRequest) -> PartitionProduceData | None:
-    """Return the data for the only partition of a request; None if the request does not name exactly one."""
+    """Return the data of the only partition of a request; None if the request has another number of partitions."""
     if len(request.topic_data) == 1 == len(request.topic_data[0].partition_data):
         return request.topic_data[0].partition_data[0]
     return None
 
 
 class Piece(NamedTuple):
-    """A part of a request, and whether its first topic is the last topic of the part before."""
+    """A part of a request. `continues` is true if its first topic is the last topic of the previous part."""
 
     request: ProduceRequest
     continues: bool
 
 
 def pieces(request: ProduceRequest) -> Iterator[Piece]:
-    """Yield the pieces of a request: each has a part of its partitions, in their order."""
+    """Yield the pieces of a request. Each contains some of its partitions, in order."""
     part: list[tuple[TopicProduceData, PartitionProduceData | None]] = []
     entries = size = 0
     continues = False
@@ -127,9 +129,9 @@ def _request_for(
 
 
 def join(responses: Sequence[tuple[ProduceResponse, bool]]) -> ProduceResponse:
-    """Return the response to a request, made from the responses to its pieces.
+    """Return the response to a request from the responses to its pieces.
 
-    :param responses: each with whether its first topic is the last topic of the piece before.
+    :param responses: the responses, each with `Piece.continues`.
     """
     topics: list[TopicProduceResponse] = []
     for response, continues in responses:
@@ -143,7 +145,7 @@ def join(responses: Sequence[tuple[ProduceResponse, bool]]) -> ProduceResponse:
 class ProduceRuns:
     """The rules for runs and pieces of Produce (`barnabas.broker.pipeline.call.RunRules`).
 
-    The pieces of a request are appended in its order, so the result is the same as without pieces.
+    The pieces of a request are appended in order, so the result is the same as without pieces.
     """
 
     entry_count = staticmethod(entry_count)
@@ -153,37 +155,40 @@ class ProduceRuns:
     join = staticmethod(join)
 
     def requests_max(self, first: ProduceRequest) -> int:
-        """Return the limit of requests in a run."""
+        """Return the maximum number of requests in a run."""
         return ACKNOWLEDGED_MAX if first.acks != Acks.NONE else REQUESTS_MAX
 
     def go_together(self, first: ProduceRequest, other: ProduceRequest) -> bool:
-        """Return whether two requests want the same acknowledgement."""
+        """Return whether two requests have the same `acks` and may be in one run."""
         return first.acks == other.acks
 
     def wants_answer(self, request: ProduceRequest) -> bool:
-        """Return whether a request wants an acknowledgement."""
+        """Return whether a request expects a response."""
         return request.acks != Acks.NONE
 
 
 Waiting = list[tuple[PartitionProduceResponse, Waiter]]
-"""Results of partitions, each with the wait that precedes its acknowledgement."""
+"""The results of partitions, each with the wait that must precede its acknowledgement."""
 
 RECORD_ERRORS_MAX = 1_000
-"""The errors of single records in one answer: a batch may have millions of records in a few bytes."""
+"""The maximum number of errors of single records in a response. A small batch may have millions of records."""
 
 PACKERS_MAX = 4096
-"""The partitions with a cached template of their answer, at about a kilobyte each."""
+"""The number of partitions with a cached response template, each about a kilobyte."""
 
 Response: TypeAlias = "ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None"
-"""The response to one request; bytes are the whole frame of the answer."""
+"""The response to one request. Bytes are the whole frame of the response."""
 
 PackAnswer = Callable[[int, int, int, int], bytes]
-"""Makes the frame of an acknowledgement from correlation id, base offset, append time and log start offset."""
+"""A function that returns the frame of an acknowledgement.
+
+Its arguments are correlation id, base offset, log append time and log start offset.
+"""
 
 
 @functools.lru_cache(maxsize=PACKERS_MAX)
 def packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
-    """Return the template of acknowledgements of requests for one partition."""
+    """Return the response template for acknowledgements of requests for one partition."""
 
     def answer_with(number: int) -> ProduceResponse:
         result = PartitionProduceResponse(
@@ -203,7 +208,7 @@ def packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
 class Acknowledgement:
     """An awaitable of the response to a request, after the waits of its partitions or after the timeout.
 
-    The response has an error for each partition whose wait failed or timed out. The wait begins with the `await`.
+    The response has an error for each partition whose wait failed or timed out. The wait starts with the `await`.
     """
 
     __slots__ = ("_response", "_timeout_ms", "_waiting")
@@ -233,7 +238,7 @@ class Acknowledgement:
 
 
 class Settling:
-    """An awaitable of the responses to some requests of a run. The wait begins with the `await`.
+    """An awaitable of the responses to some requests of a run. The wait starts with the `await`.
 
     :param responses: the responses, some of them awaitable, or a future of them.
     """
@@ -263,7 +268,7 @@ def refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
 
 
 def errors_of_records(error: InvalidRecordsError, request: ProduceRequest) -> list[BatchIndexAndErrorMessage]:
-    """Return the errors of the records for which a batch was refused."""
+    """Return the errors of the records because of which a batch was rejected."""
     count_max = max(1, RECORD_ERRORS_MAX // sum(len(topic.partition_data) for topic in request.topic_data))
     return [
         BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=error.reason)
@@ -298,7 +303,7 @@ class Appended(NamedTuple):
 async def respond_together(
     appended: Sequence[Appended], waiters: Sequence[Waiter]
 ) -> Sequence[bytes | ProduceResponse]:
-    """Return the responses to requests with the same waits. They fail together."""
+    """Return the responses to requests that wait together. If one wait fails, all requests get the error."""
     timeout_ms = appended[0].request.timeout_ms
     try:
         async with asyncio.timeout(max(0, timeout_ms) / 1000):
@@ -313,7 +318,7 @@ async def respond_together(
     finally:
         for waiter in waiters:
             if not waiter.cancel() and not waiter.cancelled():
-                waiter.exception()  # else asyncio logs it as an exception that was never retrieved
+                waiter.exception()  # Marks the exception as retrieved, so that asyncio does not log it.
     return [each.refusal(error) for each in appended]
 
 
@@ -326,14 +331,14 @@ FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 KEPT_BYTES_IN_RUN = 1_024
-"""The bytes that a request of a run keeps while its acknowledgement waits: its answer."""
+"""The bytes that a request of a run keeps while it waits for its acknowledgement: its response."""
 
 
 @serves(ProduceRequest, runs=ProduceRuns())
 def produce(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) -> Reply:
     """Append the batches of all requests of a run.
 
-    :raises BarnabasError: an append failed and acks=0 leaves no other way to tell than to end the connection.
+    :raises BarnabasError: an append with acks=0 failed. Only the end of the connection can notify the producer.
     """
     appends = _append_all(topics, replicas, run, call)
     if any(append.is_waiting for append in appends.by_place.values()):
@@ -343,7 +348,7 @@ def produce(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) -> R
 
 
 def _reply(responses: Sequence[Response]) -> Reply:
-    """Return the responses before the first awaitable one now, and the others later."""
+    """Return the responses before the first awaitable one immediately, and the others later."""
     for number, response in enumerate(responses):
         if type(response) is not bytes and isinstance(response, Awaitable):
             rest = responses[number:]
@@ -384,8 +389,7 @@ class _Append:
         self.partition: LeaderReplica | None = None
         self.outcomes: deque[Outcome] = deque()
         self.pack: PackAnswer | None = None
-        """The template of acknowledgements of requests for this partition alone; None if an acknowledgement may have to
-        wait."""
+        """The response template for requests for only this partition; None if an acknowledgement may have to wait."""
         self._waiting: asyncio.Future[list[Outcome]] | None = None
         self._acks = acks
         self._refusal = refusal
@@ -404,23 +408,23 @@ class _Append:
 
     @property
     def is_waiting(self) -> bool:
-        """Return whether the append has not ended."""
+        """True if the append is unfinished."""
         return self._waiting is not None
 
     @property
     def can_be_packed(self) -> bool:
-        """Return whether all batches were appended, and the template can acknowledge them."""
+        """True if all batches were appended and the template can acknowledge them."""
         return self.pack is not None and all(isinstance(outcome, AppendInfo) for outcome in self.outcomes)
 
     def when_all_acknowledged(self) -> Waiter | None:
-        """Return the wait that precedes the acknowledgement of all batches."""
+        """Return the wait that must precede the acknowledgement of all batches."""
         assert self.partition
         last = max((each for each in self.outcomes if isinstance(each, AppendInfo)), key=_last_offset)
         return self.partition.when_acknowledged(last, self._acks)
 
     @property
     def usable_pack(self) -> PackAnswer | None:
-        """`pack`, unless a flush policy has come into force during the append."""
+        """`pack`, or None if acknowledgements must wait, for example because the flush policy changed meanwhile."""
         return self.pack if self.partition is not None and self.partition.acknowledges_at_once(self._acks) else None
 
     def carry_out(self) -> None:
@@ -462,11 +466,11 @@ class _Append:
 
 
 Place = tuple[str | bytes, int, bool]
-"""The topic's name or id, the partition, and whether the batch belongs to a transaction."""
+"""The topic name or topic id, the partition, and whether the batch belongs to a transaction."""
 
 
 class _Appends:
-    """The appends of a run."""
+    """The appends of a run, by partition."""
 
     __slots__ = ("_call", "_replicas", "_topics", "by_id", "by_place", "by_request")
 
@@ -477,8 +481,10 @@ class _Appends:
         self.by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
         self.by_place: dict[Place, _Append] = {}
         self.by_request: dict[int, _Append] = {}
-        """The append of a request for one partition, by `id()` of the request: the same object may stand for many
-        requests."""
+        """The append of a request for one partition, by `id()` of the request.
+
+        Several received requests may be the same object.
+        """
 
     def add(self, received: Received) -> None:
         """Add the batches of a request to the appends of their partitions."""
@@ -488,7 +494,7 @@ class _Appends:
             named = topic.topic_id if self.by_id else topic.name
             for data in topic.partition_data:
                 append = self.at((named, data.index, in_transaction), request)
-                # The log refuses an empty batch.
+                # The log rejects an empty batch.
                 append.records.append((data.records or b"") if records is None else records)
                 if records is not None:
                     self.by_request[id(request)] = append
@@ -496,7 +502,7 @@ class _Appends:
                         append.pack = packer(self._call.version, topic.name, topic.topic_id, data.index)
 
     def at(self, place: Place, request: ProduceRequest) -> _Append:
-        """Return the append of a partition."""
+        """Return the append of a partition; create it if it is missing."""
         if (append := self.by_place.get(place)) is None:
             refusal = _refusal(request, self._call)
             topic, number, _ = place
@@ -514,16 +520,16 @@ def _append_all(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) 
         if append is None:
             appends.add(received)
         else:
-            append.records.append(received[1])  # type: ignore[arg-type]  # a request for one partition has them there
+            append.records.append(received[1])  # type: ignore[arg-type]  # not None for a request with one partition
     for append in appends.by_place.values():
         append.carry_out()
     return appends
 
 
 def _refusal(request: ProduceRequest, call: Call) -> BarnabasError | None:
-    """Return the error that refuses a whole request, or None."""
+    """Return the error that applies to a whole request, or None."""
     if call.version < FIRST_VERSION_WITH_BATCHES:
-        return UnsupportedVersionError("message formats before record batches (Kafka 0.11) are not stored")
+        return UnsupportedVersionError("message formats before record batches (Kafka 0.11) are not supported")
     if request.acks not in {Acks.NONE, Acks.LEADER, Acks.ALL}:
         return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
     if request.transactional_id is not None:
@@ -536,14 +542,14 @@ def _last_offset(info: AppendInfo) -> int:
 
 
 def _is_packed(partition: LeaderReplica, acks: int) -> bool:
-    """Return whether a template makes the answers: none has to wait, or all wait for the high watermark."""
+    """Return whether a template can encode the responses: none has to wait, or all wait for the high watermark."""
     return acks == Acks.ALL or partition.acknowledges_at_once(acks)
 
 
 def _acknowledged_together(run: Run, appends: _Appends) -> Reply | None:
-    """Answer requests with acks=all that wait for the high watermark, with one wait for each partition.
+    """Acknowledge requests with acks=all that wait for the high watermark, with one wait for each partition.
 
-    :returns: None if they have to be answered one by one.
+    :returns: None if the requests must be answered one by one.
     """
     places = appends.by_place.values()
     if run[0][0].acks != Acks.ALL or all(append.usable_pack for append in places):
@@ -572,7 +578,7 @@ async def _respond_later(run: Run, appends: _Appends) -> Sequence[Response]:
 
 
 def _respond_to_all(run: Run, appends: _Appends) -> Sequence[Response]:
-    """Return a response for each request, in their order."""
+    """Return the responses to all requests, in order."""
     if run[0][0].acks == Acks.NONE:
         _check_all_appended(appends)
         return [None] * len(run)
@@ -628,7 +634,10 @@ def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiti
 
 
 def _check_all_appended(appends: _Appends) -> None:
-    """Raise the first error: with acks=0, a producer notices only the end of the connection."""
+    """Raise the first error of an append with acks=0. The connection is closed then, which notifies the producer.
+
+    :raises ApiError: an append failed.
+    """
     for (topic, number, _), append in appends.by_place.items():
         for outcome in append.outcomes:
             if isinstance(outcome, BarnabasError):

@@ -1,9 +1,8 @@
-"""PushTelemetry, version 0: metrics of a client, which `/metrics` of this broker shows.
+"""PushTelemetry, version 0: metrics of a client, which this broker exports at `/metrics`.
 
-A push is refused with INVALID_REQUEST after a terminating one, THROTTLING_QUOTA_EXCEEDED before the interval is over,
-UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE beyond `telemetry.max.bytes` (compressed or
-decompressed), and INVALID_RECORD where it cannot be decoded. Histograms and summaries are left out; Kafka's clients
-push none.
+The errors are INVALID_REQUEST after a terminating push, THROTTLING_QUOTA_EXCEEDED within the interval,
+UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE above `telemetry.max.bytes` (compressed or
+decompressed), and INVALID_RECORD for undecodable data. Histograms and summaries are ignored; Kafka's clients push none.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Fetch of a follower, versions 15 to 18, on the listener of brokers alone (CVE-2018-1288).
+"""Fetch of a follower, versions 15 to 18, only on the inter-broker listener (CVE-2018-1288).
 
-A follower reads up to the log end offset. Its fetch offset tells the leader which records it has, and moves the high
-watermark (`barnabas.broker.leader_replica`). Every request belongs to a session (`barnabas.broker.follower_sessions`).
-Without news the response waits for them, or for another request of the follower (`barnabas.broker.delayed_fetch`). A
-high watermark that moves does not end the wait; the next response has it.
+A follower reads up to the log end offset. Its fetch offset shows the leader which records the follower has, and
+advances the high watermark (`barnabas.broker.leader_replica`). Each request belongs to a session
+(`barnabas.broker.follower_sessions`). Without news, the response waits for news or for another request of the follower
+(`barnabas.broker.delayed_fetch`). A new high watermark does not end the wait; the next response contains it.
 
 The follower's id and broker epoch must be those of a registered broker (KIP-903).
 """
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_VERSION = 15
-"""The first version with the follower's broker epoch."""
+"""The first version that contains the follower's broker epoch."""
 
 RESPONSE_BYTES_MAX = 57_671_680
-"""The bytes of one response, whatever the request allows: the default of Kafka's `fetch.max.bytes`."""
+"""The maximum size of a response, even if the request permits more: the default of Kafka's `fetch.max.bytes`."""
 
 CheckBroker = Callable[[int, int], None]
-"""Raises an ApiError, STALE_BROKER_EPOCH, unless a broker with this id and broker epoch is registered."""
+"""A function that raises STALE_BROKER_EPOCH unless a broker with this id and broker epoch is registered."""
 
 
 @serves(FetchRequest, ends_with_client=True)
@@ -53,7 +53,7 @@ def replica_fetch(
     request: FetchRequest,
     call: Call,
 ) -> Steps[FetchResponse | Reply]:
-    """Read; if there are too few bytes, no error, and no wait for the follower, wait and read again."""
+    """Read; if there are too few bytes and no reason to respond now, wait and read again."""
     try:
         session = _session_of(follower_sessions, check_broker, request, call)
         yield from session.update(request, clock.monotonic())
@@ -76,7 +76,7 @@ def replica_fetch(
 
     def check() -> None:
         if session.change_count != change_count:
-            delayed.complete()  # other requests have appended since the read
+            delayed.complete()  # Other requests have appended records since the read.
 
     delayed = DelayedFetch(scheduler, [session], missing, request.max_wait_ms, is_urgent=True)
     yield from delayed.begin(check)
@@ -91,7 +91,7 @@ async def _read_later(
     sessions: FollowerSessions,
     connection: ConnectionState,
 ) -> Steps[FetchResponse]:
-    """Wait; return the steps of reading again."""
+    """Wait; return the steps that read again and respond."""
     try:
         await delayed.wait()
     except asyncio.CancelledError:
@@ -110,12 +110,12 @@ def _read_at_last(session: FollowerSession, read: FollowerRead) -> Steps[FetchRe
 def _session_of(
     sessions: FollowerSessions, check_broker: CheckBroker, request: FetchRequest, call: Call
 ) -> FollowerSession:
-    """Return the session that a request belongs to, or begins.
+    """Return the session of a request, which may be new.
 
-    :raises ApiError: there is no such session, or the follower is not registered.
+    :raises ApiError: the session does not exist, or the follower is not registered.
     """
     if call.version < FIRST_VERSION or request.replica_state.replica_id < 0:
-        raise ApiError(ErrorCode.INVALID_REQUEST, "this listener serves fetches of followers with a broker epoch")
+        raise ApiError(ErrorCode.INVALID_REQUEST, "this listener accepts only fetches of followers with a broker epoch")
     _check_broker(check_broker, request.replica_state, call.connection)
     if request.session_epoch in {INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH}:
         return sessions.open(call.connection, request.replica_state.replica_id)
@@ -123,9 +123,9 @@ def _session_of(
 
 
 def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, connection: ConnectionState) -> None:
-    """Refuse a fetch that does not have the epoch of the registered broker.
+    """Check that a fetch has the epoch of the registered broker.
 
-    :raises ApiError: STALE_BROKER_EPOCH.
+    :raises ApiError: STALE_BROKER_EPOCH if it has another one.
     """
     try:
         check_broker(claimed.replica_id, claimed.replica_epoch)
@@ -133,7 +133,7 @@ def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, connection: 
         if not connection.has_refused_follower:
             connection.has_refused_follower = True
             log.warning(
-                "refused a replica fetch of %s as broker %d: %s; this connection's later refusals are not logged",
+                "rejected a replica fetch of %s as broker %d: %s; not logging further rejections on this connection",
                 connection.address,
                 claimed.replica_id,
                 error,
