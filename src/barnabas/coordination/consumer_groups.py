@@ -76,7 +76,7 @@ def _topics(path: str, node: NodeData) -> tuple[str, ...]:
 
 
 def set_offsets(tree: MetadataStore, group: str, offsets: committed.Offsets, now_ms: int) -> None:
-    """Commit offsets for a group without consumers, all or none.
+    """Commit offsets for a group without consumers.
 
     Thousands of offsets are written in several steps; only the last one checks for consumers.
 

@@ -1,4 +1,4 @@
-"""A metadata store that replaces its lost sessions: its users always call the present session.
+"""A metadata store that replaces its lost sessions: its users always call the current session.
 
 Between the loss of a session and the next one, each call raises `MetadataStoreUnavailableError`.
 """
@@ -20,7 +20,7 @@ from barnabas.coordination.metadata_store import (
 
 
 class RenewableMetadataStore:
-    """A `MetadataStore` that delegates to the present session.
+    """A `MetadataStore` that delegates to the current session.
 
     :param open_session: opens a session with the metadata store.
     :raises MetadataStoreUnavailableError: no session could be opened.
@@ -31,7 +31,7 @@ class RenewableMetadataStore:
         self._session: MetadataStore | None = open_session()
 
     def renew(self) -> None:
-        """Replace the present session, which is lost, by a new one.
+        """Replace the current session, which is lost, by a new one.
 
         :raises MetadataStoreUnavailableError: no session could be opened; there is none now.
         """
@@ -42,7 +42,7 @@ class RenewableMetadataStore:
 
     @property
     def session(self) -> MetadataStore:
-        """The present session.
+        """The current session.
 
         :raises MetadataStoreUnavailableError: there is no session.
         """

@@ -503,7 +503,7 @@ def read_partition_state(
 
 
 def read_partition_states(tree: MetadataStore, wanted: Iterable[StateChange]) -> list[StateChange]:
-    """Return the present states of the partitions in `wanted`, without those that no longer exist.
+    """Return the current states of the partitions in `wanted`, without those that no longer exist.
 
     A damaged state is returned as `UNREADABLE`, so it does not prevent the reading of the others.
     """
@@ -570,7 +570,7 @@ def _write_others(
 ) -> Sequence[StateChange]:
     """Write those of several states that other brokers have not changed, after a step with all of them has failed.
 
-    Often two brokers become leaders of many partitions of a third one, so the present versions are read first.
+    Often two brokers become leaders of many partitions of a third one, so the current versions are read first.
     """
     if len(changes) == 1:
         return []

@@ -1,4 +1,4 @@
-"""The arrival times of a partition's records, estimated from a bounded number of samples of its end offset. Pure."""
+"""The arrival times of a partition's records, estimated from a bounded number of samples of its end offset."""
 
 from __future__ import annotations
 

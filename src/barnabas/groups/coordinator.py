@@ -93,7 +93,7 @@ class GroupCoordinator:
     :param config: the limits of all groups.
     :param new_uuid: returns the random part of a member id; member ids are `<client id>-<uuid>` as in Kafka.
     :param memory: the memory of the groups of all coordinators of this broker.
-    :param topics: returns the present metadata of topics.
+    :param topics: returns the current metadata of topics.
 
     >>> coordinator = GroupCoordinator(GroupConfig(initial_rebalance_delay_ms=0), new_uuid=lambda: "1")
     >>> request = JoinRequest(client_id="app", session_timeout_ms=10_000, rebalance_timeout_ms=60_000,
@@ -371,7 +371,7 @@ class GroupCoordinator:
     # -- administration ------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the description of a group for administrators; None if it has no members. It may have offsets."""
+        """Return the description of a group for administrators; None for an unknown group, which may have offsets."""
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
 

@@ -1,6 +1,6 @@
 """The members of a group: members by id, static members by instance id, the leader, and the supported protocols.
 
-The module only keeps the books; `barnabas.groups.classic_group` contains the states and deadlines. Invariants: the
+The module only stores the members; `barnabas.groups.classic_group` contains the states and deadlines. Invariants: the
 leader is a member, or the group is empty. Each instance id belongs to exactly one member. At least one protocol is
 supported by all members, because `supports` rejects other joins.
 """

@@ -1,6 +1,7 @@
 """The committed offsets of many groups in memory, equal to the records in one partition of `__consumer_offsets`.
 
-Pure. `CommittedOffsets` contains the offsets that clients may see; `of_deleted` and `expired` select those to delete.
+The module does no I/O. `CommittedOffsets` contains the offsets that clients may see; `of_deleted` and `expired`
+select those to delete.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ class TopicSnapshot(Protocol):
 
 
 class TopicMetadata(Protocol):
-    """The present metadata of topics."""
+    """The current metadata of topics."""
 
     def topic(self, name: str) -> TopicSnapshot | None:
         """Return the snapshot of a topic, or None if it does not exist."""

@@ -85,7 +85,7 @@ class Followed(Generic[R]):
     brought_s: float = 0.0
     """The time of the last records that count against a replication quota."""
     asked_in: int = 0
-    """The number of the request that contains the present fetch offset; 0 if no request does."""
+    """The number of the request that contains the current fetch offset; 0 if no request does."""
     answered_in: int = 0
     """The number of the latest request whose response was used for this partition."""
     furthest_offset: int = -1
@@ -267,7 +267,7 @@ class FetchState(Generic[R]):
     # --- answers ---
 
     def on_response(self, response: FetchResponse) -> list[tuple[Followed[R], PartitionData]]:
-        """Process the response to the oldest request in flight; return the data of each partition that it is valid for.
+        """Process the response to the oldest request in flight; return the partitions whose latest request it answers.
 
         :raises ApiError: the leader rejected the whole request. The caller must call `reset_session`.
         """

@@ -74,7 +74,7 @@ class _Follower:
 
     @property
     def ended_broker_epochs(self) -> tuple[int, ...]:
-        """The broker epochs that are stale once the follower has restarted: the present one and earlier ones."""
+        """The broker epochs that are stale once the follower has restarted: the current one and earlier ones."""
         if self.broker_epoch == NO_BROKER_EPOCH:
             return self.earlier_broker_epochs
         return (*self.earlier_broker_epochs, self.broker_epoch)[-EARLIER_EPOCHS_KEPT:]
@@ -235,7 +235,7 @@ class RemoteReplicas:
         """Return the offset below which all replicas that count have all records. It never decreases.
 
         The members of the ISR count. While the ISR changes, the members of the old and of the new ISR count (KIP-497's
-        *maximal ISR*), because either may be in force. The high watermark stays where it is until each of them has
+        *maximal ISR*), because either may be in effect. The high watermark stays where it is until each of them has
         fetched in this epoch.
 
         A follower outside the ISR that has caught up counts, too, until it joins or falls behind. Otherwise the ISR of
@@ -263,7 +263,7 @@ class RemoteReplicas:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The ISR in force: the latest that is known to be in the metadata store."""
+        """The current ISR: the latest that is known to be in the metadata store."""
         return self._isr
 
     @property
@@ -277,7 +277,7 @@ class RemoteReplicas:
         return self._is_changing
 
     def is_in_sync(self, broker_id: int) -> bool:
-        """Return whether a replica is in the ISR in force."""
+        """Return whether a replica is in the current ISR."""
         return broker_id in self._isr
 
     def can_acknowledge(self, min_insync_replicas: int) -> bool:
@@ -354,7 +354,7 @@ class RemoteReplicas:
         return self._replicas
 
     def begin_change(self, isr: tuple[int, ...]) -> None:
-        """Record that `isr` may be in force from now on. The caller calls this before it sends the change."""
+        """Record that `isr` may be in effect from now on. The caller calls this before it sends the change."""
         self._is_changing = True
         self._maximal_isr = (*self._isr, *(each for each in isr if each not in self._isr))
 

@@ -125,7 +125,7 @@ def transfer_leadership(
     controlled shutdown, `leaving` contains the leader itself. If `leaving` is empty, the new leader is the preferred
     replica, if this one can lead.
 
-    Only the present leader may write this state. Its records above the high watermark are lost if the new leader has
+    Only the current leader may write this state. Its records above the high watermark are lost if the new leader has
     not fetched them. If there is time, the caller should wait until that follower has caught up.
 
     :param leaving: brokers that shut down or may lack records.

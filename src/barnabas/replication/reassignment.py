@@ -52,7 +52,7 @@ def check_target(
 ) -> None:
     """Check the target replicas of a reassignment.
 
-    :param live: the live brokers. A present replica need not be live.
+    :param live: the live brokers. A current replica need not be live.
     :param may_change_factor: True if the target may have another replication factor (KIP-860).
     :raises ApiError: INVALID_REPLICA_ASSIGNMENT (no replica, a repeated or an unknown broker),
         INVALID_REPLICATION_FACTOR (another number of replicas).

@@ -12,8 +12,8 @@ state keeps it as a former member (`PartitionState.lost_memory`).
   elections.
 - If the last member is in an older copy of its log directory (`barnabas.storage.life_counter`), all replicas report:
   replicas that left the ISR after that copy was made may have more records.
-- If the metadata tree is older than the replicas (restored from a backup), the tree's ISR is obsolete. A log with a
-  later leader epoch than the tree shows this (`doubt`), and so does a log directory with a higher life counter
+- If the metadata store is older than the replicas (restored from a backup), its ISR is obsolete. A log with a later
+  leader epoch than the store shows this (`doubt`), and so does a log directory with a higher life counter
   (`doubt_old_tree`). All replicas report then. The state is doubted (`PartitionState.is_doubted`) until a leader is
   elected: a leader that it deposes keeps its records.
 
@@ -69,10 +69,10 @@ def withdraw(
 
 
 def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) -> PartitionState | None:
-    """Return the state that a broker writes whose log has a later epoch than the metadata tree; None if it has none.
+    """Return the state that a broker writes whose log has a later epoch than the metadata store; else None.
 
-    A leader writes its epoch to the metadata tree before any log has it. A later epoch in a log proves that the tree is
-    older than the log. The in-sync replicas in the tree may then lack records that others have acknowledged. A sole
+    A leader writes its epoch to the metadata store before any log has it. A later epoch in a log proves that the store
+    is older than the log. The in-sync replicas in the store may then lack records that others have acknowledged. A sole
     replica leads in any case.
 
     :param known_epoch: the latest epoch in the broker's log.
@@ -86,9 +86,9 @@ def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) ->
 
 
 def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
-    """Return the state that a broker writes if its disk is newer than the metadata tree; None if it is already written.
+    """Return the state that a broker writes if its disk is newer than the metadata store, or None if it is written.
 
-    The in-sync replicas in the tree may lack records that others acknowledged in this leader epoch or later ones. The
+    The in-sync replicas in the store may lack records that others acknowledged in this leader epoch or later ones. The
     caller uses this function only while the leader in the state is not alive.
 
     >>> doubted = doubt_old_tree((2, 1), PartitionState(leader=2, leader_epoch=4, isr=(2,)))
@@ -103,11 +103,10 @@ def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> Partitio
 
 
 def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
-    """Return the state that replaces one written by a foreign tool, which names no replica or brokers without one.
+    """Return the state that replaces an invalid one, which another program has written; None if the state is valid.
 
-    The in-sync replicas are unknown then, so all replicas report their log ends. A sole replica leads in any case.
-
-    :returns: None if all members in the state are replicas.
+    A state is invalid if it names no broker as in sync, or a broker that is not a replica. The in-sync replicas are
+    unknown then, so all replicas report their log ends. A sole replica leads in any case.
 
     >>> recover((1, 2), PartitionState(leader=9, leader_epoch=4, isr=(9,))).lost_memory
     (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1))

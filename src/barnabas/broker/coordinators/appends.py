@@ -38,7 +38,7 @@ from barnabas.storage.log_appender import AppendInfo, Outcome
 
 @dataclass(slots=True)
 class CoordinatorCounters:
-    """The counts of all shards of one topic since the start of the broker. `queue_bytes` is the present size."""
+    """The counts of all shards of one topic since the start of the broker. `queue_bytes` is the current size."""
 
     loads: int = 0
     failed_loads: int = 0

@@ -67,7 +67,7 @@ class LedReplica(Protocol):
         """Append batches independently. The outcome of a batch that is not in the log is an error."""
 
     def append_own_batch(self, batch: bytearray) -> bool:
-        """Append a batch of records with keys, if it can be appended and acknowledged immediately; return whether."""
+        """Append a batch of records with keys if that needs no wait; return whether it was appended."""
 
     def acknowledges_at_once(self, acks: int) -> bool:
         """Return whether an append needs no wait for the high watermark."""
@@ -77,7 +77,7 @@ class LedReplica(Protocol):
 
 
 class PlacedTopic(Protocol):
-    """The present metadata of an internal topic. Each change creates a new object."""
+    """The current metadata of an internal topic. Each change creates a new object."""
 
     @property
     def partitions(self) -> Sequence[Any]: ...
@@ -87,7 +87,7 @@ class PlacedTopic(Protocol):
 class InternalTopic:
     """The access of the runtime to its internal topic.
 
-    :param current: returns the present topic; None if it does not exist. It is called for each event and must be fast.
+    :param current: returns the current topic; None if it does not exist. It is called for each event and must be fast.
     :param create: creates the topic.
     :param led: returns the partitions that this broker leads, by partition number.
     :param leader_of: returns the broker id of a partition's leader, or `NO_LEADER`.

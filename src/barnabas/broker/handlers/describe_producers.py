@@ -1,6 +1,6 @@
 """DescribeProducers, version 0: the idempotent producers of a partition (KIP-664).
 
-The last timestamp of a producer is the time at which the broker received its last batch, on the present wall clock.
+The last timestamp of a producer is the time at which the broker received its last batch, on the current wall clock.
 After a restart, the times of all producers of a partition are shifted so that the newest one is the time of the start.
 There are no transactions, so no producer has one.
 """

@@ -56,10 +56,10 @@ if TYPE_CHECKING:
 
 
 PIECE_ENTRIES_MAX = 64
-"""The maximum number of topics and partitions in a piece."""
+"""The maximum number of topics and partitions in a piece, one of the parts into which a large request is divided."""
 
 PIECE_BYTES_MAX = 1024 * 1024
-"""The size at which a piece ends, after the partition that exceeds it."""
+"""The size in bytes at which a piece of a large request ends, after the partition that exceeds it."""
 
 
 REQUESTS_MAX = 1024
@@ -427,7 +427,7 @@ class _Append:
         """`pack`, or None if acknowledgements must wait, for example because the flush policy changed meanwhile."""
         return self.pack if self.partition is not None and self.partition.acknowledges_at_once(self._acks) else None
 
-    def carry_out(self) -> None:
+    def start(self) -> None:
         if self.partition is None:
             assert self._refusal
             self.outcomes.extend([self._refusal] * len(self.records))
@@ -522,7 +522,7 @@ def _append_all(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) 
         else:
             append.records.append(received[1])  # type: ignore[arg-type]  # not None for a request with one partition
     for append in appends.by_place.values():
-        append.carry_out()
+        append.start()
     return appends
 
 

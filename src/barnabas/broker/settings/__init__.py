@@ -5,7 +5,7 @@
 | `static` | the declarations of a broker's settings |
 | `loading` | their values from file, environment and flags |
 | `dynamic` | values that are changed while the broker runs, and stored in the metadata store |
-| `in_force` | both together: which value is in force, and its source |
+| `in_force` | both together: the effective value and its source |
 | `topic_table` | the declarations of all topic settings |
 | `topic_config` | the settings of a topic over the defaults of the broker |
 | `resources` | the settings as administrators see and change them |

@@ -31,7 +31,7 @@ ALL_BROKERS = ""
 log = logging.getLogger(__name__)
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""A function from the present dynamic settings to the new ones. It may be called on any thread and several times."""
+"""A function from the current dynamic settings to the new ones. It may be called on any thread and several times."""
 
 
 class DynamicSettings:
@@ -58,7 +58,7 @@ class DynamicSettings:
         own = self._read(BrokerSettings(static, of_all), self.own_name)
         self.broker = BrokerSettings(static, of_all, own)
         self.config = self.broker.config
-        """The settings of this broker in force."""
+        """The effective settings of this broker."""
 
     def _read(self, known: BrokerSettings, name: str) -> Mapping[str, str]:
         """Read dynamic settings. A value that this version does not support is logged and left out."""
@@ -89,7 +89,7 @@ class DynamicSettings:
         return groups
 
     async def alter_broker(self, name: str, change: Change, *, validate_only: bool = False) -> None:
-        """Change the dynamic settings of this broker or of all brokers. They are in force when this method returns.
+        """Change the dynamic settings of this broker or of all brokers. They are effective when it returns.
 
         :raises ApiError: another broker is named, or a setting is invalid or cannot be changed at runtime.
         """

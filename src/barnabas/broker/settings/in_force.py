@@ -1,10 +1,10 @@
-"""The settings of this broker in force: static ones, overridden by dynamic ones (KIP-226).
+"""The effective settings of this broker: static ones, overridden by dynamic ones (KIP-226).
 
 Static settings come from the file, the environment and flags. Dynamic settings are in the metadata store, for all
 brokers (`/config/brokers/<default>`) or for one (`/config/brokers/0`). They override static settings, and those of one
 broker override those of all brokers. Only settings that take effect immediately can be dynamic: the defaults of topic
 settings and those of compaction, connection limits, replication rates and topic deletion. Kafka's settings without
-effect are stored and described. Pure.
+effect are stored and described. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConfigSource(enum.IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A possible source of a setting's value. A list of synonyms begins with the one in force."""
+    """A possible source of a setting's value. A list of synonyms begins with the effective one."""
 
     name: str
     value: str
@@ -50,7 +50,7 @@ class Synonym(NamedTuple):
 
 
 class DescribedSetting(NamedTuple):
-    """A setting with its value in force, which is that of the first synonym."""
+    """A setting with its effective value, which is that of the first synonym."""
 
     name: str
     kind: ConfigType
@@ -98,7 +98,7 @@ class BrokerSettings(NamedTuple):
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings in force.
+        """The effective settings.
 
         :raises ConfigurationError: a value is invalid.
         """
@@ -111,7 +111,7 @@ class BrokerSettings(NamedTuple):
         return dataclasses.replace(self.static, **values)
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
-        """Return the possible sources of a setting's value; the first one is in force."""
+        """Return the possible sources of a setting's value, beginning with the effective one."""
         found = []
         name = ALIASES.get(name, name)
         for said, source in (
@@ -187,7 +187,7 @@ def _rule_of(name: str) -> Rule:
 
 DECIDE_ON_DELETION = frozenset({"log.retention.ms", "log.retention.bytes", "log.cleanup.policy"})
 KEEP_RECORDS = {"log.retention.ms": "-1", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"}
-"""The settings of a broker whose own cannot be read: without them, no record may be deleted."""
+"""The replacement for unreadable settings of a broker: no record may be deleted while its settings are unknown."""
 
 
 def usable_settings(
@@ -197,7 +197,7 @@ def usable_settings(
 
     If an unsupported setting controls the deletion of records, the broker keeps all records.
 
-    :param known: the other settings in force.
+    :param known: the other effective settings.
     """
     usable: dict[str, str] = {}
     problems = []

@@ -8,7 +8,7 @@ and a tool that sets such a name must not fail. So each name is one of these:
 - a setting without meaning here (`WITHOUT_EFFECT`): it is accepted, and the broker logs that it has no effect;
 - a setting that this broker cannot satisfy (`PROMISES`), such as an authorizer: it is rejected.
 
-Any other name is a typing error. Pure.
+Any other name is a typing error. The module does no I/O.
 """
 
 from __future__ import annotations

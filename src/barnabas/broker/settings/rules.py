@@ -1,6 +1,6 @@
 """The valid values of settings: type, bounds and choices, checked as in Kafka's ConfigDef.
 
-Values are strings, both in requests and in the metadata store. Pure.
+Values are strings, both in requests and in the metadata store. The module does no I/O.
 """
 
 from __future__ import annotations

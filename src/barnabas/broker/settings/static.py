@@ -122,7 +122,7 @@ class BrokerConfig:
         kafka_names=("advertised.host.name",),
         is_host=True,
     )
-    advertised_port: int = setting(0, "The port that the broker advertises to clients; 0: the value of port.")
+    advertised_port: int = setting(0, "The port that the broker advertises to clients; 0: the port that it listens on.")
     data: str = setting("barnabas-data", "The data directory, which contains the log and the metadata store.")
     log_dirs: str = setting(
         "",

@@ -1,4 +1,4 @@
-"""The settings of a topic in force: its own settings override those of the broker."""
+"""The effective settings of a topic: its own settings override those of the broker."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _LOG_TEXTS = ("cleanup_policy", "message_timestamp_type")
 
 @dataclass(frozen=True, slots=True)
 class TopicConfig:
-    """The settings of a topic in force."""
+    """The effective settings of a topic."""
 
     log: LogConfig
     compression: Compression | None
@@ -57,7 +57,7 @@ def default_log_config(config: BrokerConfig) -> LogConfig:
 
 
 def topic_config(config: BrokerConfig, settings: Mapping[str, str | None]) -> TopicConfig:
-    """Return the settings of a topic in force.
+    """Return the effective settings of a topic.
 
     :raises ApiError: INVALID_CONFIG for an unknown name or an invalid value.
     """
@@ -86,7 +86,7 @@ DECIDE_ON_DELETION = frozenset(
     {"retention.ms", "retention.bytes", "cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms"}
 )
 KEEP_RECORDS = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-"""The settings of a topic whose own cannot be read: without them, no record may be deleted."""
+"""The replacement for unreadable settings of a topic: no record may be deleted while its settings are unknown."""
 
 
 def usable_settings(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:

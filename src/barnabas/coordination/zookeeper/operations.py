@@ -109,7 +109,7 @@ def _result(operation: Operation, result: Any) -> OperationResult:
 def _read_now(
     session: Session, operations: Sequence[Operation], moment: Moment, deadline: Deadline
 ) -> dict[str, NodeData]:
-    """Return the present nodes of a write, and all nodes that may result from its sequential creations."""
+    """Return the current nodes of a write, and all nodes that may result from its sequential creations."""
     try:
         paths = {each.path for each in operations if not isinstance(each, Check) and not is_sequential(each)}
         found = read_nodes(session, sorted(paths), deadline)

@@ -1,4 +1,4 @@
-"""Finds the outcome of a write whose response was lost, from the present state of its nodes.
+"""Finds the outcome of a write whose response was lost, from the current state of its nodes.
 
 All operations of a write are done or none, with the same change number (`Stat.created_at`, `Stat.modified_at`). So
 certainty about one operation decides for all of them. The following is certain:
@@ -67,10 +67,10 @@ class Outcome(NamedTuple):
 
 class _Evidence(enum.Enum):
     DONE = "certainly done"
-    SEEMS_DONE = "gone, as it was to be"
+    SEEMS_DONE = "node missing, as after a deletion"
     NOT_DONE = "certainly not done"
-    SEEMS_NOT_DONE = "missing, or made or changed by somebody"
-    NONE = "says nothing"
+    SEEMS_NOT_DONE = "node missing, or created or changed by another session"
+    NONE = "no evidence"
 
 
 class _Finding(NamedTuple):
@@ -94,7 +94,7 @@ def is_named(path: str, operation: Operation) -> bool:
 def decide(operations: Sequence[Operation], found: Mapping[str, NodeData], moment: Moment) -> Outcome:
     """Return the outcome of a write that started at `moment`.
 
-    :param found: the present nodes of the write by path, including all possible results of sequential creations.
+    :param found: the current nodes of the write by path, including all possible results of sequential creations.
     """
     times = Counter(operation.path for operation in operations if not isinstance(operation, Check))
     if not times:

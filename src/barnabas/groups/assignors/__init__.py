@@ -1,6 +1,6 @@
 """Partition assignors for the leader of a group: pure functions of subscriptions, owned partitions and topics.
 
-`range_round_robin` ignores the present owners of partitions; `sticky` keeps them. `assignor` contains all by name.
+`range_round_robin` ignores the current owners of partitions; `sticky` keeps them. `assignor` contains all by name.
 """
 
 from barnabas.groups.assignors.assignor import ASSIGNORS, Assignor

@@ -33,7 +33,7 @@ class Assignor:
     subscription_version: int
     """The version of the subscriptions that clients of this library encode."""
     subscribe: Callable[[Collection[str], Claim, Claim], ConsumerProtocolSubscription]
-    """Returns a member's subscription from its topics, its present claim, and its last assignment."""
+    """Returns a member's subscription from its topics, its current claim, and its last assignment."""
     claim: Callable[[ConsumerProtocolSubscription], Claim]
     """Returns the claim in a member's subscription, which any client may have encoded."""
 

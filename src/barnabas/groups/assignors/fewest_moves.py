@@ -34,7 +34,7 @@ def share_by_fewest_moves(
     """Return the assignment with the best balance and, among these, the fewest partitions moved from their owner.
 
     :param wanted: the subscribed topics of each member, all of them in `partition_counts`.
-    :param owner_of: the present owner of each partition; each owner subscribes to the topic.
+    :param owner_of: the current owner of each partition; each owner subscribes to the topic.
     """
     sharing = _Sharing(wanted, partition_counts, owner_of)
     while way := sharing.cheaper_way():

@@ -1,4 +1,4 @@
-"""The assignors range and round robin, which ignore the present owners of partitions.
+"""The assignors range and round robin, which ignore the current owners of partitions.
 
 Members and partitions are sorted first, so each member would compute the same result. The paper's Algorithm 1 relies on
 this (3.2), because there each consumer computes its own part. `range_assign` implements its rule: sort the partitions

@@ -1,4 +1,4 @@
-"""The types of assignors: subscriptions, claims and assignments, and the present owners of partitions."""
+"""The types of assignors: subscriptions, claims and assignments, and the current owners of partitions."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ Claims = Mapping[str, Claim]
 def owners(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims
 ) -> dict[TopicPartition, str]:
-    """Return the present owner of each partition, according to the members' claims.
+    """Return the current owner of each partition, according to the members' claims.
 
     A claim is valid if the partition exists and the member still subscribes to the topic. If two members claim a
     partition, the member with the later generation owns it; the other has missed a generation (KIP-792). With equal

@@ -128,7 +128,7 @@ class Serving:
         self._protected = tuple(protected)
         self._now_s = now_s
         self._room_bytes = 0
-        """The number of bytes by which the present request may enlarge the store."""
+        """The number of bytes by which the current request may enlarge the store."""
         self._watches: ServedWatches[Client] = ServedWatches(WATCH_BYTES_MAX, ALL_WATCH_BYTES_MAX)
         store.on_change = self._notify
 
