@@ -18,7 +18,8 @@ SUBJECT_LENGTH_MAX = 72
 """The largest length of a commit's subject, in characters."""
 
 CLAUSE = re.compile(
-    r"(what|whatever|how|which|whichever|who|whoever|whom|whose|where|wherever|whether|why|that (?=\w+ \w+))\b", re.I
+    r"(what|whatever|how(?!-to)|which|whichever|who|whoever|whom|whose|where|wherever|whether|why|that (?=\w+ \w+))\b",
+    re.I,
 )
 """The beginning of a sentence whose subject is a clause."""
 FRAGMENT = re.compile(r"(when|whenever)\b[^,]*\.?$", re.I)

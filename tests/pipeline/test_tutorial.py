@@ -22,7 +22,6 @@ pytestmark = pytest.mark.xdist_group(SPARK_PROGRAMS)
 
 pytest.importorskip("duckdb")
 
-README = Path(__file__).resolve().parents[2] / "README.md"
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
 BLOCKS = re.findall(r"```(console|python)\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
 INSTALLS = ("python3 -m venv", "pip install")
@@ -150,16 +149,6 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
     made = Folder(tmp_path)
     yield made
     made.close()
-
-
-def test_the_readme_begins_with_commands_of_the_tutorial() -> None:
-    first = re.search(r"```console\n(.*?)```", README.read_text(encoding="utf-8"), re.DOTALL)
-    assert first is not None
-    tried = [step for kind, block in BLOCKS if kind == "console" for step in steps(block)]
-    shown = {(step.command, alike(line)) for step in tried for line in step.shown}
-    for step in steps(first[1]):
-        if not step.command.startswith(INSTALLS):
-            assert {(step.command, alike(line)) for line in step.shown} <= shown
 
 
 @pytest.mark.timeout(1200)
