@@ -106,7 +106,7 @@ class ConsumerRegistry:
             try:
                 return len(decode_topic(path, self._tree.get(path, self._watch).data).replicas)
             except DamagedNodeError as error:
-                report_damaged(self._tree, [error], "consuming nothing of the topic in")
+                report_damaged(self._tree, [error], "not consuming the topic in")
                 return 0
             except NoNodeError:
                 if self._tree.exists(path, self._watch) is None:
@@ -135,7 +135,9 @@ class ConsumerRegistry:
         """Delete nodes without a session, because no consumer does this; return all given paths."""
         strange = [path for path, node in self._tree.get_all(nodes).items() if not node.stat.owner]
         report_damaged(
-            self._tree, [DamagedNodeError(path, "it belongs to no session") for path in strange], "deleting the owner"
+            self._tree,
+            [DamagedNodeError(path, "no session owns the node") for path in strange],
+            "deleting the partition owner",
         )
         for path in strange:
             with suppress(NoNodeError, NotEmptyError):

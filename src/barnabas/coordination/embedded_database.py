@@ -5,9 +5,9 @@ their ephemeral nodes, so they survive a restart. The server of these processes 
 
 Durability: the database runs in WAL mode with `synchronous=NORMAL`. A commit writes to the WAL in the page cache, so
 kill -9 loses no acknowledged change. The WAL is synced before each checkpoint and has checksums, so a power failure
-cannot corrupt the store, but may revert the last changes. The log itself promises no more by default (Kafka's flush
-settings leave fsync to the operating system), and after reverted offset commits a group only reads some records again.
-Callers that need more, for example the producer ids, call `flush`.
+cannot corrupt the store, but may revert the last changes. The log itself promises no more by default, because Kafka's
+flush settings leave fsync to the operating system. After reverted offset commits, a group only reads some records
+again. Callers that need more, for example the producer ids, call `flush`.
 
 Exclusiveness: SQLite's exclusive locking mode takes a lock that the operating system releases when the process ends in
 any way. When the file is opened, ephemeral nodes belong to a dead process and are removed, except those of kept

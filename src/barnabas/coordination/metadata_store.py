@@ -29,7 +29,7 @@ _PATH = re.compile(r"/|(/(?!\.{1,2}(/|\Z))[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\uff
 class NodeError(CoordinationError):
     """An operation on the node `path` failed and changed nothing."""
 
-    reason = "refused"
+    reason = "operation failed"
 
     def __init__(self, path: str, detail: str = "") -> None:
         self.path = path

@@ -148,7 +148,7 @@ def prepare(tree: MetadataStore, new_cluster_id: str, known_cluster_id: str | No
         try:
             return decode_cluster_id(paths.CLUSTER_ID, data)
         except DamagedNodeError as error:
-            report_damaged(tree, [error], "writing the cluster's id again to")
+            report_damaged(tree, [error], "overwriting the cluster id in")
         new = known_cluster_id or new_cluster_id
         try:
             tree.set(paths.CLUSTER_ID, encode_cluster_id(new), stat.version)
@@ -679,7 +679,7 @@ def _producer_id_counter(tree: MetadataStore) -> tuple[ProducerIdCounter, int | 
     try:
         return decode_producer_id_counter(path, data), stat.version
     except DamagedNodeError as error:
-        report_damaged(tree, [error], "writing a new producer id block to")
+        report_damaged(tree, [error], "overwriting the producer id block in")
         return ProducerIdCounter(), stat.version
 
 

@@ -4,8 +4,8 @@ The machine is pure: no I/O, no clock. Each method takes `now` (monotonic second
 A join or sync that must wait passes a `waiter`, which is any token of the caller, and gets its `Reply` later.
 
 The group requests records (`take_writes`) and is notified of their outcome (`stored`). It stores a generation with its
-assignment before any member gets the assignment, the new id of a static member before the reply to that member, and the
-fact that the group is empty. `restore` creates a group from its last record.
+assignment before any member gets the assignment. It stores the new id of a static member before the reply to that
+member. It also stores that it has become empty. `restore` creates a group from its last record.
 
 Invariants:
 - each waiter gets exactly one reply, also if its member leaves, expires, is replaced or sends another request;
@@ -14,11 +14,12 @@ Invariants:
 - all that members know about their generation is stored;
 - after `tick(now)`, `next_deadline()` is later than `now`.
 
-The rules are those of Apache Kafka's coordinator for classic groups, with KIP-62 (rebalance timeout), KIP-134 (initial
+The rules are those of Apache Kafka's coordinator for classic groups: KIP-62 (rebalance timeout), KIP-134 (initial
 rebalance delay), KIP-345 (static members), KIP-389 (maximum size), KIP-394 (member id required), KIP-814 (a restarted
-static leader). There are three differences: a waiter gets REBALANCE_IN_PROGRESS if its member sends another request,
-and UNKNOWN_MEMBER_ID if its member is removed, where Kafka sometimes sends no response. And the memory for members'
-data is limited (`barnabas.groups.memory`).
+static leader). There are three differences:
+- a waiter gets REBALANCE_IN_PROGRESS if its member sends another request; Kafka sometimes sends no response;
+- a waiter gets UNKNOWN_MEMBER_ID if its member is removed; Kafka sometimes sends no response;
+- the memory for members' data is limited (`barnabas.groups.memory`).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ calls `begin_change` before the write and `adopt` when the outcome is known.
 Invariants: the high watermark never decreases. Every replica in the ISR, and every replica that an unfinished change
 may have added, has had all records below the high watermark. A replica that lost some of them leaves the ISR.
 
-The rules are those of Kafka's `Partition` and `Replica`, with KIP-497 (which replicas count while the ISR changes),
-KIP-903 (a follower that restarted) and KIP-207 (a new leader that does not know the high watermark yet).
+The rules are those of Kafka's `Partition` and `Replica`. They include KIP-497 (the replicas that count while the ISR
+changes), KIP-903 (a restarted follower) and KIP-207 (a new leader without knowledge of the high watermark).
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
 """The replacement of replicas whose brokers must no longer hold them, with as few moves as possible.
 
-Replicas that stay keep their positions, so leaders stay leaders where possible. A new replica goes to a broker in a
-rack without a replica of the partition if there is one, and then to the broker with the fewest replicas (KIP-36). The
-module is pure.
+Replicas that stay keep their positions, so leaders stay leaders where possible. A new replica goes to the
+broker with the fewest replicas, preferably in a rack without a replica of the partition (KIP-36). The module is pure.
 """
 
 from __future__ import annotations

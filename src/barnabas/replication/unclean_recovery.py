@@ -1,8 +1,8 @@
 """Unclean recovery: the states of partitions whose replicas may lack acknowledged records (in the spirit of KIP-966).
 
-A replica may lack acknowledged records if its machine booted again without a clean shutdown, if its log is damaged or
-gone, or if its log directory is an older copy. Such a replica leaves the ISR before it does anything else, and the
-state keeps it as a former member (`PartitionState.lost_memory`).
+A replica may lack acknowledged records if its machine rebooted without a clean shutdown. The same applies if its log
+is damaged or gone, or if its log directory is an older copy. Such a replica leaves the ISR before it does anything
+else, and the state keeps it as a former member (`PartitionState.lost_memory`).
 
 - If a member of the ISR is left, it leads. Its next state forgets the former members.
 - If the last member leaves the ISR (for example after a power failure of all machines), no single disk is known to be

@@ -193,7 +193,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         """
         self.follow_topic()
         if not self._may_load.is_set():
-            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._topic.name} is not served yet")
+            raise ApiError(ErrorCode.COORDINATOR_LOAD_IN_PROGRESS, f"{self._topic.name} is not loaded yet")
         for shard in self._shards.values():
             if shard.error:
                 raise ApiError(shard.error, f"{shard.replica.topic_partition} is not loaded")

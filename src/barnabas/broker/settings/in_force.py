@@ -226,5 +226,5 @@ def _not_dynamic(name: str) -> ApiError:
 
 def _as_text(value: object) -> str:
     if isinstance(value, float):
-        return str(value).replace("e+", "E")  # As in Java.
+        return str(value).replace("e+", "E")  # Java writes 1.5E300, Python 1.5e+300.
     return str(value).lower() if isinstance(value, bool) else str(value)

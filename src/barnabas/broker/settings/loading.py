@@ -217,4 +217,4 @@ def _to_float(value: int | str) -> float | int | str:
         return value
 
 
-_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "text"}
+_KINDS = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
