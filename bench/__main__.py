@@ -72,7 +72,7 @@ def measure(workload: Workload, scale: Scale, folder: Path, progress: Progress, 
         versions=versions | machine.client_versions(),
         cases=cases,
         skipped=[
-            f"{case.name}: {row.server} < {row.client}: {row.problem}"
+            f"{case.name}: {row.client} with {row.server}: {row.problem}"
             for case in cases
             for row in case.rows
             if row.problem
@@ -91,7 +91,7 @@ def main() -> int:
     signal.signal(signal.SIGTERM, interrupt)
     if asked.list:
         for workload in WORKLOADS.values():
-            sys.stdout.write(f"{workload.name:4} {workload.title} ({workload.told})\n")
+            sys.stdout.write(f"{workload.name:4} {workload.title} ({workload.published})\n")
         return 0
     kept, written = results.RESULTS, page.PAGE
     if asked.output:

@@ -51,7 +51,7 @@ class Contender:
     @property
     def title(self) -> str:
         """How it is told."""
-        return f"{SERVERS[self.server].title} < {self.driver.name}"
+        return f"{self.driver.name} with {SERVERS[self.server].title}"
 
     def records(self, job: Job) -> int:
         """Return how many records it gets."""

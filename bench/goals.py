@@ -1,4 +1,4 @@
-"""The figures to reach, and where each stands in the results: the table at the head of the page."""
+"""The figures to reach, with the row of the results that each comes from: the tables of docs/benchmarks.md."""
 
 from __future__ import annotations
 
@@ -20,48 +20,50 @@ Results = dict[str, Result]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure to reach.
+    """A figure to reach, and the row of the results that has the measured value.
 
-    :param told: the figure of the paper or the article.
-    :param reach: as the table says it; `hope` likewise.
-    :param client: the row that is measured, of a case of a workload.
-    :param measured: returns what was measured, as text; None where nothing was.
-    :param server: of that row.
+    :param what: the text of the first column.
+    :param published: the figure of the paper or the article; empty if neither has one.
+    :param reach: the required value, as text.
+    :param hope: the hoped-for value, as text.
+    :param measured: returns the measured value as text, or None without a measurement.
+    :param is_in_summary: True if the short table at the head of the page has this figure.
     """
 
     what: str
     workload: str
     case: str
     client: str
-    told: str
+    published: str
     reach: str
     hope: str
     measured: Callable[[Case, Row], str | None]
     server: str = BARNABAS
+    is_in_summary: bool = False
 
 
 def rate(case: Case, row: Row) -> str | None:
-    """Tell the throughput."""
+    """Return the throughput."""
     del case
     return f"{row.records_per_s:,.0f}/s" if row.records_per_s else None
 
 
 def overhead(case: Case, row: Row) -> str | None:
-    """Tell the bytes beyond the payload."""
+    """Return the bytes beyond the payload."""
     del case
     stored = row.median(lambda run: run.stored)
     return None if stored is None else f"{stored:.2f} B"
 
 
 def latency(case: Case, row: Row) -> str | None:
-    """Tell the percentiles, medians over the runs."""
+    """Return the percentiles, medians over the runs."""
     del case
     found = [row.median(lambda run, name=name: run.latency.get(name)) for name in ("p50_ms", "p99_ms", "p999_ms")]  # type: ignore[misc]
     return " / ".join(f"{value:.2f}" for value in found if value is not None) + " ms" if any(found) else None
 
 
 def flatness(case: Case, row: Row) -> str | None:
-    """Tell the throughput of the last quarter of the stored data, against that of the first gigabyte."""
+    """Return the throughput of the last quarter of the stored data, against that of the first gigabyte."""
     del case
     last_gb = max((run.stored_gb or 0 for run in row.runs), default=0)
     first = [run.records_per_s for run in row.runs if (run.stored_gb or 0) < SMALL_GB]
@@ -72,46 +74,46 @@ def flatness(case: Case, row: Row) -> str | None:
 
 
 def memory(case: Case, row: Row) -> str | None:
-    """Tell the most memory that our broker held under any client of the case."""
+    """Return the most memory that our broker held under any client of the case."""
     del row
     peaks = [run.memory_server_mib for each in case.rows if each.server == BARNABAS for run in each.runs]
     return f"{max(peaks):.0f} MiB" if peaks else None
 
 
 def broker_cpu(case: Case, row: Row) -> str | None:
-    """Tell the broker's CPU time per million records as a share of Apache Kafka's, under the same client."""
+    """Return the broker's CPU time per million records as a share of Apache Kafka's, under the same client."""
     kafka = case.row(KAFKA, row.client)
     own, theirs = server_cpu_per_million(row), server_cpu_per_million(kafka) if kafka else None
     return f"{own:.2f} s, {own / theirs:.2f} of Kafka's" if own is not None and theirs else None
 
 
 def against_same_client(case: Case, row: Row) -> str | None:
-    """Tell the throughput against that of Apache Kafka with the same client, and itself."""
+    """Return the throughput against that of Apache Kafka with the same client, and itself."""
     ratio = _ratio(row, case.row(KAFKA, row.client))
     return f"{row.records_per_s:,.0f}/s, {ratio:.2f} x Kafka's" if ratio else None
 
 
 def against_one_broker(case: Case, row: Row) -> str | None:
-    """Tell the throughput with replicas as a share of that of one broker without, and itself."""
+    """Return the throughput with replicas as a share of that of one broker without, and itself."""
     ratio = _ratio(row, case.row(BARNABAS, row.client))
     return f"{ratio:.2f} of one broker's: {row.records_per_s:,.0f}/s" if ratio else None
 
 
 def latency_beside_kafka(case: Case, row: Row) -> str | None:
-    """Tell the percentiles beside those of Apache Kafka under its own client."""
+    """Return the percentiles beside those of Apache Kafka under its own client."""
     kafka = case.row(KAFKA_CLUSTER, KAFKA_CLIENTS[1])
     own, theirs = latency(case, row), latency(case, kafka) if kafka else None
     return f"{own}, Kafka {theirs}" if own and theirs else own
 
 
 def against_sparks_source(case: Case, row: Row) -> str | None:
-    """Tell the throughput against that of Spark's own Kafka source with the same broker, and itself."""
+    """Return the throughput against that of Spark's own Kafka source with the same broker, and itself."""
     ratio = _ratio(row, case.row(row.server, SPARKS_SOURCE))
     return f"{ratio:.2f} x Spark's: {row.records_per_s:,.0f}/s" if ratio else None
 
 
 def took(case: Case, row: Row) -> str | None:
-    """Tell the seconds."""
+    """Return the seconds."""
     del case
     seconds = row.median(lambda run: run.seconds)
     return None if seconds is None else f"{seconds:.2f} s"
@@ -148,7 +150,7 @@ def _ratio(row: Row, reference: Row | None) -> float | None:
 
 GOALS = (
     Goal("W4 one producer, `send` per record", "W4", "one producer", "Barnabas `send`", "821,557/s",
-         "3 M/s, 2 x confluent-kafka", "5 M/s", rate),
+         "3 M/s, 2 x confluent-kafka", "5 M/s", rate, is_in_summary=True),
     Goal("the same, `send_many`", "W4", "one producer", "Barnabas `send_many`", "821,557/s", "5 M/s", "10 M/s", rate),
     Goal("the same, `send_arrow`", "W4", "one producer", "Barnabas `send_arrow`", "821,557/s", "5 M/s", "10 M/s", rate),
     Goal("W5 one producer, 3 replicas, acks=1", "W5", "three replicas", "Barnabas `send`", "786,980/s",
@@ -158,7 +160,7 @@ GOALS = (
     Goal("W7 three producers, 3 replicas, acks=1", "W7", "three replicas", "Barnabas `send`", "2,024,032/s",
          "0.5 of W4, 2 x Kafka", "W4", against_one_broker, BARNABAS_CLUSTER),
     Goal("W8 one consumer, iterating records", "W8", "one consumer", "Barnabas, records", "940,521/s",
-         "3 M/s, 2 x confluent-kafka", "5 M/s", rate),
+         "3 M/s, 2 x confluent-kafka", "5 M/s", rate, is_in_summary=True),
     Goal("the same, Arrow", "W8", "one consumer", "Barnabas, Arrow", "940,521/s", "10 M/s", "20 M/s", rate),
     Goal("W1 batch of 1, pipelined, acks=0", "W1", "batch of 1", "Barnabas, pipelined requests", "50,000/s",
          "100,000/s", "250,000/s", rate),
@@ -172,25 +174,26 @@ GOALS = (
     Goal("W3 bytes a message beyond the payload", "W3", "bytes beyond the payload", "Barnabas, pipelined requests",
          "9 B", "≤ 10.5", "", overhead),
     Goal("W9 producer and consumer together", "W9", "producer and consumer", "Barnabas", "795,064/s",
-         "1.5 M/s", "2.5 M/s", rate),
+         "1.5 M/s", "2.5 M/s", rate, is_in_summary=True),
     Goal("W11 throughput with much stored against little", "W11", "stored data", "Barnabas `send_many`", "flat",
          "≥ 0.95 at 20 GB", "", flatness),
     Goal("W12 latency at 10,000/s, p50 / p99 / p99.9", "W12", "10,000 records/s", "Barnabas", "2 / 3 / 14 ms",
-         "1 / 3 / 14 ms", "0.3 / 1 / 5 ms", latency),
+         "1 / 3 / 14 ms", "0.3 / 1 / 5 ms", latency, is_in_summary=True),
     Goal("latency at 1,000/s, acks=all, 3 replicas, p50 / p99 / p99.9", "W12R", "1,000 records/s", "Barnabas", "",
          "p99 ≤ Kafka's", "half", latency_beside_kafka, BARNABAS_CLUSTER),
     Goal("broker's CPU a million records, W4 with confluent-kafka", "W4", "one producer", CONFLUENT, "",
          "less than Kafka's", "half", broker_cpu),
-    Goal("broker's memory under W4, at most", "W4", "one producer", "Barnabas `send`", "", "≤ 100 MB", "60 MB", memory),
+    Goal("broker's memory under W4, at most", "W4", "one producer", "Barnabas `send`", "", "≤ 100 MB", "60 MB", memory,
+         is_in_summary=True),
     Goal("broker's memory under W9, at most", "W9", "producer and consumer", "Barnabas", "", "≤ 100 MB", "60 MB",
          memory),
     Goal("W13 Spark reads the topic, two cores", "W13", "count and sum of lengths", SPARK, "",
-         "4 x Spark's own source", "6 x", against_sparks_source),
+         "4 x Spark's own source", "6 x", against_sparks_source, is_in_summary=True),
     Goal("the first query of a session", "W13", "the first query of a session", SPARK, "", "1 x Spark's own source",
          "2 x", against_sparks_source),
     Goal("a stream of all into Parquet files", "W13", "a stream of all that there is, into Parquet files", SPARK, "",
          "3 x Spark's own source", "5 x", against_sparks_source),
-    Goal("load raw", "W13", "load into the warehouse", LOADER, "", "1.5 M/s", "2.5 M/s", rate),
+    Goal("load raw", "W13", "load into the warehouse", LOADER, "", "1.5 M/s", "2.5 M/s", rate, is_in_summary=True),
     Goal("load of JSON, 10 fields", "W13", "load of JSON with 10 fields into columns", LOADER, "", "400,000/s", "1 M/s",
          rate),
     Goal("load of Avro, 10 fields", "W13", "load of Avro with 10 fields into columns", LOADER, "", "800,000/s", "1 M/s",

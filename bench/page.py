@@ -1,8 +1,8 @@
-"""The page of figures, docs/benchmarks.md: a part between two marks is written from the results, the rest by hand."""
+"""Writes the summary and the details of docs/benchmarks.md from the results. The rest is written by hand."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 
 from bench import plots, results
@@ -10,6 +10,7 @@ from bench.drivers import DRIVERS
 from bench.goals import (
     BARNABAS,
     GOALS,
+    Goal,
     Results,
     against_confluent,
     against_kafka,
@@ -25,65 +26,79 @@ ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
 PICTURES = "images"
 """The folder of the pictures, beside the page."""
-BEGIN = "<!-- python -m bench writes from here -->"
-END = "<!-- to here -->"
+SUMMARY, DETAILS = "summary", "details"
+"""The two parts of the page that this module writes."""
 LATENCIES = {"p50_ms": "p50", "p90_ms": "p90", "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max"}
 
 Column = tuple[str, Callable[[Case, Row], str]]
 
 
 def write(path: Path = PAGE, folder: Path = results.RESULTS) -> Path:
-    """Write the part of the page that is measured, and its plots beside it, from the results in a folder.
+    """Write the measured parts of the page, and its pictures, from the results in a folder.
 
     :raises ValueError: the page has lost its marks.
     """
     found = results.load(folder)
     pictures = plots.draw(found, path.parent / PICTURES)
-    text = path.read_text(encoding="utf-8")
+    text = replaced(path.read_text(encoding="utf-8"), SUMMARY, "\n".join(summary(found, pictures)))
+    text = replaced(text, DETAILS, "\n".join(details(found)))
     unfinished = path.with_suffix(".new")
-    unfinished.write_text(replaced(text, "\n".join(measured_part(found, pictures))), encoding="utf-8")
+    unfinished.write_text(text, encoding="utf-8")
     unfinished.replace(path)
     return path
 
 
+def marks(part: str) -> tuple[str, str]:
+    """Return the lines between which a part of the page stands."""
+    return f"<!-- python -m bench writes the {part} from here -->", f"<!-- to here: {part} -->"
+
+
 def start(path: Path) -> None:
-    """Make a page with nothing in it but the marks, if there is none."""
+    """Create a page with nothing but the marks, if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
-        path.write_text(f"{BEGIN}\n{END}\n", encoding="utf-8")
+        path.write_text("".join(f"{begin}\n{end}\n" for begin, end in map(marks, (SUMMARY, DETAILS))), encoding="utf-8")
 
 
-def replaced(text: str, part: str) -> str:
-    """Return the page with another measured part.
+def replaced(text: str, part: str, new: str) -> str:
+    """Return the page with another text of a part.
 
-    :raises ValueError: the page has lost its marks.
+    :raises ValueError: the page has lost the marks of the part.
     """
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
+    first, last = marks(part)
+    before, begin, rest = text.partition(first)
+    _, end, after = rest.partition(last)
     if not begin or not end:
-        raise ValueError(f"the page needs the lines {BEGIN!r} and {END!r}, between which figures are written")
-    return f"{before}{BEGIN}\n\n{part.strip()}\n\n{END}{after}"
+        raise ValueError(f"the page needs the lines {first!r} and {last!r}; `python -m bench` writes between them")
+    return f"{before}{first}\n\n{new.strip()}\n\n{last}{after}"
 
 
-def measured_part(found: Results, pictures: dict[str, list[Path]]) -> Iterator[str]:
-    """Return the lines of the measured part.
+def summary(found: Results, pictures: Mapping[Path, str]) -> Iterator[str]:
+    """Return the lines of the short table and of the pictures.
 
-    :param pictures: by workload.
+    :param pictures: files and their messages.
     """
     if not found:
-        yield "Nothing has been measured yet: `make bench`."
+        yield "Nothing has been measured yet: run `make bench`."
+        return
+    header = ["", "Barnabas", "x confluent-kafka", "x Apache Kafka", "paper, article"]
+    yield from table(header, [cells[:5] for goal, cells in _goal_rows(found) if goal.is_in_summary], left=1)
+    for picture, message in pictures.items():
+        yield f"\n![{message}]({PICTURES}/{picture.name})"
+
+
+def details(found: Results) -> Iterator[str]:
+    """Return the lines of all tables."""
+    if not found:
         return
     yield from _goals(found)
     yield from _peers(found)
     for name in WORKLOADS:
         if name in found:
-            yield from _workload(found[name], pictures.get(name, []))
+            yield from _workload(found[name])
 
 
-def _goals(found: Results) -> Iterator[str]:
-    yield "### At a glance\n"
-    header = ["", "measured", "x confluent-kafka", "x Apache Kafka", "paper, article", "to reach", "to hope for"]
-    rows = []
+def _goal_rows(found: Results) -> Iterator[tuple[Goal, list[str]]]:
     for goal in GOALS:
         result = found.get(goal.workload)
         case = result.case(goal.case) if result else None
@@ -94,7 +109,13 @@ def _goals(found: Results) -> Iterator[str]:
             _ratio(against(case, row)) if case and row and has_rate else ""
             for against in (against_confluent, against_kafka)
         ]
-        rows.append([goal.what, measured or "not measured", *ratios, goal.told, goal.reach, goal.hope])
+        yield goal, [goal.what, measured or "not measured", *ratios, goal.published, goal.reach, goal.hope]
+
+
+def _goals(found: Results) -> Iterator[str]:
+    yield "### All figures\n"
+    header = ["", "measured", "x confluent-kafka", "x Apache Kafka", "paper, article", "to reach", "to hope for"]
+    rows = [cells for _, cells in _goal_rows(found)]
     yield from table(header, rows, left=1)
     yield ""
     yield (
@@ -125,13 +146,11 @@ def _family(name: str) -> str:
     return f"{BARNABAS}, all modes" if name.startswith(BARNABAS) else name
 
 
-def _workload(result: Result, pictures: Sequence[Path]) -> Iterator[str]:
+def _workload(result: Result) -> Iterator[str]:
     workload = WORKLOADS[result.workload]
     yield f"\n### {workload.name}: {workload.title}\n"
-    yield f"Told in: {workload.told}. {workload.about}\n"
+    yield f"Source: {workload.published}. {workload.about}\n"
     yield f"`{result.command}`, {result.date}, {result.machine}.\n"
-    for picture in pictures:
-        yield f"![{workload.title}]({PICTURES}/{picture.name})\n"
     for case in result.cases:
         if len(result.cases) > 1:
             yield f"**{case.name}**\n"

@@ -171,7 +171,7 @@ def _json_value(number: int) -> str:
 def _row(contest: Contest, name: str, asked: Asked, records: int) -> Row:
     server = contest.arena.server(name)
     row = Row(server.title, asked.client)
-    told = f"{contest.name} {asked.case}: {server.title} < {asked.client}"
+    told = f"{contest.name} {asked.case}: {asked.client} with {server.title}"
     try:
         if asked.source == "kafka":
             kafka_source_jars()

@@ -1,4 +1,4 @@
-"""What a workload is: a name, where it is told, and a function that measures it."""
+"""A workload: its name, its source, and the function that measures it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Measure = Callable[[Contest], Sequence[Case]]
 class Workload:
     """A workload of the paper or of the article.
 
-    :param title: in the page's heading.
-    :param told: where, and the figure there.
-    :param about: what is measured how, in sentences for the page.
+    :param title: the heading on the page.
+    :param published: the source, and the figure that it reports.
+    :param about: the method, in sentences for the page.
     """
 
     name: str
     title: str
-    told: str
+    published: str
     about: str
     measure: Measure

