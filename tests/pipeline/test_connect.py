@@ -60,7 +60,7 @@ def test_a_client_of_spark_connect_reads_streams_writes_and_loads(broker: Broker
         {"loaded": [300, 300, 0]},
         {"table": 300},
     ]
-    assert "give exactly one of the options 'subscribe'" in " ".join(refused[0])
+    assert "set exactly one of the options 'subscribe'" in " ".join(refused[0])
     assert "did you mean 'startingOffsets'" in " ".join(refused[1])
     assert numbers_in(tmp_path / "warehouse") == list(range(300))
 

@@ -233,5 +233,5 @@ def test_each_topic_has_a_table_of_its_own(broker: BrokerProcess, tmp_path: Path
         assert [(row["topic"], row["who"]) for row in batch.to_pylist()] == [(name, name)]
     with pytest.raises(ConfigurationError, match=r"has records of 'web\.visits'"):
         load("web-visits", bootstrap=broker.bootstrap, format="json", **place)
-    with pytest.raises(ConfigurationError, match="would both be loaded into table"):
+    with pytest.raises(ConfigurationError, match="have the same default table"):
         load(["visits", "Visits"], bootstrap=broker.bootstrap, format="json", **place)

@@ -184,7 +184,7 @@ def test_a_warehouse_that_cannot_be_written_leaves_the_table_as_it_was(
             lock = next((table / "loads").glob("*.lock"))
             shutil.rmtree(table / "data" / lock.stem)
 
-    with pytest.raises(WarehouseError, match=r"is as before.*cannot write") as caught:
+    with pytest.raises(WarehouseError, match=r"is unchanged.*cannot write") as caught:
         load(TOPIC, bootstrap=topic, warehouse=tmp_path, spark=spark, on_progress=take_the_folder_away)
     assert "\n" not in str(caught.value)
     assert numbers_in(tmp_path) == list(range(50))
@@ -246,7 +246,7 @@ def test_topics_that_would_share_a_table_by_accident_are_refused(
     for name in ("web.clicks", "web-clicks"):
         produce(topic, 0, 2, topic=name)
     load("web.clicks", bootstrap=topic, warehouse=tmp_path, spark=spark)
-    with pytest.raises(ConfigurationError, match=r"'web-clicks' would go into table .*web_clicks.*'web\.clicks'"):
+    with pytest.raises(ConfigurationError, match=r"'web-clicks' would be loaded into table .*web_clicks.*'web\.clicks'"):
         load("web-clicks", bootstrap=topic, warehouse=tmp_path, spark=spark)
     assert load("web-clicks", bootstrap=topic, warehouse=tmp_path, spark=spark, table="web_clicks").records == 2
 

@@ -64,7 +64,7 @@ def test_lines_become_columns_and_are_partitioned_by_their_own_time(
     send(topic, COMMON)
     assert load_one(spark, topic, tmp_path, format="lines:common").records == 1
     assert read_table(spark, tmp_path, TOPIC).where("status = 200").count() == 2
-    with pytest.raises(ConfigurationError, match="has its event times from time, and not from record"):
+    with pytest.raises(ConfigurationError, match="takes its event times from time, not from record"):
         load_one(spark, topic, tmp_path, format="lines:common", event_time="record")
 
 

@@ -1,6 +1,6 @@
-"""The pipeline on Spark: the data source `barnabas` for queries and streams, and loads into Iceberg tables.
+"""The Spark pipeline: the data source `barnabas` for queries and streams, and loads of topics into tables.
 
-Needs the extra: `pip install 'barnabas[spark]'`. This module imports none of it until something is used.
+Requires the extra: `pip install 'barnabas[spark]'`. This module imports PySpark, pyiceberg and pyarrow on first use.
 
     import barnabas.spark
 
@@ -91,7 +91,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import what needs the extra when it is first asked for."""
+    """Import the module that defines a public name when the name is first used."""
     if name not in _HOMES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     return getattr(require(_HOMES[name]), name)

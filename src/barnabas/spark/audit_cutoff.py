@@ -32,7 +32,7 @@ class AuditCutoff:
     """The table, the end offsets of `_audit` by partition, and the records that the table may lack."""
 
     side: TableAudit
-    told_to: Mapping[int, int]
+    audit_ends: Mapping[int, int]
     behind: Behind
 
 
@@ -42,7 +42,7 @@ class SourceCutoff:
     were read afterwards."""
 
     topic_id: str
-    told_to: Mapping[int, int]
+    audit_ends: Mapping[int, int]
     ends: Mapping[int, int]
 
 
@@ -50,11 +50,11 @@ def find_cutoff(bootstrap: str, topic: str, current_table: Callable[[], TableAud
     """Return the cutoff in the cluster that the table was loaded from.
 
     :param current_table: reads the table.
-    :raises ApiError: there is no topic `_audit`.
+    :raises ApiError: The topic `_audit` does not exist.
     """
     with Admin(bootstrap) as admin:
-        side, told_to = table_and_ends(current_table, lambda: _ends(admin, AUDIT_TOPIC))
-        return AuditCutoff(side, told_to, _behind(admin, topic, side))
+        side, audit_ends = table_and_ends(current_table, lambda: _ends(admin, AUDIT_TOPIC))
+        return AuditCutoff(side, audit_ends, _behind(admin, topic, side))
 
 
 def table_and_ends(
@@ -71,12 +71,12 @@ def table_and_ends(
 def find_source_cutoff(bootstrap: str, topic: str) -> SourceCutoff:
     """Return the cutoff in the source of a mirror. Read `_audit` of the target before.
 
-    :raises ApiError: there is no such topic, or no topic `_audit`.
+    :raises ApiError: The topic, or the topic `_audit`, does not exist.
     """
     with Admin(bootstrap) as admin:
         topic_id = admin.describe_topics([topic])[0].id
-        told_to = _ends(admin, AUDIT_TOPIC)
-        return SourceCutoff(topic_id, told_to, _ends(admin, topic))
+        audit_ends = _ends(admin, AUDIT_TOPIC)
+        return SourceCutoff(topic_id, audit_ends, _ends(admin, topic))
 
 
 def _ends(admin: Admin, topic: str) -> dict[int, int]:

@@ -1,11 +1,11 @@
-"""The audit over months, as a DataFrame: what was told in `_audit`, and the rows of a table, counted by Spark.
+"""The audit over months as a DataFrame: Spark counts the events in `_audit` and the rows of a table.
 
-It looks at no log: what producers say was acknowledged is compared with what loads have told of themselves, producer by
-producer, and that with the rows, partition by partition. So it also speaks of times that retention has taken from the
-log. What is in doubt is left to `barnabas audit`, which reads the log.
+This audit reads no log. It compares the records acknowledged to each producer with the records reported by loads, and
+those with the rows of each partition. So it also covers times whose records retention has deleted from the log.
+`barnabas audit` reads the log, and can decide cases that this audit leaves open.
 
-What is compared was read one after the other, while all of it goes on. So a frame is of the moment when it was made
-(`audit_cutoff.py`), and what may still be on its way then is open.
+Producers and loads continue during the audit. A frame therefore shows the state at one cutoff (`audit_cutoff.py`), and
+records that may still be in transit at the cutoff are open.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from barnabas.spark.table_names import table_name_of_topic
 from barnabas.spark.table_place import TablePlace
 
 TABLE = "table"
-"""Tier: rows of the table."""
+"""The tier of the rows of the table."""
 
 _EVENT = (
     "topic string, topic_id string, tier string, window bigint, instance string, number bigint, host string, "
@@ -61,52 +61,67 @@ def audit(
     to: datetime | None = None,
     window_ms: int = WINDOW_MS,
 ) -> DataFrame:
-    """Return what was produced, mirrored, loaded and consumed of a topic, and is in the table, window by window.
+    """Compare the records of a topic that were produced, mirrored, loaded, consumed and stored in a table, by time
+    window.
 
-    Columns: `window` (when it begins; null for records without a timestamp), `tier` (produced, mirrored,
-    loaded, consumed, table), `host` and `application` of who sent it to this cluster (null where it tells nothing, and
-    for the table; for consumed the group, which has many hosts), `count`, `bytes` (null where a
-    tier does not know), `fingerprint`, and `status` against the tier before: complete; lost n; doubled n; exchanged n;
-    open n: there, and not told of by its producer, or not there yet; expired; not audited. What a group was handed is
-    compared with what loads have told: again n; open n: not handed to it, for whatever reason, or not loaded yet.
+        audited = barnabas.spark.audit(spark, "clicks", bootstrap="localhost:9092", warehouse="./warehouse")
+        audited.filter("status <> 'complete'").show()
 
-    The frame is of the moment when it was made. For later, make another one.
+    Columns of the result:
 
-    :param warehouse: the folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
-    :param table: None for the table that is named after the topic.
-    :param group: whose members have told what they were handed; None: no tier consumed.
-    :param source: brokers of the cluster that the topic is mirrored from. What was produced there is among the rows of
-        the tier produced, and rows of the tier mirrored are by who sent it there, with a status against that.
-    :param from_: leave out windows that begin before; `to`: or then and later. Without a time zone they are UTC.
-    :param window_ms: how wide windows are: a multiple of those of producers and loads, and a whole part of a day.
-    :raises WarehouseError: there is no such table, or rows of it were deleted in Iceberg's way.
-    :raises NotAuditableError: the table has nothing of this topic.
-    :raises ConfigurationError: a width that cannot be.
+    - `window`: the start of the time window; null for records without a timestamp.
+    - `tier`: produced, mirrored, loaded, consumed or table.
+    - `host`, `application`: the client that sent the records to this cluster; null for clients without audit events and
+      for the tier table. For the tier consumed, `application` is the group.
+    - `count`, `bytes`, `fingerprint`: `bytes` is null if the tier does not count bytes.
+    - `status`: the comparison with the tier before: complete, lost n, doubled n, exchanged n, open n, expired, or not
+      audited. Open records are present but not reported by their producer, or not present yet. The tier consumed is
+      compared with the loads: again n records were consumed twice, and open n records were not consumed or not loaded.
+
+    The frame shows the state at the time of this call; call the function again for a later state.
+
+    :param spark: The Spark session.
+    :param topic: The name of the topic.
+    :param bootstrap: `"host:port"` of one or more brokers, separated by commas.
+    :param warehouse: The directory of the embedded warehouse; None with `catalog`.
+    :param catalog: The name of a catalog in pyiceberg's configuration.
+    :param table: The name of the table; None for the table named after the topic.
+    :param group: The consumer group to compare; its members must publish audit events. None: no tier consumed.
+    :param source: Brokers of the cluster that the topic is mirrored from. Its producers are then part of the tier
+        produced, and the tier mirrored has a status for each of them.
+    :param from_: The start of the first window. A time without a zone is UTC. None: no limit.
+    :param to: The end of the range; windows that start at this time or later are left out. None: no limit.
+    :param window_ms: The width of a window, in milliseconds: a divisor of a day, and a multiple of the widths that
+        producers and loads use.
+    :return: A DataFrame with one row per window, tier, host and application.
+    :raises WarehouseError: The table does not exist, or Iceberg's delete files remove rows of it.
+    :raises NotAuditableError: The table was not loaded from this topic.
+    :raises ConfigurationError: `window_ms` does not divide a day.
     """
     if window_ms <= 0 or DAY_MS % window_ms:
-        raise ConfigurationError(f"window_ms={window_ms} must be a whole part of a day, as 60000 or 3600000 is")
+        raise ConfigurationError(f"window_ms={window_ms} does not divide a day; use a divisor such as 60000 or 3600000")
     name = table or table_name_of_topic(topic)
     place = TablePlace.of(warehouse, catalog=catalog)
     moment = find_cutoff(bootstrap, topic, lambda: TableAudit(place, name, topic, ""))
     side, span = moment.side, _Span(_utc(from_), _utc(to))
-    # Where a mirror began to tell is to be known, whatever is left out.
+    # The first events of the mirror decide which windows are judged, so all events are read.
     from_ms = span.from_ms if source is None else None
-    events = _events(spark, topic, bootstrap, side.topic_id, moment.told_to, from_ms, window_ms)
-    told = _Told(events, side, group)
+    events = _events(spark, topic, bootstrap, side.topic_id, moment.audit_ends, from_ms, window_ms)
+    reported = _Reported(events, side, group)
     rows = _rows(spark, side.frame(spark, span.where), topic, side.next_offsets, window_ms)
     judged_from_ms = None if side.state is None or side.state.is_whole else side.state.judged_from_ms
     behind = _behind(spark, {**dict.fromkeys(side.next_offsets, 0), **moment.behind}, judged_from_ms)
-    whole = _brought(told.sent, told.loaded, behind, LOADED, "not audited")
+    whole = _brought(reported.sent, reported.loaded, behind, LOADED, "not audited")
     if source is None:
-        whole = whole.unionByName(_sent(told.sent))
+        whole = whole.unionByName(_sent(reported.sent))
     else:
         there = _source(spark, topic, source, events, window_ms)
-        produced = there.sent.unionByName(told.sent.filter(F.col("tier") == PRODUCED))
+        produced = there.sent.unionByName(reported.sent.filter(F.col("tier") == PRODUCED))
         whole = whole.unionByName(_sent(produced.withColumn("tier", F.lit(PRODUCED))))
         whole = whole.unionByName(_brought(there.sent, there.mirrored, there.behind, MIRRORED, "expired"))
-    whole = whole.unionByName(_table(told.offsets, rows))
+    whole = whole.unionByName(_table(reported.offsets, rows))
     if group is not None:
-        whole = whole.unionByName(_consumed(told.offsets, told.handed, side.next_offsets, group))
+        whole = whole.unionByName(_consumed(reported.offsets, reported.handed, side.next_offsets, group))
     window = F.when(F.col("window_ms") >= 0, F.timestamp_millis("window_ms")).alias("window")
     columns = ("tier", "host", "application", "count", "bytes", "fingerprint", "status")
     return whole.filter(span.has("window_ms")).select(window, *columns).orderBy("window", "tier", "application", "host")
@@ -114,7 +129,7 @@ def audit(
 
 @dataclass(frozen=True, slots=True)
 class _Span:
-    """From when to when; None for no limit."""
+    """A range of time: `begin` inclusive, `end` exclusive. None is no limit."""
 
     begin: datetime | None
     end: datetime | None
@@ -125,9 +140,9 @@ class _Span:
 
     @property
     def where(self) -> str | None:
-        """A filter of the table that leaves out files."""
+        """A filter on the table that skips whole files."""
         limits = [f"timestamp >= '{self.begin.isoformat()}'"] if self.begin else []
-        # A window that begins before the end may last longer; a day at most.
+        # A window that starts before `end` may contain records up to a day later.
         limits += [f"timestamp < '{(self.end + timedelta(days=1)).isoformat()}'"] if self.end else []
         return " and ".join(limits) or None
 
@@ -155,16 +170,16 @@ def _events(
     topic: str,
     bootstrap: str,
     topic_id: str,
-    told_to: Mapping[int, int],
+    audit_ends: Mapping[int, int],
     from_ms: int | None,
     width_ms: int,
 ) -> DataFrame:
-    """Return the last word of each instance about each window.
+    """Return the latest event of each instance for each window.
 
-    :param told_to: by partition of the topic of events, up to where it is read.
+    :param audit_ends: The end offset of each partition of the topic `_audit`.
     """
     register(spark)
-    ends = json.dumps({AUDIT_TOPIC: {str(partition): end for partition, end in told_to.items()}})
+    ends = json.dumps({AUDIT_TOPIC: {str(partition): end for partition, end in audit_ends.items()}})
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": AUDIT_TOPIC, "endingOffsets": ends}
     if from_ms is not None:
         # The timestamp of an event's record is its window.
@@ -180,16 +195,17 @@ def _events(
 
 
 def _is_of(topic: str, topic_id: str) -> str:
-    """Return the condition that an event is of a topic, and of no other one that had its name.
+    """Return the condition that an event belongs to a topic, and not to a deleted topic of the same name.
 
-    :param topic_id: in hex; empty where brokers have none, and only the name tells topics apart.
+    :param topic_id: The topic id in hex; empty if the brokers have no topic ids.
     """
-    names = f"topic = '{topic}'"  # a table has it: it is a topic's name, which has no quotes
+    # No escape is necessary: a table was loaded from the topic, and topic names have no quotes.
+    names = f"topic = '{topic}'"
     return f"{names} and topic_id in ('', '{topic_id}')" if topic_id else names
 
 
-class _Told:
-    """What producers, mirrors, the loads of a table and the members of a group have told."""
+class _Reported:
+    """The counts that producers, mirrors, the loads of a table and the members of a group have reported."""
 
     def __init__(self, events: DataFrame, side: TableAudit, group: str | None) -> None:
         self.sent = _counted(events.filter(F.col("tier").isin(PRODUCED, MIRRORED)), "tier", "host", "application")
@@ -204,8 +220,8 @@ class _Told:
                 .withColumn("done", F.lit(True))
             )
             last = F.col("instance") == instance_of_load(state.audit_id, state.load_id)
-            told = of_table.filter(F.col("tier") == LOADED).join(done, "instance", "left")
-            loads = told.filter(F.coalesce("done", F.lit(False)) | last)
+            loaded = of_table.filter(F.col("tier") == LOADED).join(done, "instance", "left")
+            loads = loaded.filter(F.coalesce("done", F.lit(False)) | last)
         self.loaded = _counted(loads)
         self.offsets = _by_offsets(loads)
         members = events.filter((F.col("tier") == CONSUMED) & (F.col("application") == F.lit(group)))
@@ -244,11 +260,11 @@ def _fingerprint(column: str) -> Column:
 
 
 def _rows(spark: SparkSession, table: DataFrame, topic: str, partitions: Iterable[int], width_ms: int) -> DataFrame:
-    """Return how many rows there are by window and partition, with offsets for numbers.
+    """Count the rows by window and partition, with fingerprints of their offsets.
 
-    A fingerprint is the sum of the powers of all numbers, each times a coefficient of its partition.
+    A fingerprint is the sum of the powers of all offsets, each multiplied with a coefficient of the partition.
 
-    :param partitions: of which the table has rows.
+    :param partitions: The partitions that the table has rows of.
     """
     sent_ms = F.coalesce(F.unix_millis("timestamp"), "raw_timestamp_ms")
     number = F.col("offset").cast(_WIDE) % FIELD
@@ -269,55 +285,59 @@ def _rows(spark: SparkSession, table: DataFrame, topic: str, partitions: Iterabl
 
 
 def _times(one: str, other: str) -> Column:
-    """Return a product in the field of the fingerprints; both factors are in it."""
+    """Return the product of two columns modulo `FIELD`. Both factors are less than `FIELD`."""
     return ((F.col(one).cast(_WIDE) * F.col(other).cast(_WIDE)) % FIELD).cast(_WIDE)
 
 
 def _sent(sent: DataFrame) -> DataFrame:
-    """Return what producers and mirrors were told is stored: nothing is before that in this cluster."""
+    """Return the acknowledged records. Their status is complete, because this cluster has no earlier tier."""
     return _summed(sent, "window_ms", "tier", "host", "application").withColumn("status", F.lit("complete"))
 
 
 def _behind(spark: SparkSession, behind: Mapping[int, int], judged_from_ms: int | None = None) -> DataFrame:
-    """Return by partition how many records a tier may lack, and from which window on it can be judged; None: all."""
+    """Return the records that a tier may lack, by partition.
+
+    :param behind: The number of records behind the last load or mirrored offset, by partition.
+    :param judged_from_ms: The first window that is judged; None judges all.
+    """
     rows = [(partition, records, judged_from_ms) for partition, records in behind.items()]
     return spark.createDataFrame(rows, "partition bigint, behind bigint, judged_from_ms bigint")
 
 
 def _brought(sent: DataFrame, found: DataFrame, behind: DataFrame, tier: str, unjudged: str) -> DataFrame:
-    """Return what loads, or mirrors, have told, against what those have from whom they have it.
+    """Compare the records that loads or mirrors reported with the records that their producers reported.
 
-    :param behind: by partition, how many records they may not have reached yet, and from which window on they told.
-    :param unjudged: the status of earlier windows that lack something.
+    :param behind: By partition, the records that loads or mirrors may not have reached, and the first judged window.
+    :param unjudged: The status of earlier windows with differences.
     """
     senders = sent.groupBy("producer_id").agg(
-        F.any_value("host").alias("host"), F.any_value("application").alias("application"), F.lit(True).alias("tells")
+        F.any_value("host").alias("host"), F.any_value("application").alias("application"), F.lit(True).alias("reports")
     )
     whole = _together(_summed(sent, *_PLACE), found, _PLACE).join(senders, "producer_id", "left")
     whole = whole.join(F.broadcast(behind), "partition", "left")
-    # What is not there yet is what came last; so is its time, nearly always.
+    # Missing records are nearly always the newest ones of a partition, so the newest windows get them first.
     newer = Window.partitionBy("partition").orderBy(F.desc("window_ms"), "producer_id", "producer_epoch")
     missing, more = F.greatest(-F.col("more"), F.lit(0)), F.greatest("more", F.lit(0))
     newer_missing = F.coalesce(F.sum(missing).over(newer.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
     waiting = F.least(missing, F.greatest(F.coalesce("behind", F.lit(0)) - newer_missing, F.lit(0)))
     whole = whole.withColumns({"missing": missing, "waiting": waiting})
-    tells = F.col("tells").isNotNull()
-    is_judged = tells & (F.col("judged_from_ms").isNull() | (F.col("window_ms") >= F.col("judged_from_ms")))
+    reports = F.col("reports").isNotNull()
+    is_judged = reports & (F.col("judged_from_ms").isNull() | (F.col("window_ms") >= F.col("judged_from_ms")))
     status = _status(
         (F.sum(F.when(is_judged, F.col("missing") - F.col("waiting")).otherwise(0)), "lost"),
-        (F.sum(F.when(tells, more).otherwise(0) + F.when(is_judged, F.col("waiting")).otherwise(0)), "open"),
+        (F.sum(F.when(reports, more).otherwise(0) + F.when(is_judged, F.col("waiting")).otherwise(0)), "open"),
         (F.sum(F.when(is_judged & F.col("differs"), 1).otherwise(0)), "exchanged"),
     )
     differs = (F.col("missing") > 0) | F.col("differs")
-    is_unjudged = F.count(F.when(tells & ~is_judged & differs, 1)) > 0
+    is_unjudged = F.count(F.when(reports & ~is_judged & differs, 1)) > 0
     known = F.when((status == "complete") & is_unjudged, unjudged).otherwise(status)
-    audited = F.when(F.count(F.when(tells, 1)) > 0, known).otherwise("not audited").alias("status")
+    audited = F.when(F.count(F.when(reports, 1)) > 0, known).otherwise("not audited").alias("status")
     return _found(whole.groupBy("window_ms", "host", "application"), tier, audited)
 
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """What was told in the cluster that a topic is mirrored from, and what mirrors have told of it."""
+    """The counts in the source cluster of a mirrored topic, and the counts that mirrors reported about that cluster."""
 
     sent: DataFrame
     mirrored: DataFrame
@@ -325,15 +345,15 @@ class _Source:
 
 
 def _source(spark: SparkSession, topic: str, bootstrap: str, events: DataFrame, width_ms: int) -> _Source:
-    """Return the source of a topic.
+    """Return the source of a mirrored topic.
 
-    :param events: what was told in the cluster that it is mirrored to.
+    :param events: The audit events in the target cluster.
     """
     mirrors = events.filter((F.col("tier") == MIRRORED) & F.col("upstream").isNotNull())
     mirrors = mirrors.select("window_ms", "upstream.*")
     (name,) = mirrors.agg(F.max("topic")).head() or (None,)
     moment = find_source_cutoff(bootstrap, name or topic)
-    there = _events(spark, name or topic, bootstrap, moment.topic_id, moment.told_to, None, width_ms)
+    there = _events(spark, name or topic, bootstrap, moment.topic_id, moment.audit_ends, None, width_ms)
     sent = _counted(there.filter(F.col("tier").isin(PRODUCED, MIRRORED)), "tier", "host", "application")
     each = mirrors.select("window_ms", F.explode("reached").alias("of"))
     each = each.select("window_ms", _at(0, "partition"), _at(1, "first"), _at(2, "next"))
@@ -341,7 +361,7 @@ def _source(spark: SparkSession, topic: str, bootstrap: str, events: DataFrame, 
         F.max("next").alias("next"), F.min(F.struct("first", "window_ms")).alias("begin")
     )
     whole = _behind(spark, moment.ends).join(reached, "partition", "left")
-    # Up to the window in which mirrors began to tell, in the middle of a partition, it cannot be told what is missing.
+    # A mirror that began in the middle of a partition has partial counts for its first window and none before it.
     began = F.when(F.col("begin.first") > 0, F.col("begin.window_ms") + 1)
     behind = whole.select(
         "partition",
@@ -352,23 +372,23 @@ def _source(spark: SparkSession, topic: str, bootstrap: str, events: DataFrame, 
 
 
 def _table(offsets: DataFrame, rows: DataFrame) -> DataFrame:
-    """Return what is in the table, against what its loads have told."""
+    """Compare the rows of the table with the records that its loads reported."""
     whole = _together(offsets, rows, _OFFSETS)
-    told = F.col("told") > 0
+    is_reported = F.col("earlier") > 0
     status = _status(
         (F.sum(F.greatest(-F.col("more"), F.lit(0))), "lost"),
-        (F.sum(F.when(told, F.greatest("more", F.lit(0))).otherwise(0)), "doubled"),
+        (F.sum(F.when(is_reported, F.greatest("more", F.lit(0))).otherwise(0)), "doubled"),
         (F.sum(F.when(F.col("differs"), 1).otherwise(0)), "exchanged"),
     )
-    audited = F.when(F.sum("told") > 0, status).otherwise("not audited").alias("status")
+    audited = F.when(F.sum("earlier") > 0, status).otherwise("not audited").alias("status")
     nobody = whole.withColumns({"host": F.lit(None).cast("string"), "application": F.lit(None).cast("string")})
     return _found(nobody.groupBy("window_ms", "host", "application"), TABLE, audited)
 
 
 def _consumed(offsets: DataFrame, handed: DataFrame, next_offsets: Mapping[int, int], group: str) -> DataFrame:
-    """Return what a group was handed, against what loads have told.
+    """Compare the records that a group consumed with the records that loads reported.
 
-    :param next_offsets: by partition, how far it is loaded: what the group was handed behind that is not had again.
+    :param next_offsets: The end of the loads by partition. Consumed records behind it count as open, not as again.
     """
     ends = F.create_map(*(F.lit(each) for end in next_offsets.items() for each in end))
     whole = _together(offsets, handed, _OFFSETS).join(handed.select(*_OFFSETS, "next"), _OFFSETS, "left")
@@ -379,17 +399,18 @@ def _consumed(offsets: DataFrame, handed: DataFrame, next_offsets: Mapping[int, 
         (F.sum(F.when(is_ahead, 0).otherwise(more)), "again"),
         (F.sum(F.when(F.col("differs") & ~is_ahead, 1).otherwise(0)), "exchanged"),
     )
-    audited = F.when(F.sum("told") > 0, status).otherwise("not audited").alias("status")
+    audited = F.when(F.sum("earlier") > 0, status).otherwise("not audited").alias("status")
     of_group = whole.withColumns({"host": F.lit(None).cast("string"), "application": F.lit(group)})
     return _found(of_group.groupBy("window_ms", "host", "application"), CONSUMED, audited)
 
 
 def _together(before: DataFrame, after: DataFrame, by: list[str]) -> DataFrame:
-    """Join two tiers: what the later one has, `more` than the earlier one, and whether as many are others."""
-    told = before.select(*by, F.col("count").alias("told"), F.col("fingerprint").alias("told_fingerprint"))
-    whole = after.select(*by, "count", "fingerprint").join(told, by, "full").na.fill(0)
-    more = F.col("count") - F.col("told")
-    differs = (F.col("count") == F.col("told")) & (F.col("fingerprint") != F.col("told_fingerprint"))
+    """Join two tiers: the later counts, `more` than the earlier counts, and `differs` if only the fingerprints
+    differ."""
+    earlier = before.select(*by, F.col("count").alias("earlier"), F.col("fingerprint").alias("earlier_fingerprint"))
+    whole = after.select(*by, "count", "fingerprint").join(earlier, by, "full").na.fill(0)
+    more = F.col("count") - F.col("earlier")
+    differs = (F.col("count") == F.col("earlier")) & (F.col("fingerprint") != F.col("earlier_fingerprint"))
     return whole.withColumns({"more": more, "differs": differs})
 
 
@@ -399,7 +420,7 @@ def _found(grouped: object, tier: str, status: Column) -> DataFrame:
 
 
 def _status(*counts: tuple[Column, str]) -> Column:
-    """Return in words what of it is not 0, or `complete`."""
+    """Return the text of the counts that are greater than 0, or `complete`."""
     words = [F.when(count > 0, F.concat(F.lit(f"{kind} "), count.cast("string"))) for count, kind in counts]
     text = F.concat_ws(", ", *words)
     return F.when(text == "", "complete").otherwise(text)

@@ -1,14 +1,14 @@
-"""`append_batch`: the batches of a stream into an Iceberg or Delta table, each of them once, from `foreachBatch`.
+"""`append_batch`: appends the micro-batches of a stream to an Iceberg or Delta table, each of them once.
 
     def keep(batch, batch_id):
         barnabas.spark.append_batch(batch, batch_id, warehouse="./warehouse", table="clicks")
 
     stream.writeStream.foreachBatch(keep).option("checkpointLocation", ...).start()
 
-After a crash Spark hands the batch that was under way to `foreachBatch` again, with the same number and the same rows.
-It may be in the table by then, so the number has to be there with the rows, in the same commit. The steps are those of
-a load (table_load.py), and so is what a kill leaves: before the commit files that no snapshot names, which the next
-batch removes; after it a batch that is there, which the next try finds and passes over.
+After a crash, Spark passes the interrupted batch to `foreachBatch` again, with the same id and the same rows. The table
+may contain the batch already, so a commit contains the batch id together with the rows. The steps are those of a load
+(table_load.py). A kill before the commit leaves files that no snapshot references; the next batch removes them. After a
+kill behind the commit, the next call finds the batch id and appends nothing.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TRIES_MAX = 5
-"""How often a commit is tried while others change the table."""
+"""The number of tries of a commit while other writers change the table."""
 _WRITTEN = "path string, size_bytes long, records long"
 _QUERY_ID_OF_SPARK = "sql.streaming.queryId"
 
@@ -58,17 +58,26 @@ def append_batch(
     table_format: str = ICEBERG,
     query_id: str | None = None,
 ) -> bool:
-    """Append the rows of one batch of a stream to a table, in one commit, unless the table has them.
+    """Append the rows of a micro-batch to a table, in one commit, unless the table has the batch already.
 
-    :param batch: and `batch_id`: what `foreachBatch` hands over.
-    :param table: `"table"` or `"namespace.table"`; made with the columns of the first batch where there is none.
-    :param warehouse: and `catalog`, `catalog_properties`, `table_format`: where the table is and of which format, as
-        for `load`.
-    :param query_id: tells streams apart that go into the same table, and is the same for all runs of one checkpoint;
-        None for the one that Spark keeps in the checkpoint, which it does not tell through Spark Connect.
-    :return: whether rows were added; False where the table has the batch already, or it has no rows.
-    :raises LoadConflictError: others changed the table again and again; nothing was kept.
-    :raises LoadError: it could not be done; the table is as before, unless the message says that nobody knows.
+        def keep(batch, batch_id):
+            barnabas.spark.append_batch(batch, batch_id, warehouse="./warehouse", table="clicks")
+
+        stream.writeStream.foreachBatch(keep).option("checkpointLocation", "./checkpoint").start()
+
+    :param batch: The rows, as `foreachBatch` passes them.
+    :param batch_id: The id of the batch, as `foreachBatch` passes it.
+    :param table: `"table"` or `"namespace.table"`. A new table is created with the columns of the batch.
+    :param warehouse: The directory of the embedded warehouse, as for `load`.
+    :param catalog: The name of a catalog, as for `load`.
+    :param catalog_properties: Properties of the catalog, as for `load`.
+    :param table_format: `iceberg` or `delta`.
+    :param query_id: A name for the stream: the same in all runs with one checkpoint, and different for each stream into
+        the table. None uses Spark's query id, which Spark Connect does not provide.
+    :return: True if rows were added; False if the batch is empty or in the table already.
+    :raises LoadConflictError: Other writers changed the table at each try; nothing was committed.
+    :raises LoadError: The batch could not be appended; the table is unchanged unless the message says otherwise.
+    :raises ConfigurationError: Spark provides no query id, and `query_id` is None.
     """
     query = query_id or _query_of(batch)
     place = TablePlace.of(warehouse, catalog=catalog, catalog_properties=catalog_properties, table_format=table_format)
@@ -109,21 +118,21 @@ def _kind_of(place: TablePlace) -> Callable[..., BatchTable]:
 
 
 def _query_of(batch: DataFrame) -> str:
-    """Return the id of the query whose batch it is."""
+    """Return the id of the streaming query that a micro-batch belongs to."""
     context = context_of(batch.sparkSession)
     query = None if context is None else context.getLocalProperty(_QUERY_ID_OF_SPARK)
     if query is None:
         raise ConfigurationError(
-            "whose batch is this? Outside of foreachBatch, and with Spark Connect, give query_id: a name that all "
-            "runs of one checkpoint have in common, and no other stream into this table"
+            "the query of this batch is unknown (outside of foreachBatch, and with Spark Connect): pass query_id, a "
+            "name that all runs of one checkpoint share, and no other stream into this table uses"
         )
     return query
 
 
 def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema) -> list[BatchFile]:
-    """Have the executors write the rows, and return the files of the tasks that counted."""
+    """Write the rows on the executors, and return the files of the successful task attempts."""
     spark = batch.sparkSession
-    failed = "a Spark task failed, and the table is as before: "
+    failed = "a Spark task failed, and the table is unchanged: "
     with spark_errors_as(LoadError, gateway_of(spark), failed), worker_python(spark):
         written = batch.mapInArrow(_writer(folder, dict(location.properties), schema), _WRITTEN).collect()
     return [BatchFile(row["path"], row["size_bytes"], row["records"]) for row in written]
@@ -132,11 +141,11 @@ def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema)
 def _writer(
     folder: str, io_properties: Mapping[str, str], schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return what a task does: write its rows, and tell of its files."""
+    """Return the function of a task: it writes the task's rows, and yields a row per file."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
-        assert task is not None, "it runs on an executor"
+        assert task is not None, "this function runs in a Spark task"
         for number, rows in enumerate(_gathered(batches)):
             path = f"{folder}/{task.partitionId():05}-{task.taskAttemptId()}-{number:05}.parquet"
             made = pa.Table.from_batches([project(each, schema) for each in rows.to_batches()], schema)
@@ -149,7 +158,7 @@ def _writer(
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield the rows in tables for a file each."""
+    """Yield tables of rows, one per data file."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:
@@ -171,7 +180,10 @@ def _commit(
     batch_id: int,
     look_again: Callable[[pa.Schema], BatchTable],
 ) -> bool:
-    """Commit, again where others have changed the table meanwhile, unless one of them added this very batch."""
+    """Commit the files; retry after conflicts, and stop if another writer has added this batch.
+
+    :return: True if this call added the batch.
+    """
     for number in range(TRIES_MAX):
         if base.has_batch(query, batch_id):
             return False
@@ -183,4 +195,4 @@ def _commit(
             base = look_again(base.columns)
         else:
             return True
-    raise AssertionError("the last try raises or returns")
+    raise AssertionError("the last try returns or raises")

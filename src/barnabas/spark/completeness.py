@@ -1,13 +1,13 @@
-"""Up to which event time a loaded table is complete, kept in the snapshot of each load. Pure.
+"""The event time up to which a loaded table is complete, stored in the snapshot of each load. Pure.
 
     barnabas.complete  {"at_ms": 1700000000000, "before_ms": {"clicks": [10000]}}
 
-`at_ms` is when the brokers were asked for the ends of the logs: what was in them then is in the table. `before_ms` says
-how long before that the latest event time of each partition is (compact_json.py); older releases wrote the time itself,
-`latest_ms`. Times later than `at_ms` are of clocks that are wrong, and do not count.
+`at_ms` is the time when the load read the ends of the logs; the table has all records before those ends. `before_ms` is
+the time between the latest event of each partition and `at_ms` (compact_json.py). Older releases wrote the time of the
+event itself, `latest_ms`. Event times far after `at_ms` come from wrong clocks and are ignored.
 
-Where the events of a partition come in their order, the table is complete up to the earliest of these: later events of
-that partition may still be on their way. A partition that has nothing holds nobody up.
+If the events of each partition arrive in order, the table is complete up to the earliest of these latest events. A
+partition without records does not limit the result.
 """
 
 from __future__ import annotations
@@ -21,25 +21,26 @@ from barnabas.spark.compact_json import dump_compact, pack, unpack
 
 COMPLETE = "barnabas.complete"
 CLOCK_DIFFERENCE_MAX_MS = 60_000
-"""So far may the clocks of producers be ahead."""
+"""The largest accepted lead of a producer's clock, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Completeness:
-    """How far a table is complete: when the logs' ends were asked for, and the latest event time per partition."""
+    """The time when the last load read the logs' ends, and the latest event time of each partition, in ms."""
 
     at_ms: int = 0
     latest_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
 
     @property
     def event_time_ms(self) -> int | None:
-        """The event time up to which all partitions are in the table; None where no record has one."""
+        """The event time up to which the table has the records of all partitions; None without event times."""
         return min(self.latest_ms.values(), default=None)
 
     def advanced(self, at_ms: int, parts: Iterable[Mapping[TopicPartition, int]]) -> Completeness:
-        """Return it after a load.
+        """Return the completeness after a load.
 
-        :param parts: the latest event times that tasks have seen.
+        :param at_ms: The time when the load read the ends of the logs.
+        :param parts: The latest event times that the tasks of the load read.
 
         >>> before = Completeness(5, {TopicPartition("t", 0): 3, TopicPartition("t", 1): 4})
         >>> before.advanced(9, [{TopicPartition("t", 0): 8}, {TopicPartition("t", 0): 7}]).event_time_ms
@@ -52,7 +53,7 @@ class Completeness:
         return Completeness(at_ms, latest)
 
     def dump(self) -> str:
-        """Return the text that a snapshot carries."""
+        """Return the value of the snapshot property."""
         by_topic: dict[str, dict[int, int]] = {}
         for (topic, partition), time_ms in sorted(self.latest_ms.items()):
             by_topic.setdefault(topic, {})[partition] = self.at_ms - time_ms
@@ -60,7 +61,7 @@ class Completeness:
 
     @classmethod
     def parse(cls, text: str | None) -> Completeness:
-        """Read what `dump` wrote, in this release or an older one; a snapshot without it says nothing."""
+        """Parse the output of `dump` of this or an older release. None, a snapshot without the property, is empty."""
         if text is None:
             return cls()
         kept = json.loads(text)

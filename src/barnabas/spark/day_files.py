@@ -1,11 +1,10 @@
 """Parquet files by event day, written by the tasks of a load.
 
-An event day is the UTC day of a record's event time, as Iceberg's `day` transform has it; records without one
-(columns.py says which) are in files of their own, after all days. A task holds its records in memory up to a limit, and
-then writes those of each day, sorted by partition and offset as they came, behind what the day's file has already: a
-file ends when it has its target size. So a task has one file a day, or as many as the day needs. Files are new or not
-written at all, and in a folder that the driver made: where it has been removed, because the driver is dead, writing
-fails.
+An event day is the UTC day of a record's event time, as in Iceberg's `day` transform. Records without an event time go
+to separate files after all days. A task buffers records up to a limit. It then appends the rows of each day to the file
+of the day, in the order of partitions and offsets. A file is closed when it reaches the target size, so a task writes
+few files per day. The driver creates the directory. If the directory is removed because the driver has died, writes
+fail.
 """
 
 from __future__ import annotations
@@ -26,18 +25,20 @@ import pyarrow.parquet as pq
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
 TARGET_BYTES = 128 * 1024 * 1024
 OPEN_FILES_MAX = 100
-"""A task may have records of thousands of days; files of the longest ago are ended first."""
+"""The largest number of open files of a task, whose records may cover thousands of days. The file that was not written
+to for the longest time is closed first."""
 EPOCH = date(1970, 1, 1)
 NO_DAY = "no-day"
 RISING = frozenset({"offset", "timestamp"})
 SAMPLE_ROWS = 1_024
-"""Where so many values all differ, the column hardly has fewer than 200,000: more than a dictionary holds."""
+"""The rows in a sample. If all their values differ, the column probably has over 200,000 values, too many for a
+dictionary."""
 LETTER_WITHOUT_NEXT = "\ud7ff"
 
 
 @dataclass(frozen=True, slots=True)
 class DataFile:
-    """A Parquet file that a task wrote; no reader sees it before the commit. Its rows are of one event day."""
+    """A Parquet file of a task, with rows of one event day. Readers do not see the file before the commit."""
 
     path: str
     records: int
@@ -46,7 +47,7 @@ class DataFile:
 
 
 class _OpenFile:
-    """A file that more rows of its day may be written to."""
+    """An open file of one day. More rows of that day may be appended."""
 
     def __init__(
         self, path: str, day: date | None, file: IO[bytes], first: pa.Table, bounded: Literal[True] | list[str]
@@ -69,12 +70,12 @@ class _OpenFile:
         return self._file.tell()
 
     def write(self, rows: pa.Table) -> None:
-        """Write rows behind those that it has."""
+        """Append rows to the file."""
         self._writer.write_table(rows)
         self._records += rows.num_rows
 
     def close(self) -> DataFile:
-        """End it, and return what it is."""
+        """Close the file, and return its description."""
         self._writer.close()
         size_bytes = self._file.tell()
         self._file.close()
@@ -82,12 +83,13 @@ class _OpenFile:
 
 
 class DayFiles:
-    """Gathers record batches and writes them by event day. Not thread-safe.
+    """Buffers record batches and writes them by event day. Not thread-safe.
 
-    :param prefix: of the files' paths, unique to this attempt of this task.
-    :param create: opens a new file for writing.
-    :param time_column: has the event times.
-    :param target_bytes: about the size of a file, in the file system.
+    :param prefix: The prefix of the files' paths, unique to this attempt of the task.
+    :param create: Opens a new file for writing.
+    :param time_column: The column with the event times.
+    :param buffered_bytes_max: The size of the buffered batches at which they are written, in bytes.
+    :param target_bytes: The approximate size of a file, in bytes.
     """
 
     def __init__(
@@ -107,18 +109,18 @@ class DayFiles:
         self._batches: list[pa.RecordBatch] = []
         self._buffered_bytes = 0
         self._files: list[DataFile] = []
-        self._open: dict[date | None, _OpenFile] = {}  # the one that was written to last is the last one
+        self._open: dict[date | None, _OpenFile] = {}  # ordered by the last write, most recent last
         self._started = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Take a batch that has the column of event times; may write files."""
+        """Buffer a batch; write files if the buffer is full."""
         self._batches.append(batch)
         self._buffered_bytes += batch.nbytes
         if self._buffered_bytes >= self._buffered_bytes_max:
             self._write()
 
     def finish(self) -> list[DataFile]:
-        """Write what is left, and return all files."""
+        """Write the buffered rows, close all files, and return them."""
         self._write()
         for day in list(self._open):
             self._end(day)
@@ -137,9 +139,9 @@ class DayFiles:
         self._batches, self._buffered_bytes = [], 0
 
     def _file_for(self, day: date | None, rows: pa.Table, bounded: Literal[True] | list[str]) -> _OpenFile:
-        """Return the file of a day, a new one where there is none that can take these rows.
+        """Return the open file of a day; open a new one if there is none that can take these rows.
 
-        :param bounded: the columns of the rows that may have bounds.
+        :param bounded: The columns of the rows that may have min/max statistics.
         """
         file = self._open.pop(day, None)
         if file is not None and not _is_within(file.bounded, bounded):
@@ -159,9 +161,11 @@ class DayFiles:
 
 
 def columns_with_dictionaries(rows: pa.Table) -> list[str]:
-    """Return the paths of the columns, those within others too, of which a file that begins with some rows has a
-    dictionary: of all but those whose values hardly come again (Kafka's offsets and timestamps, which rise from row to
-    row, ids), so that one takes time to make, and is given up.
+    """Return the column paths, including nested columns, that use dictionary encoding in a file that begins with
+    `rows`.
+
+    Columns with mostly distinct values get no dictionary: Kafka's offsets and timestamps, and ids. A dictionary for
+    them costs time, and Parquet would give it up.
 
     >>> columns_with_dictionaries(pa.table({"offset": [5, 6], "tags": [["a"], ["b", "a"]]}))
     ['tags.list.element']
@@ -179,7 +183,7 @@ def _paths_of_columns(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _differing(rows: pa.Table) -> set[str]:
-    """Return the columns whose values all differ in a sample; no columns where there are too few rows to tell."""
+    """Return the columns with only distinct values in a sample; none if there are too few rows for a sample."""
     if rows.num_rows < SAMPLE_ROWS:
         return set()
     step = -(-rows.num_rows // SAMPLE_ROWS)
@@ -190,12 +194,12 @@ def _differing(rows: pa.Table) -> set[str]:
 
 
 def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tuple[date | None, pa.Table]]:
-    """Yield the rows of each event day, days ascending and None last, rows in their order."""
-    # The cast rounds down, for times before 1970 too.
+    """Yield the rows of each event day, in ascending order of days, None last. The order of rows is kept."""
+    # The cast to date rounds down, also for times before 1970.
     days = table.column(time_column).combine_chunks().cast(pa.date32()).cast(pa.int32())
     bounds = pc.min_max(days)
     if not days.null_count and bounds["min"] == bounds["max"]:
-        # Most loads are of one day: nothing to put in order.
+        # Most loads contain one day; no sort is necessary.
         yield EPOCH + timedelta(days=bounds["min"].as_py()), table
         return
     order = pc.sort_indices(days)  # stable, nulls last
@@ -209,19 +213,18 @@ def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tu
 
 
 def columns_beyond_ascii(table: pa.Table) -> list[str]:
-    """Return the columns of texts of which not all letters are ASCII, which is seen at once; those outside of a slice
-    count, too."""
+    """Return the text columns that contain other than ASCII characters. Values outside of a slice count, too."""
     texts = (field.name for field in table.schema if pa.types.is_string(field.type))
     return [name for name in texts if not _is_ascii(table.column(name))]
 
 
 def columns_with_bounds(rows: pa.Table, wide: Sequence[str] | None = None) -> Literal[True] | list[str]:
-    """Return the columns whose least and greatest value may be told to the catalog; True for all of them.
+    """Return the columns that may have min/max statistics; True for all columns.
 
-    pyiceberg cuts a long text and adds one to its last letter, to have a bound above it. After U+D7FF comes half of
-    a surrogate pair, which nothing encodes: the commit would fail.
+    pyiceberg truncates a long text and increments its last character, to get an upper bound. The code point after
+    U+D7FF is a surrogate, which cannot be encoded, so the commit would fail.
 
-    :param wide: what `columns_beyond_ascii` says of more rows, where it has been asked for them.
+    :param wide: The result of `columns_beyond_ascii` for a table that contains the rows; None computes it.
     """
     wide = columns_beyond_ascii(rows) if wide is None else wide
     without = {name for name in wide if LETTER_WITHOUT_NEXT in (pc.max(rows.column(name)).as_py() or "")}
@@ -236,15 +239,15 @@ def _is_ascii(column: pa.ChunkedArray) -> bool:
 
 
 def _is_within(bounded: Literal[True] | list[str], allowed: Literal[True] | list[str]) -> bool:
-    """Whether all columns that a file tells the bounds of may be so with other rows too."""
+    """Return whether all columns with statistics in a file may have statistics for more rows, too."""
     return allowed is True or (bounded is not True and set(bounded) <= set(allowed))
 
 
 def create_file(io_properties: Mapping[str, str], uri: str) -> AbstractContextManager[IO[bytes]]:
-    """Open a new file; in the local file system only in a folder that is there already."""
+    """Open a new file. A local file's directory must exist."""
     parsed = urlparse(uri)
     if parsed.scheme in ("", "file"):
         return Path(parsed.path).open("xb")
-    from pyiceberg.io import load_file_io  # noqa: PLC0415  # slow to import, and of no use to a local warehouse
+    from pyiceberg.io import load_file_io  # noqa: PLC0415  # slow to import, and not needed for local files
 
     return cast("AbstractContextManager[IO[bytes]]", load_file_io(dict(io_properties), uri).new_output(uri).create())

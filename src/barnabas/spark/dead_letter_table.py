@@ -1,21 +1,22 @@
-"""The dead-letter table of a load: its bad records, each once, whatever is killed when.
+"""The dead-letter table of a load: its bad records, each once, also after kills.
 
-It is a table of its own, so it has a commit of its own, and a load may end between the two. So this one comes first,
-and what a load would put there a second time is left out, by the rows that the table has:
+The dead-letter table has a commit of its own, before the commit of the load. A load leaves out bad records that the
+table already has:
 
-- a kill before it leaves both tables as they were;
-- a kill between the two leaves the bad records here and the load undone: the next load reads its ranges again, and its
-  tasks leave out the offsets of which there are rows;
-- the same holds where a range is loaded again on purpose: into another table, into one that was rolled back;
-- two loads at once: the second is refused, by whichever of the tables it comes to first.
+- A kill before the first commit leaves both tables unchanged.
+- A kill between the two commits leaves the bad records here, and the load undone. The next load reads its ranges again,
+and
+  its tasks leave out the offsets that already have rows.
+- The same holds for a range that is loaded again on purpose, into another table or after a rollback.
+- Of two loads at once, one fails with a conflict, in either table.
 
-A ledger (ledger.py) says for each partition the offset from which on there are no rows, so rows are read only where a
-load begins before it, and only those from there on. It is of one topic id. Of another topic of that name, and where
-nobody knows of which, the rows tell, which have the id of their topic.
+The ledger (ledger.py) has the offset of each partition from which on there are no rows. The load reads the rows only if
+a range begins before that offset. A ledger is valid for one topic id. For another topic of that name, or if the topic
+id is unknown, the load reads the rows, which have a topic id of their own.
 
-A load without bad records leaves the table alone. Its ledger is then behind that of the load, which loses nothing: it
-only has to be ahead of the rows. Which records are bad is for each load to say: one that finds other types for the
-columns of a table may find others bad, and adds these.
+A load without bad records does not commit here. The ledger then stays behind the ledger of the load, which is harmless:
+it only must not be behind the rows. Each load decides which records are bad; a load with other column types may add
+other ones.
 """
 
 from __future__ import annotations
@@ -47,10 +48,10 @@ _OWN_FIELDS = {REASON: "string", TOPIC_ID: "string"}
 
 
 class DeadLetterTable:
-    """One load's part in it. End it with `commit` or `discard`.
+    """The dead-letter table during one load. Call `commit` or `discard` at the end.
 
-    :raises ConfigurationError: the table is no dead-letter table.
-    :raises WarehouseError: it cannot be read.
+    :raises ConfigurationError: The table is not a dead-letter table.
+    :raises WarehouseError: The table cannot be read.
     """
 
     def __init__(self, store: TableStore, name: str, load_id: str) -> None:
@@ -60,8 +61,8 @@ class DeadLetterTable:
         shape = self._base.shape(DEAD_LETTERS)
         if shape is not None and (shape.value_format != DEAD_LETTERS or REASON not in shape.columns.values()):
             raise ConfigurationError(
-                f"table {self._base.name} is no dead-letter table: name another, or one that does not exist yet, "
-                "dead_letter_table=... (--dead-letter-table NAME)"
+                f"table {self._base.name} is not a dead-letter table: choose another name, or a table that does not "
+                "exist yet, with dead_letter_table=... (--dead-letter-table NAME)"
             )
         own = shape or TableShape(DEAD_LETTERS, {}, takes_new_fields=False, widens_types=self._base.widens_types)
         self._shape = replace(
@@ -81,7 +82,7 @@ class DeadLetterTable:
         return self._base.name
 
     def _what_it_has(self) -> Ledger:
-        """Return where its rows end; where its history has expired, they tell it, of topics whose ids nobody knows."""
+        """Return the ledger; if it has expired, the end of the rows per partition, with unknown topic ids."""
         try:
             return self._base.ledger()
         except HistoryExpiredError:
@@ -91,10 +92,11 @@ class DeadLetterTable:
             return Ledger({topic: LoadedTopic("", offsets) for topic, offsets in topics.items()})
 
     def claim(self, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange]) -> DeadLetterSettings:
-        """Make this load's folder, and return what its tasks are to know.
+        """Create this load's data directory, and return the settings of its tasks.
 
-        :param topic_ids: of the topics that are loaded; `ranges`: what is read of them.
-        :raises WarehouseError: the folder cannot be made, or the table's rows cannot be read.
+        :param topic_ids: The ids of the loaded topics.
+        :param ranges: The offset ranges that the load reads.
+        :raises WarehouseError: The directory cannot be created, or the table's rows cannot be read.
         """
         known = {
             partition: offsets
@@ -111,7 +113,7 @@ class DeadLetterTable:
     def _known(
         self, topic: str, topic_id: str, ranges: Sequence[OffsetRange]
     ) -> Iterator[tuple[TopicPartition, np.ndarray]]:
-        """Yield the offsets in the ranges of a topic of which there are rows, in order, where there are any."""
+        """Yield the offsets in the ranges of a topic that already have rows, in ascending order, by partition."""
         loaded = self._ledger.topics.get(topic)
         if loaded is None:
             return
@@ -128,22 +130,23 @@ class DeadLetterTable:
             yield TopicPartition(topic, partition), offsets
 
     def _rows_of(self, topic: str, topic_id: str, start_offset: int) -> Iterator[pa.RecordBatch]:
-        """Yield `partition` and `offset` of the rows of a topic from an offset on; those without an id may be its."""
+        """Yield the columns `partition` and `offset` of a topic's rows. Rows without a topic id are included."""
         for batch in self._base.rows_of(topic, start_offset, (*_PLACE.names, TOPIC_ID)):
             is_its = pc.field(TOPIC_ID).is_null() | (pc.field(TOPIC_ID) == topic_id)
-            tells = topic_id and TOPIC_ID in batch.schema.names
-            yield (batch.filter(is_its) if tells else batch).select(_PLACE.names).cast(_PLACE)
+            has_ids = topic_id and TOPIC_ID in batch.schema.names
+            yield (batch.filter(is_its) if has_ids else batch).select(_PLACE.names).cast(_PLACE)
 
     def commit(
         self, files: Sequence[DataFile], bad: BadRecords, topic_ids: Mapping[str, str], ranges: Sequence[OffsetRange]
     ) -> int:
-        """Add the rows, and return how many there were.
+        """Add the rows, and return their number.
 
-        :param bad: of the load; `ranges`: what it has read.
-        :raises LoadConflictError: somebody else has committed meanwhile.
-        :raises WarehouseError: it could not be done, and the table is as before.
+        :param bad: The bad records of the load.
+        :param ranges: The offset ranges that the load has read.
+        :raises LoadConflictError: Another writer has committed meanwhile.
+        :raises WarehouseError: The commit failed, and the table is unchanged.
         """
-        assert self._folder is not None, "it has been claimed"
+        assert self._folder is not None, "claim was called"
         if not files:
             self.discard()
             return 0
@@ -164,14 +167,17 @@ class DeadLetterTable:
         return rows
 
     def _no_earlier(self, loaded: OffsetRange) -> OffsetRange:
-        """Return a range that does not end before what the table has: a load of another table that was planned before
-        this one's last may know less of a partition, and would have its bad records put here once more."""
+        """Extend a range so that the ledger never goes back.
+
+        A load of another table may have been planned before the last commit here. With its smaller end offset, a later
+        load could add the same bad records again.
+        """
         known = self._ledger.topics.get(loaded.topic)
         has = 0 if known is None else known.next_offsets.get(loaded.partition, 0)
         return replace(loaded, end_offset=max(loaded.end_offset, has))
 
     def discard(self) -> None:
-        """Remove what tasks have written, where it was not committed."""
+        """Remove the files of the tasks, unless `commit` was called."""
         folder, self._folder = self._folder, None
         if folder is not None:
             folder.discard()
@@ -180,14 +186,14 @@ class DeadLetterTable:
 def _inside(
     ranges: Sequence[OffsetRange], rows: Iterable[pa.RecordBatch], ends: dict[int, int] | None = None
 ) -> dict[int, np.ndarray]:
-    """Return the offsets of rows that lie in the ranges of a topic, in order, for the partitions that have any.
+    """Return the offsets of rows within the ranges of a topic, in ascending order, by partition.
 
-    Batch by batch: the table may have many more rows than the ranges.
+    The rows are read batch by batch: the table may have many more rows than the ranges.
 
-    :param ranges: one at most of each partition.
-    :param ends: is given the offset after the last row of each partition, whatever the ranges are.
+    :param ranges: At most one range of each partition.
+    :param ends: Gets the offset after the last row of each partition, also outside of the ranges.
     """
-    # One more than there are partitions, of nothing: all beyond are taken for it.
+    # One empty range more than there are partitions: `take` with mode clip maps all higher partitions to it.
     starts, stops = np.zeros((2, max((each.partition for each in ranges), default=-1) + 2), np.int64)
     for each in ranges:
         starts[each.partition], stops[each.partition] = each.start_offset, each.end_offset

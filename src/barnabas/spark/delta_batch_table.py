@@ -68,7 +68,7 @@ class DeltaBatchTable(DeltaBase):
         """Add the files of a batch in one version, and return its number.
 
         :raises LoadConflictError: the table is no longer as it was.
-        :raises WarehouseError: it could not be done, and the table is as before.
+        :raises WarehouseError: it could not be done, and the table is unchanged.
         """
         committing = CommitProperties(
             custom_metadata={LOAD_ID: load_id, QUERY_ID: query_id, EPOCH_ID: str(batch_id)},

@@ -1,20 +1,22 @@
-"""Delta tables through deltalake (delta-rs): WAREHOUSE/NAMESPACE/TABLE, in a folder or in S3, with no catalog.
+"""Delta tables, written with deltalake (delta-rs) to WAREHOUSE/NAMESPACE/TABLE in a local directory or S3, without a
+catalog.
 
-One load is one version of the table's log, and in its file are, all or nothing:
+One load is one version of the table's log. The file of the version contains, all or nothing:
 
 - the data files (`add`);
-- the load's properties (ledger.py), as further keys of `commitInfo`;
-- for each partition of a topic how far it is loaded, as an application's transaction (`txn`, one per partition), and
-  how many rows the table has by then, as one more;
-- where columns came, the new schema (`metaData`).
+- the load's properties (ledger.py), as additional keys of `commitInfo`;
+- the next offset of each loaded partition as an application transaction (`txn`, one per partition), and the number of
+the
+  table's rows as another one;
+- the new schema (`metaData`) if the load adds columns.
 
-A version is a file that can be made once only, and a commit is made for the version after the one that was current when
-the load began, without a second try (`max_commit_retries` 0): delta-rs by itself would put the same files behind
-somebody else's version.
+A version file can be created only once. A commit writes the version after the one that was current at the start of the
+load, with `max_commit_retries` 0: by default delta-rs would retry, and commit the same files after another writer's
+version.
 
-The ledger is read from the newest `commitInfo` that has one. RESTORE is a version too: then the versions behind the
-restored one do not count. Old versions expire (30 days, as `delta.logRetentionDuration` says, and by count:
-delta_log_cleanup.py), and their `commitInfo` with them. The transactions remain: checkpoints keep them for ever.
+The ledger is read from the newest `commitInfo` that has one. RESTORE is a version, too; the versions between it and the
+restored version are ignored. Old versions expire with their `commitInfo`, after 30 days (`delta.logRetentionDuration`)
+and by number (delta_log_cleanup.py). The application transactions remain, because checkpoints keep them.
 """
 
 from __future__ import annotations
@@ -64,16 +66,16 @@ from barnabas.spark.table_store import Contents, Location
 log = logging.getLogger(__name__)
 
 NO_DAY_AT_ALL = "0001-01-01"
-"""No row is in this partition: event times begin with the year 2. To replace what is in it replaces nothing."""
+"""An empty partition: event times start in year 2. An overwrite of this partition replaces no rows."""
 NOT_READ = frozenset({"deletionVectors", "columnMapping"})
-"""Features of tables that others may switch on, with which a table's files alone are not its rows."""
+"""Table features with which the rows differ from the rows of the data files. Other tools may enable them."""
 _TIMES_WITHOUT_ZONE = "timestampNtz"
 _ROWS = "barnabas/rows"
-"""The application whose transaction says how many rows there are; that of a partition has two signs `/`."""
+"""The application id of the transaction with the row count. The id of a partition has two slashes."""
 
 
 class DeltaWarehouse:
-    """A folder of Delta tables. Not thread-safe."""
+    """A directory of Delta tables. Not thread-safe."""
 
     def __init__(self, uri: str, properties: Mapping[str, str]) -> None:
         self._uri = uri.rstrip("/")
@@ -81,15 +83,15 @@ class DeltaWarehouse:
 
     @classmethod
     def open(cls, place: TablePlace) -> DeltaWarehouse:
-        """Open what is there; nothing is made yet."""
+        """Return the warehouse at `place`, without creating anything."""
         warehouse = str(place.warehouse)
         uri = f"file://{Path(urlparse(warehouse).path).absolute()}" if place.is_local else warehouse
         return cls(uri, place.properties)
 
     def begin(self, name: str) -> DeltaBase:
-        """Return the state of a table that a load starts from.
+        """Return the version of a table that a load starts from.
 
-        :raises WarehouseError: it is not one for topics, or cannot be read.
+        :raises WarehouseError: The table lacks the columns or the partitioning of loaded tables, or cannot be read.
         """
         base = self.current_table(name)
         if base.exists:
@@ -97,9 +99,9 @@ class DeltaWarehouse:
         return base
 
     def current_table(self, name: str) -> DeltaBase:
-        """Return a table as it is now, whoever has made it, to be read; nothing of it is changed.
+        """Return the current version of a table for reading. The table may be made by another tool.
 
-        :raises WarehouseError: it cannot be read.
+        :raises WarehouseError: The table cannot be read.
         """
         identifier = parse_table_name(name)
         location = Location("/".join([self._uri, *identifier]), self._properties)
@@ -110,8 +112,8 @@ class DeltaWarehouse:
         return DeltaBase(".".join(identifier), location, table)
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
-        """Return those of the loads whose files the table names, in any version that it still has."""
-        table = self.current_table(name).find()  # streams have tables that are not for topics
+        """Return those of the load ids whose files are in any version of the table's history."""
+        table = self.current_table(name).find()  # not `begin`: tables of `append_batch` have other columns
         if table is None:
             return set()
         with library_errors(f"table {name}: its list of files cannot be read"):
@@ -131,37 +133,37 @@ def _find(location: Location) -> DeltaTable | None:
 
 
 def path_of(location: Location) -> str:
-    """Return where a table is, as delta-rs takes it."""
+    """Return the path of a table in the form that delta-rs takes."""
     folder = location.local_folder
     return location.uri if folder is None else str(folder)
 
 
 def _check(table: DeltaTable, name: str) -> None:
-    """Raise where a table is none that loads can go on with."""
+    """Check that a table has the columns and the partitioning of loaded tables."""
     columns = column_names_of(table.schema().to_json())
     lacking = {*KAFKA_COLUMNS, EVENT_DAY} - set(columns)
     if lacking or table.metadata().partition_columns != [EVENT_DAY]:
         why = f"it lacks {', '.join(sorted(lacking))}" if lacking else f"it is not partitioned by {EVENT_DAY}"
-        raise WarehouseError(f"table {name} is not one for topics: {why}")
+        raise WarehouseError(f"table {name} is not a table of topics: {why}; use another table")
 
 
 def _check_is_readable(table: DeltaTable, name: str) -> None:
-    """Raise where the files of a table are not all that there is to its rows."""
+    """Check that a table uses no feature that changes the rows of its data files."""
     unknown = NOT_READ & set(table.protocol().reader_features or ())
     if unknown:
         raise WarehouseError(
-            f"table {name} has {', '.join(sorted(unknown))} switched on, which loads and their readers do not know: "
+            f"table {name} uses {', '.join(sorted(unknown))}, which loads and their readers do not support: "
             "load into another table"
         )
 
 
 def allow_times_without_zone(table: DeltaTable, schema: Schema, name: str) -> None:
-    """Switch on the feature that columns of times without a zone need, where a table gets its first one.
+    """Enable the table feature for timestamps without a time zone if the schema needs it.
 
-    It comes in a version before the rows, as delta-rs cannot do both at once. Without the feature nobody could read the
-    table any more. A kill between the two versions leaves a feature that no column uses.
+    delta-rs cannot enable it in the version of the rows, so it gets a version before. Without the feature, no reader
+    could read the table. A kill between the two versions leaves an enabled feature that no column uses.
 
-    :raises LoadConflictError: the table is no longer as it was.
+    :raises LoadConflictError: Another writer has changed the table.
     """
     protocol = table.protocol()
     if "timestamp_ntz" not in schema.to_json() or _TIMES_WITHOUT_ZONE in (protocol.writer_features or ()):
@@ -173,13 +175,11 @@ def allow_times_without_zone(table: DeltaTable, schema: Schema, name: str) -> No
             commit_properties=CommitProperties(max_commit_retries=0),
         )
     except CommitFailedError as error:
-        raise LoadConflictError(
-            f"table {name}: it was changed by somebody else while this was running; run it again"
-        ) from error
+        raise LoadConflictError(f"table {name}: another writer changed the table meanwhile; run this again") from error
 
 
 class DeltaBase:
-    """A Delta table as it was when a load began; `commit` succeeds only while it still is like that."""
+    """One version of a Delta table. `commit` succeeds only if the table still has this version."""
 
     def __init__(self, name: str, location: Location, table: DeltaTable | None) -> None:
         self._name = name
@@ -192,16 +192,16 @@ class DeltaBase:
 
     @property
     def table(self) -> DeltaTable:
-        """deltalake's table.
+        """The table as a deltalake object.
 
-        :raises WarehouseError: there is none yet.
+        :raises WarehouseError: The table does not exist.
         """
         if self._table is None:
-            raise WarehouseError(f"there is no table {self.name!r}: load a topic into it first")
+            raise WarehouseError(f"table {self.name!r} does not exist: load a topic into it first")
         return self._table
 
     def find(self) -> DeltaTable | None:
-        """Return deltalake's table, None where there is none yet."""
+        """Return deltalake's table; None if it does not exist."""
         return self._table
 
     @property
@@ -210,12 +210,12 @@ class DeltaBase:
 
     @property
     def format(self) -> str | None:
-        """How values were decoded in earlier loads; None for a table that no load has made."""
+        """The value format of earlier loads; None for a table that was not created by a load."""
         return None if self._table is None else remembered(self._schema).get(FORMAT)
 
     @property
     def last_load(self) -> Mapping[str, str]:
-        """The properties of the version of the last load; empty where there is none left."""
+        """The properties of the last load's version; empty if it has expired or there is none."""
         if self._table is None:
             return {}
         with self._reading("its old versions cannot be read"):
@@ -223,13 +223,13 @@ class DeltaBase:
 
     @property
     def target_file_bytes(self) -> int:
-        """How large its files are to become: as `delta.targetFileSize` says, where it is set."""
-        told = "" if self._table is None else self._table.metadata().configuration.get("delta.targetFileSize", "")
-        return int(told) if told.isdecimal() else TARGET_BYTES
+        """The target size of data files: the table property `delta.targetFileSize`, or `TARGET_BYTES`."""
+        size = "" if self._table is None else self._table.metadata().configuration.get("delta.targetFileSize", "")
+        return int(size) if size.isdecimal() else TARGET_BYTES
 
     @property
     def widens_types(self) -> bool:
-        """Delta does, but as a feature that few readers have."""
+        """False: type widening in Delta is a table feature that few readers support."""
         return False
 
     @property
@@ -237,9 +237,9 @@ class DeltaBase:
         return str(self.table.schema().to_json())
 
     def check_accepts_loads(self) -> None:
-        """Check that files of loads fit the table, which other tools may have changed.
+        """Check that the files of loads fit the table. Other tools may have changed it.
 
-        :raises WarehouseError: they do not.
+        :raises WarehouseError: The files do not fit.
         """
         obstacle = None if self._table is None else self._obstacle(self._table)
         if obstacle is not None:
@@ -249,9 +249,9 @@ class DeltaBase:
         return obstacle_to_loads(self._schema, table.metadata().configuration)
 
     def shape(self, value_format: str = RAW) -> TableShape | None:
-        """Return what its rows look like; None for a table that does not exist.
+        """Return the shape of the table's rows; None for a table that does not exist.
 
-        :param value_format: that of the values, for a table that no load has made.
+        :param value_format: The value format of a table that was not created by a load.
         """
         if self._table is None:
             return None
@@ -262,9 +262,9 @@ class DeltaBase:
         return library_errors(f"table {self.name}: {what}")
 
     def ledger(self) -> Ledger:
-        """Return how far the table is loaded.
+        """Return the loaded offsets of the table.
 
-        :raises HistoryExpiredError: nothing that is left says so; it tells how far the table's rows go.
+        :raises HistoryExpiredError: The end of the last load is unknown. The message has the end offsets of the rows.
         """
         if self._table is None:
             return Ledger()
@@ -278,20 +278,21 @@ class DeltaBase:
         topics = remembered_topics(self._schema)
         if not topics and not table.file_uris():
             return Ledger()
-        told = Ledger({topic: LoadedTopic(topics[topic], _transactions(table, topic)) for topic in topics})
-        # A RESTORE takes rows back and leaves transactions as they are, and it may have expired itself. As many rows as
-        # the last load left are those: an offset behind the last one was no record's, or that of one that is compacted.
+        recorded = Ledger({topic: LoadedTopic(topics[topic], _transactions(table, topic)) for topic in topics})
+        # A RESTORE removes rows but not transactions, and its own version may have expired. If the row count is that of
+        # the last load, the transactions are valid; offsets after the last row are then of records that compaction
+        # removed.
         was_restored = not topics or _was_restored(table)
         if not was_restored and table.transaction_version(_ROWS) == _row_count(_files(table)):
-            return told
-        # Else records between the last row and where transactions end may not be in the table.
+            return recorded
+        # Otherwise the table may lack records between its last row and the offset of the transaction.
         rows = self.next_offsets_of_rows()
-        if was_restored or _is_ahead(told, rows):
+        if was_restored or _is_ahead(recorded, rows):
             raise unknown_position_error(self.name, "old versions", rows)
-        return told
+        return recorded
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
-        """Return the offset after the last row of each partition. It reads three columns of the whole table."""
+        """Return the offset after the last row of each partition. This reads three columns of the whole table."""
         if self._table is None:
             return {}
         with self._reading("its rows cannot be read"):
@@ -299,10 +300,10 @@ class DeltaBase:
             return ends_of_rows(rows.to_batches(columns=["topic", "partition", "offset"]))
 
     def rows_of(self, topic: str, start_offset: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a topic, from an offset on in all of its partitions.
+        """Yield the rows of a topic from an offset on, in all its partitions.
 
-        :param columns: those that the table lacks are left out.
-        :raises WarehouseError: they cannot be read.
+        :param columns: The columns to read. Columns that the table lacks are left out.
+        :raises WarehouseError: The rows cannot be read.
         """
         if self._table is None:
             return
@@ -312,24 +313,24 @@ class DeltaBase:
             yield from self._table.to_pyarrow_dataset().to_batches(there, filter=wanted)
 
     def location(self) -> Location:
-        """Return where the table's files are, or will be."""
+        """Return the location of the table's files."""
         return self._location
 
     def contents(self) -> Contents:
-        """Return what it holds."""
+        """Return the number and the sizes of the table's files, its records and versions."""
         table = self.table
         with self._reading("its list of files cannot be read"):
             files = _files(table)
             return Contents(_row_count(files), tuple(files.column("size_bytes").to_pylist()), len(table.history()))
 
     def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
-        """Add the files and the properties in one version, and return its number.
+        """Add files and properties in one version, and return the number of the version.
 
-        :param shape: what the rows of the files look like; the table gets the columns that it lacks.
-        :raises LoadConflictError: the table is no longer as it was when the load began.
-        :raises WarehouseError: it could not be done, and the table is as before.
+        :param shape: The shape of the rows in the files. The table gets the columns that it lacks.
+        :raises LoadConflictError: Another writer has changed the table since the start of the load.
+        :raises WarehouseError: The commit failed, and the table is unchanged.
         """
-        with library_errors(f"table {self.name}: cannot commit, the table is as before"):
+        with library_errors(f"table {self.name}: cannot commit, the table is unchanged"):
             write = self._prepared(files, properties, shape)
         version = self._written(write, properties[LOAD_ID])
         self._delete_old_versions(version, LEDGER)
@@ -338,18 +339,18 @@ class DeltaBase:
     def _written(self, write: Callable[[], int], load_id: str) -> int:
         """Write a version, and return its number.
 
-        :raises LoadConflictError: the table is no longer as it was when the load began.
-        :raises WarehouseError: it could not be done, and the table is as before.
+        :raises LoadConflictError: Another writer has changed the table since the start of the load.
+        :raises WarehouseError: The commit failed, and the table is unchanged.
         """
         try:
             return write()
         except (BarnabasError, AssertionError):
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, the log says whether it was committed
+        except Exception as error:  # noqa: BLE001  # after any error, the table's log shows the result of the commit
             return self._find_out(load_id, error)
 
     def _prepared(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> Callable[[], int]:
-        """Return what writes the version of a commit, and returns its number."""
+        """Return a function that writes the version of a commit and returns its number."""
         ledger = Ledger.parse(properties[LEDGER])
         before = "" if self._table is None else self._schema
         topics = remembered_topics(before) if before else {}
@@ -364,9 +365,9 @@ class DeltaBase:
         return partial(self._append, self._table, wanted, adds, committing, is_same=same_schema(before, wanted))
 
     def _delete_old_versions(self, version: int, needed: str | None) -> None:
-        """Bound the log after a commit; what fails here is left to a later one.
+        """Limit the length of the log after a commit. After a failure, a later commit tries again.
 
-        :param needed: what the oldest version that stays must have among its properties, None for nothing.
+        :param needed: A property that the oldest remaining version must have; None for no condition.
         """
         if not is_cleanup_due(version):
             return
@@ -377,10 +378,10 @@ class DeltaBase:
             with self._reading("cannot delete old versions from its log"):
                 delete_old_versions(open_at(), self._location, open_at, needed)
         except WarehouseError as error:
-            log.warning("%s; the rows are committed, and a later load tries again", error)
+            log.warning("%s; the rows are committed, and a later load retries the deletion", error)
 
     def _rows(self) -> int:
-        """Return how many rows the table has: as the last load counted them, where nobody has committed since."""
+        """Return the number of rows: the count of the last load if it wrote the newest version, else a new count."""
         if self._table is None:
             return 0
         counted = self._table.transaction_version(_ROWS)
@@ -413,7 +414,7 @@ class DeltaBase:
         if is_same:
             table.create_write_transaction(adds, "append", table.schema(), [EVENT_DAY], commit_properties=committing)
             return version
-        # Only what replaces rows may bring a schema in the same version: so this replaces those of a day without any.
+        # Only an overwrite may change the schema in the same version, so this overwrites a day without rows.
         table.create_write_transaction(
             adds,
             "overwrite",
@@ -435,26 +436,26 @@ class DeltaBase:
         )
 
     def _progress(self, ledger: Ledger, rows: int) -> list[Transaction]:
-        """Return a transaction for each partition that this load takes further, and one for its rows.
+        """Return a transaction for each partition with a new next offset, and one for the row count.
 
-        :param rows: how many there are then.
+        :param rows: The number of rows after the commit.
         """
-        told = {
+        versions = {
             _application(topic, partition): offset
             for topic, loaded in ledger.topics.items()
             for partition, offset in sorted(loaded.next_offsets.items())
         }
-        told[_ROWS] = rows
+        versions[_ROWS] = rows
         return [
             Transaction(name, version)
-            for name, version in told.items()
+            for name, version in versions.items()
             if self._table is None or self._table.transaction_version(name) != version
         ]
 
     def _find_out(self, load_id: str, error: Exception) -> int:
-        """Look what became of a commit that ended with an error."""
+        """Find the result of a commit that raised an error: return the version number, or raise the error to report."""
         unknown = CommitUnknownError(
-            f"table {self.name}: cannot tell whether the commit was done ({reason_of(error)}); run the load again"
+            f"table {self.name}: the result of the commit is unknown ({reason_of(error)}); run the load again"
         )
         try:
             with self._reading("cannot be read"):
@@ -469,33 +470,32 @@ class DeltaBase:
         now = None if table is None else versions[0]["version"]
         if now != known:
             other = versions[0].get(LOAD_ID) if versions else None
-            happened = f"another load ({other}) was committed" if other else "it was changed by somebody else"
+            happened = f"another load ({other}) was committed" if other else "another writer changed the table"
             raise LoadConflictError(
-                f"table {self.name}: {happened} while this was running, so nothing of it was kept; run it again to do "
-                "what is left"
+                f"table {self.name}: {happened} meanwhile, so this run committed nothing; run it again"
             ) from error
-        if self._location.local_folder is None:  # a store may still carry out what it was asked for
+        if self._location.local_folder is None:  # an object store may still execute the request later
             raise unknown from error
-        raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {reason_of(error)}") from error
+        raise WarehouseError(f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}") from error
 
 
 def _files(table: DeltaTable) -> pa.Table:
-    """Return what the log says of the table's files."""
+    """Return the files of the table, from its log."""
     return pa.table(table.get_add_actions(flatten=True))
 
 
 def _row_count(files: pa.Table) -> int:
-    """Return how many rows files say that they have."""
+    """Return the sum of the files' row counts."""
     return sum(rows or 0 for rows in files.column("num_records").to_pylist())
 
 
 def _application(topic: str, partition: int) -> str:
-    """Return the application whose transaction says how far a partition is loaded."""
+    """Return the application id of the transaction with the next offset of a partition."""
     return f"barnabas/{topic}/{partition}"
 
 
 def _transactions(table: DeltaTable, topic: str) -> dict[int, int]:
-    """Return how far the transactions say that a topic is loaded: its partitions are numbered from 0 without a gap."""
+    """Return the next offsets from the transactions of a topic. Its partitions are numbered from 0 without gaps."""
     offsets: dict[int, int] = {}
     for partition in count():
         offset = table.transaction_version(_application(topic, partition))
@@ -505,19 +505,19 @@ def _transactions(table: DeltaTable, topic: str) -> dict[int, int]:
     return offsets
 
 
-def _is_ahead(told: Ledger, rows: Mapping[TopicPartition, int]) -> bool:
-    """Whether a ledger says of a partition that more of it is loaded than there are rows of it."""
+def _is_ahead(recorded: Ledger, rows: Mapping[TopicPartition, int]) -> bool:
+    """Return whether the ledger of a partition ends after the table's last row of this partition."""
     return any(
         offset > rows.get(TopicPartition(topic, partition), 0)
-        for topic, loaded in told.topics.items()
+        for topic, loaded in recorded.topics.items()
         for partition, offset in loaded.next_offsets.items()
     )
 
 
 def _line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
-    """Yield the versions that led to the current one, newest first: those behind a restored one did not.
+    """Yield the versions that led to the current one, newest first, without versions that a RESTORE has undone.
 
-    It ends where a table was restored to a time, of which the log does not tell the version.
+    The iteration ends at a RESTORE to a timestamp, because the log does not contain the restored version number.
     """
     newest = table.history(1)
     if newest and LEDGER in newest[0]:
@@ -529,10 +529,10 @@ def _line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
             continue
         skipped_to = None
         if entry["operation"] == "RESTORE":
-            told = str(entry.get("operationParameters", {}).get("version"))
-            if not told.isdecimal():
-                return  # to a time, which writers have several words for: nobody knows which versions count
-            skipped_to = int(told)
+            restored = str(entry.get("operationParameters", {}).get("version"))
+            if not restored.isdecimal():
+                return  # restored to a timestamp, so the valid older versions are unknown
+            skipped_to = int(restored)
             continue
         yield entry
 

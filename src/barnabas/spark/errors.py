@@ -1,4 +1,4 @@
-"""What can go wrong between the log and the table, each error with what to do about it."""
+"""The errors of the Spark pipeline. Each message says what to do."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ if TYPE_CHECKING:
 
 
 class JavaNotFoundError(BarnabasError):
-    """Spark runs on Java, and none of a version that it can use was found on this machine."""
+    """This machine has no Java runtime of a version that Spark supports."""
 
 
 class SparkFailedError(BarnabasError):
-    """Spark did not start, or failed at work."""
+    """Spark did not start, or a Spark job failed."""
 
 
 class UnknownTopicError(ConfigurationError):
-    """A topic that is to be loaded does not exist, which somebody else may change yet."""
+    """A topic to load does not exist. The error is retriable because the topic may be created later."""
 
     @property
     def retriable(self) -> bool:
@@ -29,11 +29,11 @@ class UnknownTopicError(ConfigurationError):
 
 
 class LoadError(BarnabasError):
-    """A load stopped. The table is as it was before, unless the message says that this is not known."""
+    """A load failed. The table is unchanged, unless the message says that this is not known."""
 
 
 class LoadConflictError(LoadError):
-    """Somebody else committed to the table while this load was running; nothing of this load was kept."""
+    """Another writer committed to the table during this load; this load committed nothing."""
 
     @property
     def retriable(self) -> bool:
@@ -41,55 +41,55 @@ class LoadConflictError(LoadError):
 
 
 class DataLossError(LoadError):
-    """Records between the last commit and now are gone from the log, so the table would miss them."""
+    """The log has lost records after the last loaded offset, so the table would miss them."""
 
 
 class TooManyBadRecordsError(LoadError):
-    """More records of a load are bad than the limit allows; the table is as before."""
+    """A load has more bad records than the limit allows; the table is unchanged."""
 
     exit_code = EXIT_TOO_MANY_BAD_RECORDS
 
 
 class EventTimeFieldError(LoadError):
-    """No record of a load has the field of the event time; the table is as before."""
+    """No record of a load has the event-time field; the table is unchanged."""
 
     exit_code = EXIT_WRONG_SETTINGS
 
 
 class RecreatedTopicError(LoadError):
-    """The topic is not the one that the table was loaded from: offsets of the two do not compare."""
+    """The topic was deleted and created again since the last load, so the recorded offsets are invalid."""
 
 
 class WarehouseError(LoadError):
-    """The warehouse cannot be used: not reachable, not writable, full, or a table of another kind."""
+    """The warehouse cannot be used: unreachable, not writable, full, or the table is of another kind."""
 
 
 class MissingPackageError(WarehouseError):
-    """A catalog or a storage needs a package that is not installed; the message names it."""
+    """A catalog or storage needs a package that is not installed; the message names the package."""
 
 
 class CommitUnknownError(LoadError):
-    """It could not be found out whether the commit was carried out. The next load finds out, and goes on."""
+    """The result of a commit is unknown. The next load finds out, and continues from there."""
 
 
 def is_as_before(error: BaseException) -> bool:
-    """Whether what a commit ended with says that the table is as before. An interrupt, for one, says nothing."""
+    """Return whether an error of a commit proves that the table is unchanged. An interrupt, for example, does not."""
     return isinstance(error, LoadError) and not isinstance(error, CommitUnknownError)
 
 
 class HistoryExpiredError(LoadError):
-    """The snapshot that says where the last load ended has expired."""
+    """The snapshot that recorded the end of the last load has expired."""
 
 
 class LoadsFailedError(LoadError):
-    """Of several tables, some could not be loaded; the others were.
+    """Some of several tables could not be loaded; the others were loaded.
 
-    `result` says what was loaded, `failures` has the exception of each other table.
+    `result` describes the loaded tables; `failures` has the exception of each other table.
     """
 
     def __init__(self, result: LoadResult, failures: Mapping[str, Exception]) -> None:
-        told = "; ".join(f"{table}: {error}" for table, error in failures.items())
-        super().__init__(f"{len(failures)} of {len(failures) + len(result.tables)} tables were not loaded: {told}")
+        reasons = "; ".join(f"{table}: {error}" for table, error in failures.items())
+        super().__init__(f"{len(failures)} of {len(failures) + len(result.tables)} tables were not loaded: {reasons}")
         self.result = result
         self.failures = dict(failures)
 

@@ -1,6 +1,6 @@
-"""Imports of what the extra `spark` brings, with one clear line where it is missing.
+"""Imports of the modules that need the extra `spark`, with a one-line error if the extra is not installed.
 
-`import barnabas.spark` stays light: PySpark, pyiceberg and pyarrow are imported when they are first used.
+`import barnabas.spark` imports PySpark, pyiceberg and pyarrow on first use.
 """
 
 from __future__ import annotations
@@ -13,6 +13,6 @@ from barnabas import extras
 def require(module: str) -> ModuleType:
     """Import a module of this package that needs the extra.
 
-    :raises MissingExtraError: a package of the extra is not installed.
+    :raises MissingExtraError: A package of the extra is not installed.
     """
     return extras.require(module, "spark")

@@ -101,7 +101,7 @@ class IcebergBatchTable(TableBase):
         """Add the files of a batch in one snapshot, and return its id.
 
         :raises LoadConflictError: the table is no longer as it was.
-        :raises WarehouseError: it could not be done, and the table is as before.
+        :raises WarehouseError: it could not be done, and the table is unchanged.
         """
         properties = {LOAD_ID: load_id, QUERY_ID: query_id, EPOCH_ID: str(batch_id)}
 

@@ -1,7 +1,7 @@
-"""Runs one function over many items as the tasks of one Spark job, and tells how far it is.
+"""Runs a function over many items as the tasks of one Spark job, and reports the progress.
 
-In a session of Spark Connect there are no RDDs, so the items are rows there, a partition each, and the function is
-`mapInArrow`'s.
+Spark Connect has no RDDs. In its sessions each item is a row in a partition of its own, and `mapInArrow` runs the
+function.
 """
 
 from __future__ import annotations
@@ -30,17 +30,17 @@ ResultT = TypeVar("ResultT")
 POLL_INTERVAL_S = 0.2
 _ATTEMPTS_HERE = count()
 CONNECT_TASKS = 8
-"""About so many tasks where nobody can ask how many run at once."""
+"""The approximate number of tasks in a Spark Connect session, which does not report its parallelism."""
 
 
 def parallelism(spark: SparkSession) -> int:
-    """Return how many tasks the session runs at once, as far as it tells."""
+    """Return the number of tasks that the session runs at a time; `CONNECT_TASKS` for Spark Connect."""
     context = context_of(spark)
     return CONNECT_TASKS if context is None else context.defaultParallelism
 
 
 def is_local(spark: SparkSession) -> bool:
-    """Whether the executors are threads of the driver's JVM, so that what they reach is reached from here, too."""
+    """Return whether the executors are threads of the driver's JVM, and so see the same files and addresses."""
     context = context_of(spark)
     return context is not None and str(context.master).startswith("local")
 
@@ -53,13 +53,13 @@ def run_tasks(
     weight: Callable[[ItemT], int],
     on_done: Callable[[int], None],
 ) -> list[ResultT]:
-    """Return `work(item, attempt id)` of each item, in their order; each is a Spark task of its own.
+    """Return `work(item, attempt id)` of each item, in the order of the items. Each item is a Spark task.
 
-    :param work: runs on the executors; an attempt id is unique to one attempt of one task.
-    :param weight: how much of the whole an item is.
-    :param on_done: called with the weight done so far, from another thread.
-    :raises ConfigurationError: the executors run a Python without this package.
-    :raises LoadError: a task failed with an exception, or Spark did.
+    :param work: Runs on the executors. An attempt id is unique to one attempt of one task.
+    :param weight: Returns the share of an item in the progress, for example its number of records.
+    :param on_done: Called with the total weight of the completed tasks, from another thread.
+    :raises ConfigurationError: The executors run a Python without this package.
+    :raises LoadError: A task raised an exception, or Spark failed.
     """
     context = context_of(spark)
     with spark_errors_as(LoadError, gateway_of(spark), "a Spark task failed: "):
@@ -75,9 +75,9 @@ def run_here(
     weight: Callable[[ItemT], int],
     on_done: Callable[[int], None],
 ) -> list[ResultT]:
-    """Do as `run_tasks`, one after the other in this process, without Spark.
+    """Run the items one after the other in this process, without Spark. The arguments are those of `run_tasks`.
 
-    :raises LoadError: a task failed with an exception.
+    :raises LoadError: A task raised an exception.
     """
     results, done = [], 0
     for item in items:
@@ -111,7 +111,7 @@ def _run_as_rdd(
             return context.parallelize(items, len(items)).map(run_one).collect()
         except BaseException as error:
             if interrupt_behind(error) or not isinstance(error, SPARK_ERRORS):
-                with suppress(*SPARK_ERRORS):  # what ended the job is told, and not that nobody can cancel it any more
+                with suppress(*SPARK_ERRORS):  # raise the error that ended the job, not the failure to cancel it
                     context.cancelAllJobs()
             raise
 
@@ -123,9 +123,9 @@ def _run_as_rows(
     total: int,
     on_done: Callable[[int], None],
 ) -> list[ResultT]:
-    """Do it with a frame of a row for each item.
+    """Run the items as the rows of a DataFrame.
 
-    :param spark: a session of Spark Connect, whose class is not the one of other sessions.
+    :param spark: A Spark Connect session; its class is not `SparkSession`.
     """
 
     def run_some(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -135,12 +135,12 @@ def _run_as_rows(
                 result = pickle.dumps(work(items[number], _attempt_id()))
                 yield pa.record_batch({"number": pa.array([number], pa.int64()), "result": pa.array([result])})
 
-    def tell(stages: Any, **_more: Any) -> None:
+    def report_progress(stages: Any, **_more: Any) -> None:
         for stage in stages or ():
             on_done(total * stage.num_completed_tasks // max(stage.num_tasks, 1))
 
     frame = spark.range(0, len(items), 1, len(items)).mapInArrow(run_some, "number bigint, result binary")
-    spark.registerProgressHandler(tell)
+    spark.registerProgressHandler(report_progress)
     try:
         rows = frame.collect()
     except BaseException as error:
@@ -148,7 +148,7 @@ def _run_as_rows(
             spark.interruptAll()
         raise
     finally:
-        spark.removeProgressHandler(tell)
+        spark.removeProgressHandler(report_progress)
     results = {row["number"]: row["result"] for row in rows}
     return [pickle.loads(results[number]) for number in range(len(items))]
 
@@ -160,7 +160,7 @@ def _attempt_id() -> int:
 
 @contextmanager
 def _watch(done: Accumulator[int], on_done: Callable[[int], None]) -> Iterator[None]:
-    """Report what is done while the context lasts, at most every `POLL_INTERVAL_S`."""
+    """Call `on_done` within the context when the weight changes, at most every `POLL_INTERVAL_S`."""
     ended = Event()
 
     def watch() -> None:

@@ -1,23 +1,23 @@
-"""What a table says about where its records came from: the properties of its snapshots. Pure.
+"""The ledger of a table: the loaded offsets, in the properties of its snapshots. Pure.
 
-Each load adds one snapshot, and with it in one commit these properties:
+Each load adds one snapshot with these properties, in one commit:
 
-    barnabas.load-id   which load wrote it
-    barnabas.added     {"clicks": [130, 12]}: how many offsets it added, those before the ledger's (here of partition 0
-                       the offsets 120 to 249); loads of older releases have `barnabas.ranges` instead
-    barnabas.records   how many records these were
-    barnabas.missing   {"clicks": {"0": [100, 120]}}: the offsets before these that the log had lost, so the table
-                       will never have them
-    barnabas.ledger    {"clicks": {"id": "...", "next": [250, 99]}}: for all topics ever loaded into the table, the
-                       topic's id and the offset of each partition where the next load goes on (compact_json.py)
-    barnabas.bad-records   {"not JSON": 2}: records that could not be decoded, by reason
-    barnabas.complete      how far the table is complete (completeness.py)
+    barnabas.load-id   the id of the load
+    barnabas.added     {"clicks": [130, 12]}: the number of offsets added to each partition. They end at the ledger's
+                       offsets: here partition 0 got the offsets 120 to 249. Older releases wrote `barnabas.ranges`.
+    barnabas.records   the number of records added
+    barnabas.missing   {"clicks": {"0": [100, 120]}}: offsets that the log had lost before the load read them, so the
+                       table will never have them
+    barnabas.ledger    {"clicks": {"id": "...", "next": [250, 99]}}: for each topic ever loaded into the table, the
+                       topic id and the offset of each partition where the next load starts (compact_json.py)
+    barnabas.bad-records   {"not JSON": 2}: the number of records that could not be decoded, by reason
+    barnabas.complete      the event time up to which the table is complete (completeness.py)
 
-The ledger belongs to a snapshot, so a table that is rolled back goes on from where it then is. Snapshots expire, so
-the table itself has it too, since the last load, as properties that nobody's expiry removes:
+The ledger belongs to a snapshot, so the next load of a table that was rolled back starts at the offsets of that
+snapshot. Snapshots expire. The table therefore has a copy of the last ledger in its own properties, which never expire:
 
-    barnabas.ledger            the same
-    barnabas.ledger-sequence   the sequence number of the snapshot that it belongs to
+    barnabas.ledger            the same value
+    barnabas.ledger-sequence   the sequence number of the snapshot that the ledger belongs to
 """
 
 from __future__ import annotations
@@ -43,12 +43,12 @@ BAD_RECORDS = "barnabas.bad-records"
 LEDGER = "barnabas.ledger"
 LEDGER_SEQUENCE = "barnabas.ledger-sequence"
 KEPT_PROPERTIES = (LEDGER, COMPLETE, BAD_RECORDS, MISSING, AUDIT)
-"""What a commit that puts files together takes over from the last load."""
+"""The snapshot properties that a commit of compacted files copies from the last load."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedTopic:
-    """How far a topic has been loaded: its id ("" where brokers give none), the next offset per partition."""
+    """The loaded part of a topic: its id ("" if the brokers have no topic ids), and the next offset per partition."""
 
     topic_id: str
     next_offsets: Mapping[int, int]
@@ -56,7 +56,7 @@ class LoadedTopic:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """How far each topic has been loaded into a table.
+    """The loaded part of each topic in a table.
 
     >>> ledger = Ledger().advanced({"clicks": "id-1"}, [OffsetRange("clicks", 0, 0, 250)])
     >>> Ledger.parse(ledger.dump()).topics["clicks"].next_offsets
@@ -76,7 +76,7 @@ class Ledger:
         return Ledger(topics)
 
     def dump(self) -> str:
-        """Return the text that a snapshot carries."""
+        """Return the value of the snapshot property."""
         return dump_compact(
             {
                 topic: {"id": loaded.topic_id, "next": pack(loaded.next_offsets)}
@@ -86,7 +86,7 @@ class Ledger:
 
     @classmethod
     def parse(cls, text: str) -> Ledger:
-        """Read what `dump` wrote, in this release or an older one."""
+        """Parse the output of `dump` of this or an older release."""
         return cls(
             {topic: LoadedTopic(entry["id"], unpack(entry["next"])) for topic, entry in json.loads(text).items()}
         )
@@ -95,9 +95,9 @@ class Ledger:
 def snapshot_properties(
     load_id: str, ledger: Ledger, ranges: Iterable[OffsetRange], records: int, missing: Iterable[OffsetRange] = ()
 ) -> dict[str, str]:
-    """Return the properties of the snapshot of one load.
+    """Return the snapshot properties of one load.
 
-    :param ledger: as it is after the load.
+    :param ledger: The ledger after the load.
     """
     return {
         LOAD_ID: load_id,
@@ -125,7 +125,7 @@ def _dump_ranges(ranges: Iterable[OffsetRange]) -> str:
 
 
 def dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
-    """Return offsets as `--starting-offsets` takes them.
+    """Return offsets in the format of `--starting-offsets`.
 
     >>> dump_offsets({TopicPartition("clicks", 0): 23})
     '{"clicks": {"0": 23}}'
@@ -137,20 +137,21 @@ def dump_offsets(offsets: Mapping[TopicPartition, int]) -> str:
 
 
 def unknown_position_error(table: str, what_expires: str, rows: Mapping[TopicPartition, int]) -> HistoryExpiredError:
-    """Return the error for a table that has rows, of which nothing that is left says where the last load ended.
+    """Return the error for a table that has rows, but no record of the end of its last load.
 
-    :param rows: the offset after the last row of each partition.
+    :param what_expires: The part of the table's history that recorded the end of the load, for example snapshots.
+    :param rows: The offset after the last row of each partition.
     """
     return HistoryExpiredError(
-        f"table {table}: nothing that is left says where the last load ended ({what_expires} expire); the table's rows "
-        f"go on at {dump_offsets(rows)}: check these and give them as starting_offsets (--starting-offsets)"
+        f"table {table}: the end of the last load is unknown because {what_expires} expired; the table's rows end "
+        f"before {dump_offsets(rows)}: check these offsets and pass them as starting_offsets (--starting-offsets)"
     )
 
 
 def ends_of_rows(batches: Iterable[pa.RecordBatch]) -> dict[TopicPartition, int]:
     """Return the offset after the last row of each partition.
 
-    :param batches: with the columns `topic`, `partition` and `offset`.
+    :param batches: Batches with the columns `topic`, `partition` and `offset`.
     """
     ends: dict[TopicPartition, int] = {}
     for batch in batches:

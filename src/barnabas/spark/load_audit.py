@@ -1,8 +1,8 @@
-"""A load's part in the audit: it tells what it puts into the table, and how far producers and table agree.
+"""The audit events of a load, and the event time up to which the table has all produced records.
 
-The account is told before the commit and the commit's mark after it, both in the topic `_audit`; which state the audit
-is in is a property of the snapshot (`barnabas.audit`), committed with the data. A load that is killed before the commit
-leaves an account that counts for nothing; one that is killed after it has its mark made up by the next load.
+A load publishes its counts to the topic `_audit` before the commit, and a mark of the commit after it. The audit state
+(`barnabas.audit`) is a property of the snapshot, committed with the data. Counts without a mark are ignored, for
+example after a kill before the commit. After a kill behind the commit, the next load publishes the missing mark.
 """
 
 from __future__ import annotations
@@ -31,9 +31,10 @@ log = logging.getLogger(__name__)
 
 
 def wants_audit(wanted: bool | None, bootstrap: str, settings: Settings) -> bool:
-    """Return whether a load takes part: as it is told, else where anybody does.
+    """Return whether a load publishes audit events. By default it does if the topic `_audit` exists.
 
-    :param settings: of the client, under Kafka's dotted names.
+    :param wanted: The setting of the caller; None for the default.
+    :param settings: Client settings under Kafka's dotted names.
     """
     if wanted is not None:
         return wanted
@@ -44,9 +45,10 @@ def wants_audit(wanted: bool | None, bootstrap: str, settings: Settings) -> bool
 class LoadAudit:
     """The audit of one load of one table. Not thread-safe.
 
-    Made before the ends of the logs are asked for: all that it knows to be produced must be in the logs then.
+    Make this object, and call `read`, before you read the ends of the logs: all records that the events report must be
+    in the logs by then.
 
-    :param last_load: the properties of the last load's snapshot; empty for a new table.
+    :param last_load: The properties of the last load's snapshot; empty for a new table.
     """
 
     def __init__(
@@ -65,9 +67,9 @@ class LoadAudit:
         self._next: AuditState | None = None
 
     def read(self, topics: Sequence[str]) -> None:
-        """Read what was told of topics that is still to be judged.
+        """Read the events of topics that the audit still has to compare.
 
-        :raises LoadError: it cannot be read.
+        :raises LoadError: The topic `_audit` cannot be read.
         """
         since_ms = None if self._state is None else self._state.from_ms
         try:
@@ -77,7 +79,7 @@ class LoadAudit:
             raise self._failed("read", error) from error
 
     def planned(self, topic_ids: Mapping[str, str], plan: TopicLoadPlan, planned_at_ms: int) -> int:
-        """Take note of what is loaded, and return how wide the windows are in which it is counted."""
+        """Set the plan of the load, and return the width of the windows to count in, in milliseconds."""
         self._topic_ids, self._planned_at_ms = topic_ids, planned_at_ms
         known = [WINDOW_MS if self._state is None else self._state.width_ms]
         width_ms = common_width([*known, *(event.width_ms for events in self._events.values() for event in events)])
@@ -90,55 +92,60 @@ class LoadAudit:
         self._state = AuditState(uuid.uuid4().hex, "", width_ms, is_whole, judged_from_ms)
         return width_ms
 
-    def tell(self, account: Account) -> str:
-        """Tell what is about to be committed; return the state that is committed with it.
+    def report(self, account: Account) -> str:
+        """Publish the counts of the records to commit, and return the audit state to commit with them.
 
-        :raises LoadError: it was not acknowledged.
+        :raises LoadError: The brokers did not acknowledge the events.
         """
         state = self._planned_state()
         marks = {topic: (self._topic_ids.get(topic, ""), window_ms) for topic, window_ms, _window in account.items()}
         self._next = state.advanced(self._load_id, self.complete_until_ms(account), marks)
         instance = instance_of_load(state.audit_id, self._load_id)
-        told = account.events(LOADED, state.width_ms, instance, platform.node(), self._table, self._topic_ids)
+        loaded = account.events(LOADED, state.width_ms, instance, platform.node(), self._table, self._topic_ids)
         try:
             with EventWriter(self._bootstrap) as writer:
-                writer.write([*self._marks(state), *told])
+                writer.write([*self._marks(state), *loaded])
         except BarnabasError as error:
-            raise self._failed("told", error) from error
+            raise self._failed("written", error) from error
         return self._next.dump()
 
     def committed(self) -> int | None:
-        """Tell that the account counts, return the watermark. What fails here is made up for by the next load."""
-        assert self._next is not None, "it was told"
+        """Publish the mark of the commit, and return the watermark. After a failure the next load publishes the
+        mark."""
+        assert self._next is not None, "report was called"
         try:
             with EventWriter(self._bootstrap) as writer:
                 writer.write(self._marks(self._next))
         except BarnabasError as error:
-            log.warning("table %s: that the load is committed could not be told: %s", self._table, error)
+            log.warning(
+                "cannot publish the audit event for the commit of table %s: %s; the next load publishes it",
+                self._table,
+                error,
+            )
         return self._next.complete_until_ms
 
     def complete_until_ms(self, account: Account) -> int | None:
-        """Return the table's completeness watermark with what is about to be committed, None while there is none."""
+        """Return the table's completeness watermark after the commit of `account`; None if there is none."""
         state = self._planned_state()
         until_ms = [self._agreed_until(state, topic, events, account) for topic, events in self._events.items()]
         return min((each for each in until_ms if each is not None), default=None)
 
     def _planned_state(self) -> AuditState:
-        assert self._state is not None, "it was planned"
+        assert self._state is not None, "planned was called"
         return self._state
 
     def _agreed_until(
         self, state: AuditState, topic: str, events: Iterable[MonitoringEvent], account: Account
     ) -> int | None:
-        told = ReportedCounts(events, self._topic_ids.get(topic, ""), state.width_ms)
+        reported = ReportedCounts(events, self._topic_ids.get(topic, ""), state.width_ms)
         accounts = accounts_of(events, state.audit_id, [state.load_id], state.width_ms)
         for name, window_ms, window in account.items():
             if name == topic:
                 accounts.setdefault(window_ms, WindowAccount()).add(window.counted, window.offsets)
-        return agreed_until(told, accounts, state, self._planned_at_ms)
+        return agreed_until(reported, accounts, state, self._planned_at_ms)
 
     def _marks(self, state: AuditState) -> Iterable[MonitoringEvent]:
-        """Yield what says that the last load of a state is in the table."""
+        """Yield the events that mark the last load of a state as committed."""
         for topic, (topic_id, window_ms) in state.marks.items():
             yield MonitoringEvent(
                 topic=topic,
@@ -155,5 +162,5 @@ class LoadAudit:
 
     def _failed(self, what: str, error: BarnabasError) -> LoadError:
         return LoadError(
-            f"table {self._table}: the audit cannot be {what}: {error}; without it: audit=False (--no-audit)"
+            f"table {self._table}: the audit cannot be {what}: {error}; to load without it: audit=False (--no-audit)"
         )

@@ -20,9 +20,9 @@ from barnabas.records.header import SEQUENCE_MAX, BatchHeader, Buffer
 
 
 class LoadAuditCounter:
-    """Counts what is written. Not safe to use from several threads.
+    """Counts the written records. Not thread-safe.
 
-    :param width_ms: of a window.
+    :param width_ms: The width of a window, in milliseconds.
     """
 
     def __init__(self, width_ms: int) -> None:
@@ -31,13 +31,13 @@ class LoadAuditCounter:
         self.account = Account()
 
     def saw(self, batches: Buffer) -> None:
-        """Take note of batches; the records of them that are loaded come next."""
+        """Remember the headers of fetched batches. The next calls of `add` pass their records."""
         self._headers = [header for _position, header in iter_headers(batches)]
 
     def add(self, where: TopicPartition, records: pa.RecordBatch) -> None:
-        """Count records of the batches that were noted last.
+        """Count records of the batches that the last call of `saw` passed.
 
-        :param records: with the columns `offset` and `timestamp` (ms), in the order of their offsets.
+        :param records: Records in the order of their offsets, with the columns `offset` and `timestamp` (ms).
         """
         if not len(records):
             return
@@ -55,7 +55,7 @@ class LoadAuditCounter:
 def _identities(
     headers: list[BatchHeader], partition: int, offsets: Numbers
 ) -> Iterable[tuple[Producer, Numbers, Numbers]]:
-    """Yield each producer with the places of its records among the offsets, and their sequence numbers."""
+    """Yield each producer with the indexes of its records in `offsets`, and their sequence numbers."""
     numbered = [header for header in headers if header.producer_id != NO_PRODUCER_ID]
     if not numbered:
         return

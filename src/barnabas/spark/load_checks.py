@@ -1,6 +1,6 @@
-"""The checks of a load between writing and commit: bad records, and the field of the event time. Pure.
+"""The checks of a load between writing and commit: bad records, and the event-time field. Pure.
 
-A load that fails a check commits nothing: the table, its ledger and the dead-letter table are as before, and the next
+A load that fails a check commits nothing: the table, its ledger and the dead-letter table are unchanged, and the next
 load reads the same records again. Copies that its tasks sent to a dead-letter topic stay there.
 """
 
@@ -15,33 +15,34 @@ _FIELDS_SHOWN = 20
 
 
 def check_bad_records(table: str, bad: BadRecords, records: int, limit: BadRecordLimit | None) -> None:
-    """Raise where a load has more bad records than the limit.
+    """Check the number of bad records of a load against the limit.
 
-    :raises TooManyBadRecordsError: the message has the reasons and an example.
+    :raises TooManyBadRecordsError: The load has more bad records. The message has the reasons and an example.
     """
     if limit is None or not limit.is_exceeded(bad.count, records):
         return
     reasons = ", ".join(f"{reason} ({count:,})" for reason, count in bad.reasons.items())
     example = f"; for example {bad.examples[0]}" if bad.examples else ""
     raise TooManyBadRecordsError(
-        f"table {table} is as before: {bad.count:,} of {records:,} records are bad, more than the limit {limit} "
+        f"table {table} is unchanged: {bad.count:,} of {records:,} records are bad, more than the limit {limit} "
         f"(max_bad_records, --max-bad-records): {reasons}{example}"
     )
 
 
 def missing_event_field(shape: TableShape, readable: int, with_field: int) -> str | None:
-    """Return the field of the event time where no record of a load has a value in it.
+    """Return the event-time field if no record of a load has a value in it; else None.
 
-    :param readable: how many records have a value that is not bad; where there are none, they say nothing of a field.
-    :param with_field: how many records have the field.
+    :param readable: The number of records with a value that is not bad. If it is 0, the result is None.
+    :param with_field: The number of records that have the field.
     """
     return shape.event_time.field if readable and not with_field else None
 
 
 def check_event_field(table: str, shape: TableShape, missing: str | None, *, is_new: bool, is_strict: bool) -> None:
-    """Raise where no record of a load has the field of the event time: in a table that is new, or where `is_strict`.
+    """Check that some record has the event-time field. An existing table is checked only with `is_strict`.
 
-    :raises EventTimeFieldError: the message has the field.
+    :param missing: The result of `missing_event_field`.
+    :raises EventTimeFieldError: No record has the field.
     """
     if missing is None:
         return
@@ -51,8 +52,8 @@ def check_event_field(table: str, shape: TableShape, missing: str | None, *, is_
         return
     names = [name for name in shape.fields or {} if not is_further(name)]
     there = ", ".join(names[:_FIELDS_SHOWN])
-    told = f"; the first fields of the records: {there}" if there else ""
-    state = "is not made" if is_new else "is as before"
+    hint = f"; the first fields of the records: {there}" if there else ""
+    state = "is not created" if is_new else "is unchanged"
     raise EventTimeFieldError(
-        f"table {table} {state}: no record has the field {missing!r} of the event time (event_time, --event-time){told}"
+        f"table {table} {state}: no record has the event-time field {missing!r} (event_time, --event-time){hint}"
     )

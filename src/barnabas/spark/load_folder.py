@@ -1,12 +1,12 @@
-"""The folder of a load in a local warehouse: its lock, and the rule for its removal.
+"""The data directory of a load in a local warehouse: its lock, and the rule for its removal.
 
-While a load runs, it holds a lock on `loads/<load id>.lock` in the table's folder, and its tasks write into
-`data/<load id>/`. The kernel gives up the lock when the process ends, in whatever way. So a lock file that is
-there and not locked belongs to a load that is dead: if its data was not committed, the folder is removed by the
-next load. A load that is alive is never touched, and a folder without a lock file is never looked at.
+A running load holds a lock on `loads/<load id>.lock` in the table's directory, and its tasks write to `data/<load
+id>/`. The kernel releases the lock when the process ends. So a lock file without a lock belongs to a dead load; if its
+data was not committed, the next load removes the data directory. A load never touches the directory of a running load,
+and ignores directories without a lock file.
 
-The lock file gets its name when it is already locked, so that nobody can take a new one for a dead one. Tasks
-make no folders: those of a dead load that still run fail as soon as their folder is gone.
+A load creates and locks the file under another name and then renames it, so no other load mistakes it for the file of a
+dead load. Tasks create no directories: tasks of a dead load that still run fail once their directory is removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ SUFFIX = ".lock"
 
 @dataclass(frozen=True, slots=True)
 class LoadFolder:
-    """The claimed folder of a running load. Give it up with `release` or `discard`."""
+    """The data directory of a running load, and its lock. Call `release`, `discard` or `abandon` at the end."""
 
     data: Path
     lock_path: Path
@@ -40,9 +40,9 @@ class LoadFolder:
 
     @classmethod
     def claim(cls, table_folder: Path, load_id: str) -> LoadFolder:
-        """Lock and make the folder of a new load.
+        """Create the data directory of a new load, and lock it.
 
-        :raises OSError: the warehouse is full or not writable.
+        :raises OSError: The warehouse is full or not writable.
         """
         lock_path = table_folder / "loads" / f"{load_id}{SUFFIX}"
         lock_path.parent.mkdir(parents=True, exist_ok=True)
@@ -57,10 +57,10 @@ class LoadFolder:
         return cls(data, lock_path, lock)
 
     def keep_only(self, files: Iterable[str]) -> None:
-        """Remove all files but those that are to be committed: tasks that were killed or done again leave some.
+        """Remove all files except those to commit. Killed and repeated task attempts leave other files.
 
-        What cannot be removed now is removed by age, and so is what is written later, by a task whose executor was
-        given up while it was still at work.
+        An executor that is lost but still runs may write more files later. Maintenance removes these files, and those
+        that cannot be removed now, when they reach the orphan age.
         """
         kept = {file_name_of(file) for file in files}
         with suppress(OSError):
@@ -69,25 +69,26 @@ class LoadFolder:
                     path.unlink(missing_ok=True)
 
     def release(self) -> None:
-        """Give up the claim; the files stay: they are the table's now."""
+        """Unlock the directory and keep its files, which the table references now."""
         self.lock_path.unlink(missing_ok=True)
         self.lock.close()
 
     def discard(self) -> None:
-        """Remove the files, which no snapshot names, and give up the claim."""
+        """Remove the files, which no snapshot references, and unlock the directory."""
         shutil.rmtree(self.data, ignore_errors=True)
         if self.data.exists():
-            # A task that still runs wrote while we removed; the next load finds the lock file and does the rest.
+            # A running task wrote a file during the removal. The next load finds the lock file and removes the rest.
             self.lock.close()
         else:
             self.release()
 
     def abandon(self) -> None:
-        """Leave it to the next load to find out whether the files are the table's."""
+        """Unlock the directory and keep the lock file. The next load finds out whether the files were committed."""
         self.lock.close()
 
     def give_up_after(self, error: BaseException) -> None:
-        """Give up the claim after a commit that ended with an error: only some say that the files are nobody's."""
+        """Unlock the directory after a failed commit. Remove the files only if the error proves that nothing
+        committed."""
         if is_as_before(error):
             self.discard()
         else:
@@ -95,11 +96,12 @@ class LoadFolder:
 
 
 class RemoteFolder:
-    """The folder of a load where files are not this machine's: no locks there, so what a kill left is removed by age.
+    """The data directory of a load in remote storage, which has no locks.
 
-    `table maintain` does that, as Iceberg's own removal of orphan files would. A load that fails removes its own.
+    A load that fails removes its own files. `table maintain` removes the files of killed loads when they reach the
+    orphan age, as Iceberg's orphan file removal does.
 
-    :param properties: how it is reached, as pyiceberg names them.
+    :param properties: The storage properties, as pyiceberg names them.
     """
 
     def __init__(self, properties: Mapping[str, str], uri: str) -> None:
@@ -107,7 +109,7 @@ class RemoteFolder:
         self._uri = uri
 
     def keep_only(self, files: Iterable[str]) -> None:
-        """Remove all files but those that are to be committed, as `LoadFolder` does."""
+        """Remove all files except those to commit, as `LoadFolder.keep_only` does."""
         kept = {file_name_of(file) for file in files}
         with suppress(OSError):
             for file in files_below(self._properties, self._uri):
@@ -115,18 +117,18 @@ class RemoteFolder:
                     remove_file(self._properties, file.uri)
 
     def release(self) -> None:
-        """Nothing to do."""
+        """Do nothing: there is no lock."""
 
     def discard(self) -> None:
-        """Remove the files, which nobody names; what cannot be removed now is removed by age."""
+        """Remove the files, which no snapshot references. Maintenance removes the rest by age."""
         with suppress(OSError):
             remove_below(self._properties, self._uri)
 
     def abandon(self) -> None:
-        """Nothing to do: they are removed by age, if they are not the table's."""
+        """Do nothing. Maintenance removes the files by age if the table does not reference them."""
 
     def give_up_after(self, error: BaseException) -> None:
-        """Remove the files after a commit that ended with an error, if that says that they are nobody's."""
+        """Remove the files after a failed commit, but only if the error proves that nothing was committed."""
         if is_as_before(error):
             self.discard()
 
@@ -135,31 +137,31 @@ Folder = LoadFolder | RemoteFolder
 
 
 def claim_folder(location: Location, load_id: str, table: str) -> Folder:
-    """Return the folder of a new load, wherever its table is.
+    """Create and lock the data directory of a new load, in local or remote storage.
 
-    :raises WarehouseError: the warehouse is full or not writable, or of a kind that nothing here can write to.
+    :raises WarehouseError: The warehouse is full, not writable, or of an unsupported kind.
     """
     folder = location.local_folder
     if folder is None:
-        with library_errors(f"table {table} is as before: cannot write to {location.uri}"):
+        with library_errors(f"table {table} is unchanged: cannot write to {location.uri}"):
             file_system_of(location.properties, location.uri)
         return RemoteFolder(location.properties, f"{location.uri}/data/{load_id}")
     try:
         return LoadFolder.claim(folder, load_id)
     except OSError as error:
-        raise WarehouseError(f"table {table} is as before: cannot write: {error}") from error
+        raise WarehouseError(f"table {table} is unchanged: cannot write: {error}") from error
 
 
 def file_name_of(file: str) -> str:
-    """Return a file's name in its folder, which its path and its URI have in common."""
+    """Return the file name in a path or URI."""
     return file.rpartition("/")[2]
 
 
 def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], Collection[str]]) -> list[str]:
-    """Remove what loads that died have left, and return their ids.
+    """Remove the files of dead loads that were not committed, and return the ids of these loads.
 
-    :param committed: given ids of dead loads, returns those whose files the table names. It is asked when the
-        locks are held, so no answer can become wrong: a dead load commits nothing any more.
+    :param committed: Returns those of the given load ids whose files the table references. It is called while the locks
+        are held. A dead load cannot commit later, so the answer stays correct.
     """
     with _dead_locks(table_folder / "loads") as dead:
         if not dead:
@@ -178,12 +180,12 @@ def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], 
 
 @contextmanager
 def _dead_locks(folder: Path) -> Iterator[list[Path]]:
-    """Take the locks that nobody holds, for as long as the context lasts."""
+    """Lock all unlocked lock files within the context."""
     taken: list[tuple[Path, IO[str]]] = []
     lock: IO[str]
     try:
         for path in sorted(folder.glob(f"*{SUFFIX}")):
-            with suppress(FileNotFoundError):  # another load that cleans up was faster
+            with suppress(FileNotFoundError):  # another load has removed the file
                 lock = path.open()
                 if _take(lock, path):
                     taken.append((path, lock))
@@ -200,5 +202,5 @@ def _take(lock: IO[str], path: Path) -> bool:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
         return False
-    # Whoever cleaned up before us may have removed it between our open and our lock.
+    # Another load may have removed the file between open and flock.
     return path.exists() and path.stat().st_ino == os.fstat(lock.fileno()).st_ino

@@ -1,7 +1,7 @@
-"""Decides what a load reads: from where the table's last commit ended to the end of the log. Pure.
+"""The plan of a load: the offsets from the end of the table's last commit to the end of the log. Pure.
 
-Never silently: a topic that is not the one loaded before, a log that ends before the table does, and records
-deleted before they could be loaded are errors that say which.
+The plan rejects a topic that was created again, a log that ends before the table's offsets, and records that were
+deleted before they were loaded. Each error names the topic and the offsets.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from barnabas.spark.ledger import Ledger, LoadedTopic
 from barnabas.spark.offset_ranges import OffsetRange, split_ranges
 
 SAMPLE_RECORDS = 2_000
-"""So many records at each end of a range are enough to guess what the others look like."""
+"""The number of records at each end of a range that are read to infer the fields of all."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicState:
-    """A topic as the brokers describe it: its id ("" where they give none), the ends of its partitions' logs."""
+    """The description of a topic by the brokers: id ("" without topic ids), log start and end offsets."""
 
     name: str
     topic_id: str
@@ -31,24 +31,22 @@ class TopicState:
 
 @dataclass(frozen=True, slots=True)
 class TopicLoadPlan:
-    """What to read of a topic, and what the table will never have.
-
-    `lost`: what was deleted from the log between the last load and this one.
-    `before_first_load`: what was deleted before the first load of a partition; that is nobody's fault.
-    """
+    """The offset ranges to read from a topic, and the offsets that the table will never have."""
 
     ranges: tuple[OffsetRange, ...]
     lost: tuple[OffsetRange, ...] = ()
+    """The offsets deleted from the log between the last load and this one."""
     before_first_load: tuple[OffsetRange, ...] = ()
+    """The offsets deleted before the first load of a partition. They do not fail a load."""
 
     @property
     def missing(self) -> tuple[OffsetRange, ...]:
-        """All that is missing."""
+        """All deleted offsets that no load has read."""
         return self.before_first_load + self.lost
 
     @classmethod
     def merged(cls, plans: Sequence[TopicLoadPlan]) -> TopicLoadPlan:
-        """Return the plan for several topics."""
+        """Return one plan for several topics."""
         return cls(
             tuple(wanted for plan in plans for wanted in plan.ranges),
             tuple(gap for plan in plans for gap in plan.lost),
@@ -59,10 +57,10 @@ class TopicLoadPlan:
 def plan_topic(now: TopicState, loaded: LoadedTopic | None, starts: Mapping[TopicPartition, int]) -> TopicLoadPlan:
     """Return the ranges to read.
 
-    :param loaded: how far the table has the topic, None for a first load.
-    :param starts: offsets to start from where the table says nothing; else the log's first.
-    :raises RecreatedTopicError: the topic was deleted and created again, or its log ends before the table's.
-    :raises ConfigurationError: an offset to start from is beyond the end of the log.
+    :param loaded: The loaded part of the topic; None for a first load.
+    :param starts: The first offset of partitions without loaded offsets; by default the log start offset.
+    :raises RecreatedTopicError: The topic was deleted and created again, or its log ends before the table's offsets.
+    :raises ConfigurationError: A start offset is greater than the log end offset.
     """
     if loaded is not None:
         _check_same_topic(now, loaded)
@@ -84,20 +82,20 @@ def plan_topic(now: TopicState, loaded: LoadedTopic | None, starts: Mapping[Topi
 
 
 RECORDS_WORTH_A_TASK = 100_000
-"""Fewer records are not spread over more tasks: each would write a file a day of its own."""
+"""The smallest share of a task. More tasks would write more small files: each task writes a file per day."""
 RECORDS_WORTH_A_CUT = 10_000
-"""A range of fewer records is read by one task: to begin to read a partition takes a request or two."""
+"""The smallest range that is split between tasks. The first fetch of a range costs a request or two."""
 
 
 def plan_tasks(ranges: Sequence[OffsetRange], parallelism: int, records_max: int) -> list[tuple[OffsetRange, ...]]:
-    """Return which ranges each task reads, one after the other: few tasks, of about the same size.
+    """Return the ranges that each task reads, one after the other: few tasks of about the same size.
 
-    Each has the same stretch of all partitions where these are long enough. What was sent at about the same time is
-    there, so that there is about one task for each event day, which then has one file. Else each has whole partitions,
-    but for those that are more than a task's share.
+    If the ranges are long, each task reads a slice of every partition. Records at similar positions have similar
+    timestamps, so about one task writes to each event day, and the day gets one file. Otherwise a task reads whole
+    partitions, and only a partition larger than the share of a task is split.
 
-    :param parallelism: how many tasks run at once.
-    :param records_max: about so many records a task, where it has several ranges.
+    :param parallelism: The number of tasks that run at a time.
+    :param records_max: The approximate largest number of records of a task with several ranges.
 
     >>> ranges = [OffsetRange("t", partition, 0, 60_000) for partition in range(6)]
     >>> [str(part) for part in plan_tasks(ranges, 2, 1_000_000)[1]][:2]
@@ -117,7 +115,7 @@ def plan_tasks(ranges: Sequence[OffsetRange], parallelism: int, records_max: int
 
 
 def _stretch(wanted: OffsetRange, number: int, count: int) -> Iterator[OffsetRange]:
-    """Yield one of `count` stretches of a range, if it has any offset."""
+    """Yield slice `number` of `count` equal slices of a range; nothing if the slice is empty."""
     first, length = wanted.start_offset, wanted.count
     start, end = first + length * number // count, first + length * (number + 1) // count
     if start < end:
@@ -128,18 +126,20 @@ def _by_partition(pieces: Sequence[OffsetRange], tasks: int, total: int) -> list
     shares: list[list[OffsetRange]] = [[] for _ in range(tasks)]
     done = 0
     for piece in pieces:
-        # By where its middle is, so that no rounding leaves the last task with everything.
+        # The middle of a piece chooses the task. With the start, rounding could give the last task most pieces.
         shares[min(tasks - 1, (2 * done + piece.count) * tasks // (2 * total))].append(piece)
         done += piece.count
     return shares
 
 
 def sampled(shares: Sequence[tuple[OffsetRange, ...]], records_max: int) -> list[tuple[OffsetRange, ...]]:
-    """Return the first and the last records of each partition, for those who want to know what records look like: what
-    changes in a topic changes with time. A range that has little more than that stays whole.
+    """Return the first and the last records of each partition, as a sample for the inference of fields.
 
-    :param shares: what tasks read; there are as many shares of the sample, or fewer.
-    :param records_max: of a longer range these are the first and the last of each so many.
+    The fields of a topic change over time, so both ends are read. A range that is little longer than the sample is read
+    whole.
+
+    :param shares: The ranges of each task. The sample has as many shares, or fewer.
+    :param records_max: A longer range is split into pieces of this many records, and each piece is sampled.
 
     >>> first = (OffsetRange("t", 0, 0, 500_000), OffsetRange("t", 1, 0, 3_000))
     >>> second = (OffsetRange("t", 0, 500_000, 900_000),)
@@ -175,60 +175,61 @@ def _beyond_the_end(topic: str, partition: int, start: int, end: int, *, is_load
 
 
 def check_table_is_of_topic(table: str, topic: str, ledger: Ledger) -> None:
-    """Raise where a table that nobody named, and that is only named after a topic, has other topics.
+    """Check that a table that is named after a topic by default contains no other topics.
 
-    :raises ConfigurationError: it says which, and how to choose a table.
+    :raises ConfigurationError: The table was loaded from other topics.
     """
     if ledger.topics and topic not in ledger.topics:
         others = ", ".join(repr(other) for other in sorted(ledger.topics))
         raise ConfigurationError(
-            f"topic {topic!r} would go into table {table}, which has records of {others}: give it a table of its own "
-            "name, table=... (--table NAME); or name this one, if you want both in one table"
+            f"topic {topic!r} would be loaded into table {table}, which has records of {others}: choose another table "
+            "with table=... (--table NAME), or pass this name to load both topics into one table"
         )
 
 
 def check_all_starts_given(topics: Iterable[TopicState], starts: Mapping[TopicPartition, int]) -> None:
-    """Raise where a table that has lost its history would be loaded again from the start of a log.
+    """Check that every partition has a start offset. Without one, a load would read a log from its start again.
 
-    :raises HistoryExpiredError: it names the partitions that `starts` does not.
+    :raises HistoryExpiredError: `starts` lacks partitions.
     """
     partitions = (TopicPartition(now.name, each) for now in topics for each in sorted(now.end_offsets))
     without = [str(partition) for partition in partitions if partition not in starts]
     if without:
         raise HistoryExpiredError(
-            "no snapshot that is left says how far the table is loaded, so starting_offsets (--starting-offsets) must "
-            f"name every partition; it does not name {', '.join(without)}, whose records would be loaded twice"
+            "the end of the last load is unknown because the history of the table expired, so starting_offsets "
+            f"(--starting-offsets) must name every partition; without {', '.join(without)} their records would be "
+            "loaded twice"
         )
 
 
 def check_nothing_twice(starts: Mapping[TopicPartition, int], ends_of_rows: Mapping[TopicPartition, int]) -> None:
-    """Raise where offsets that somebody gave would load records again that the table has.
+    """Check that start offsets do not load records that the table already has.
 
-    :param ends_of_rows: the offset after the last row of each partition in the table.
-    :raises HistoryExpiredError: it names the partitions, and where they could go on.
+    :param ends_of_rows: The offset after the last row of each partition in the table.
+    :raises HistoryExpiredError: A start offset is too low.
     """
     twice = [
-        f"{each} from {start} (it has rows up to {ends_of_rows[each] - 1})"
+        f"{each} from {start} (the table has offsets up to {ends_of_rows[each] - 1})"
         for each, start in sorted(starts.items())
         if start < ends_of_rows.get(each, 0)
     ]
     if twice:
         raise HistoryExpiredError(
-            f"starting_offsets (--starting-offsets) would load records again that the table has: {', '.join(twice)}"
+            f"starting_offsets (--starting-offsets) would load records that the table already has: {', '.join(twice)}"
         )
 
 
 def check_nothing_missing(missing: tuple[OffsetRange, ...]) -> None:
-    """Raise for records that were deleted before they were loaded.
+    """Check that no records were deleted before they were loaded.
 
-    :raises DataLossError: it names each range.
+    :raises DataLossError: Records were deleted.
     """
     if missing:
         lost = ", ".join(f"{gap} ({gap.count} offsets)" for gap in missing)
         raise DataLossError(
-            f"deleted from the log before they were loaded: {lost}. To load what is left: "
-            "fail_on_data_loss=False (--no-fail-on-data-loss). Load more often or keep the log longer (retention.ms) "
-            "to lose none"
+            f"deleted from the log before they were loaded: {lost}. To load the remaining records: "
+            "fail_on_data_loss=False (--no-fail-on-data-loss). To prevent data loss, load more often or increase "
+            "retention.ms"
         )
 
 
@@ -236,11 +237,11 @@ def _check_same_topic(now: TopicState, loaded: LoadedTopic) -> None:
     if now.topic_id and loaded.topic_id and now.topic_id != loaded.topic_id:
         raise RecreatedTopicError(
             f"topic {now.name!r} was deleted and created again since the last load (id {loaded.topic_id}, now "
-            f"{now.topic_id}): its offsets began anew; load it into another table"
+            f"{now.topic_id}): its offsets start again at 0; load it into another table"
         )
     gone = sorted(set(loaded.next_offsets) - set(now.end_offsets))
     if gone:
         raise RecreatedTopicError(
-            f"topic {now.name!r} has no partition {gone[0]} any more, which the table has records of: it was "
+            f"topic {now.name!r} no longer has partition {gone[0]}, and the table has records of it: the topic was "
             "deleted and created again; load it into another table"
         )

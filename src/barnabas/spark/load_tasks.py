@@ -1,7 +1,7 @@
-"""One task of a load on an executor: reads ranges from the brokers, writes Parquet files by event day.
+"""One task of a load on an executor: reads offset ranges from the brokers, writes Parquet files by event day.
 
-A task answers with a value whatever happens: Spark would wrap an exception in two pages of Java, and a full
-disk or a deleted range deserves one line.
+A task returns a value even after a failure. Spark would wrap an exception in two pages of Java stack traces, and a full
+disk or a deleted range needs one line.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from barnabas.spark.table_shape import TableShape
 
 @dataclass(frozen=True, slots=True)
 class ReadSettings:
-    """How tasks reach the brokers and the schema registry."""
+    """The connection settings of tasks, for the brokers and the schema registry."""
 
     bootstrap: str
     client_options: Mapping[str, str]
@@ -45,59 +45,59 @@ class ReadSettings:
 
 @dataclass(frozen=True, slots=True)
 class WriteSettings:
-    """Where tasks write, and what.
-
-    `dead_letter`: the topic that gets copies of bad records; `dead_letter_table`: where rows of them go. None for none.
-    `event_time_max_ms`: later times are of clocks that are wrong, and say nothing about how far a load is.
-    `audit_width_ms`: of the windows in which the audit counts; None where it does not.
-    `target_file_bytes`: how large a file becomes, before the next one of its day begins.
-    """
+    """The destination and the format of the files that tasks write."""
 
     folder: str
     io_properties: Mapping[str, str]
     shape: TableShape
     dead_letter: str | None = None
+    """The topic that gets copies of bad records; None for no copies."""
     event_time_max_ms: int = 2**62
+    """The largest plausible event time. Later times come from wrong clocks and do not count for completeness."""
     audit_width_ms: int | None = None
+    """The width of the windows that the audit counts in; None without an audit."""
     dead_letter_table: DeadLetterSettings | None = None
+    """The destination of dead-letter rows; None for no rows."""
     target_file_bytes: int = TARGET_BYTES
+    """The size at which a task starts another file for a day."""
     keep_values: KeepValues = "bad"
 
 
 @dataclass(frozen=True, slots=True)
 class TaskWritten:
-    """A task that is done.
-
-    `kept_values` counts values that are whole in `value` beside decoded columns, `lost_values` those that are not and
-    that the columns do not give back, `without_time` records without an event time,
-    `readable` those that have a value which is not bad, `with_event_field` those that have the field of the event time.
-    `counts`: how many values are in each column of the fields that have further ones.
-    `found`: fields that need other columns than the shape has, `renames`: those that have another name by now; where
-    the shape would grow by them, the task has sent no bad records, and is to be done again.
-    `event_times_ms`: the latest event time of each partition.
-    `account`: what the audit counts; empty where it does not.
-    `dead_letter_files`: those of rows for the dead-letter table.
-    """
+    """The result of a completed task."""
 
     records: int
     kept_values: int
+    """The number of values kept whole in the column `value` beside decoded columns."""
     files: tuple[DataFile, ...]
     bad: BadRecords = field(default_factory=BadRecords)
     without_time: int = 0
+    """The number of records without an event time."""
     found: Fields = field(default_factory=dict)
+    """Fields that need columns the shape lacks. The load then grows the shape and runs the task again; the task has
+    sent no dead letters yet."""
     event_times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
+    """The latest event time of each partition."""
     account: Account = field(default_factory=Account)
+    """The counts for the audit; empty without an audit."""
     renames: Aliases = NO_ALIASES
+    """Fields that have been renamed: new name by old name."""
     dead_letter_files: tuple[DataFile, ...] = ()
+    """The files with rows for the dead-letter table."""
     readable: int = 0
+    """The number of records with a value that is not bad."""
     with_event_field: int = 0
+    """The number of records that have the event-time field."""
     lost_values: int = 0
+    """The number of values that the columns cannot reproduce and that are not kept."""
     counts: Counts = field(default_factory=dict)
+    """The number of values per column, for each field with further columns."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskInferred:
-    """The fields of records, and those that have another name by now: old names and new."""
+    """The fields of the records, and renamed fields: new name by old name."""
 
     fields: Fields
     renames: Aliases
@@ -105,7 +105,7 @@ class TaskInferred:
 
 @dataclass(frozen=True, slots=True)
 class TaskFailed:
-    """A task that could not do its work."""
+    """The failure of a task, as a value."""
 
     kind: Literal["data loss", "storage", "other"]
     message: str
@@ -114,9 +114,9 @@ class TaskFailed:
 def write_ranges(
     wanted: Sequence[OffsetRange], reading: ReadSettings, writing: WriteSettings, attempt_id: int
 ) -> TaskWritten | TaskFailed:
-    """Write the records of ranges into new files.
+    """Write the records of offset ranges to new files.
 
-    :param attempt_id: unique to this attempt of this task: what an earlier attempt wrote is not touched.
+    :param attempt_id: Unique to this attempt of the task, so that an attempt never overwrites files of another one.
     """
     first = current = wanted[0]
     name = f"{in_file_name(first.topic)}-{first.partition}-{first.start_offset}-{attempt_id}"
@@ -147,7 +147,7 @@ def write_ranges(
 
 
 class _Task:
-    """What a task has done so far."""
+    """The state of a running write task."""
 
     def __init__(
         self, writing: WriteSettings, files: DayFiles, bad: BadRecordCollector, decoder: ValueDecoder | None
@@ -164,10 +164,10 @@ class _Task:
         self._event_times_ms: dict[TopicPartition, int] = {}
         self._audit = None if writing.audit_width_ms is None else LoadAuditCounter(writing.audit_width_ms)
         self.on_batches = None if self._audit is None else self._audit.saw
-        """To be called with the batches of an answer before `take`."""
+        """Called with the fetched batches before `take` gets their records; None without an audit."""
 
     def take(self, partition: TopicPartition, part: pa.RecordBatch) -> None:
-        """Write what a broker answered."""
+        """Write the records of one fetch response."""
         sent_ms = part.column("timestamp").cast(pa.int64())
         for number, batch in enumerate(_batches(part)):
             rows = to_rows(batch, self._writing.shape, self._decoder, self._writing.keep_values)
@@ -200,7 +200,7 @@ class _Task:
             self._event_times_ms[partition] = max(latest, self._event_times_ms.get(partition, latest))
 
     def finish(self) -> TaskWritten:
-        """Write and send what is left."""
+        """Write the buffered rows, send the dead letters, and return the result."""
         shape = self._writing.shape
         files = tuple(self._files.finish())
         if shape.has_room_for(self._found, self._renames):
@@ -230,9 +230,9 @@ def _batches(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 
 
 def infer_ranges(wanted: Sequence[OffsetRange], reading: ReadSettings, shape: TableShape) -> TaskInferred | TaskFailed:
-    """Return the fields of the records of ranges.
+    """Return the fields of the records in offset ranges.
 
-    :param shape: says which format the values have.
+    :param shape: Its value format decodes the values.
     """
     current = wanted[0]
     found: Fields = {}
@@ -256,7 +256,7 @@ def infer_ranges(wanted: Sequence[OffsetRange], reading: ReadSettings, shape: Ta
 
 def _failed(wanted: OffsetRange, error: BarnabasError | OSError) -> TaskFailed:
     if isinstance(error, ApiError) and error.code is ErrorCode.OFFSET_OUT_OF_RANGE:
-        return TaskFailed("data loss", f"{wanted}: deleted from the log while it was read: {error}")
+        return TaskFailed("data loss", f"{wanted}: deleted from the log during the read: {error}")
     if isinstance(error, DataLossError):
         return TaskFailed("data loss", str(error))
     if isinstance(error, OSError) and not isinstance(error, BarnabasError):

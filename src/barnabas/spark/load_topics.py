@@ -1,4 +1,4 @@
-"""`load`: loads topics into tables, each record once, from the end of the last load (paper, section 4)."""
+"""The function `load`: loads topics into tables, each record once, from the end of the last load (paper, section 4)."""
 
 from __future__ import annotations
 
@@ -68,44 +68,65 @@ def load(
     on_progress: ProgressCallback | None = None,
     tracer_provider: TracerProvider | None = None,
 ) -> LoadResult:
-    """Load what is new in topics into a table, in one commit.
+    """Load the new records of topics into tables, in one commit per table.
 
-    :param topics: one or several; without `table`, each goes into a table named after it. What one of these tables
-        ends with does not stop the others.
-    :param bootstrap: `"host:port"` of one or several brokers; `client_options`: settings under Kafka's dotted names.
-    :param warehouse: folder of the embedded warehouse; or `catalog`: a catalog of pyiceberg's configuration.
-        `catalog_properties` (`uri`, `s3.endpoint`, ...; pyiceberg names them) go before those of its configuration.
-        With a catalog `warehouse` is where it puts new tables. `table`: `"table"` or `"namespace.table"`; without these
-        three `"catalog.namespace.table"`, where Spark's settings (`spark.sql.catalog.*`) may have the catalog too.
-    :param table_format: `iceberg`; or `delta`, which needs no catalog, and whose `warehouse` may be in S3.
-    :param spark: the session to run in, or what gives one when it is needed; None: a local one that is stopped again,
-        and which is not even started where there is work for one task only: this process does it.
-    :param format: `raw` keeps values as bytes; `json`, `avro` and `protobuf` decode their fields into columns,
-        `lines:PATTERN` the groups of a pattern: a named one (`common`, `syslog`, ...) or a regular expression.
-    :param fields: the fields and their types, for a table that is new; None finds out from the records.
-    :param nested: for a new table: objects and arrays of JSON are structs and lists. `decimals`: numbers with a
-        fraction are decimals. `new_fields`: fields that appear later get a column; None: unless `fields` are given.
-    :param event_time: for a new table, where its event times come from: `record`, `line`, a field, a path to a field
-        within objects (`source.ts_ms`), or `FIELD:UNIT` (s, ms, us, ns). None for the group `time` of a pattern, else
-        the record's timestamp.
-    :param timezone: for a new table, the zone of event times that name none, `Europe/Berlin` or `+02:00`; None is UTC.
-    :param dead_letter: a topic for copies of bad records, `dead_letter_table`: a table for them; made if need be.
-    :param audit: whether the audit is told what is loaded (docs/how-to/audit.md); None: if anybody tells it anything.
-    :param registry: url of the schema registry, for avro, protobuf, and JSON with schema ids; executors ask it too.
-    :param keep_values: which values stay whole in the column `value` where they are decoded: `bad`, those that the
-        columns do not give back by value; `all`; `none`, so that what the columns do not give back is not in the table.
-    :param max_bad_records: how many records may be bad: a count, or a share as `"0.5%"`; None: any number. A load that
-        has more commits nothing.
-    :param strict: raise where no record of the load has the field of the event time. For a new table that is an error
-        in any case.
-    :param target_file_bytes: about how large files become; None: as the table says.
-    :param starting_offsets: where to start partitions of which the table knows nothing; else at the log's start.
-        After a `HistoryExpiredError` they must name every partition of the topics.
-    :param fail_on_data_loss: whether it is an error that records were deleted before they were loaded.
-    :param tracer_provider: makes a span of each load, with links to those that sent its records; None: there are none.
-    :param partitions_min: about so many tasks, None for as many as run at once; `records_per_task_max`: of one task.
-    :raises LoadsFailedError: of several tables some could not be loaded; it says which, and what was loaded.
-    :raises LoadError: it could not be done; the table is as before. errors.py has the kinds of it.
+    A load starts at the offsets that the last commit to the table recorded. Data and offsets are committed together, so
+    a load that fails can be repeated.
+
+        result = barnabas.spark.load("clicks", bootstrap="localhost:9092", warehouse="./warehouse", format="json")
+        print(result.records)
+
+    :param topics: The name of a topic, or a list of names. Without `table`, each topic is loaded into a table named
+        after the topic, and a failure of one table does not stop the loads of the others.
+    :param bootstrap: `"host:port"` of one or more brokers, separated by commas.
+    :param warehouse: The directory of the embedded warehouse. With `catalog`, the location of new tables.
+    :param catalog: The name of a catalog in pyiceberg's configuration.
+    :param catalog_properties: Properties of the catalog (`uri`, `s3.endpoint`, ...; pyiceberg defines them). They
+        override pyiceberg's configuration.
+    :param table_format: `iceberg` or `delta`. Delta tables need no catalog, and their `warehouse` may be in S3.
+    :param table: `"table"` or `"namespace.table"`. `"catalog.namespace.table"` replaces `warehouse`, `catalog` and
+        `catalog_properties`; the catalog is configured in pyiceberg or in Spark (`spark.sql.catalog.*`).
+    :param spark: The Spark session, or a function that returns one when the load needs it. None starts a local session
+        and stops it afterwards; a load with work for a single task runs in this process, without Spark.
+    :param format: `raw` keeps values as bytes. `json`, `avro` and `protobuf` decode the fields of values into columns.
+        `lines:PATTERN` matches lines with a named pattern (`common`, `syslog`, ...) or a regular expression.
+    :param fields: For a new table: column types by field name. None infers them from the records.
+    :param nested: For a new table: True turns JSON objects and arrays into structs and lists.
+    :param decimals: For a new table: True turns numbers with a fraction into decimals.
+    :param event_time: For a new table: the source of event times. `record`, `line`, a field, a path to a nested field
+        (`source.ts_ms`), or `FIELD:UNIT` with the unit s, ms, us or ns. None uses the group `time` of a pattern, or
+        the record's timestamp if there is no such group.
+    :param timezone: For a new table: the time zone of event times without a zone, `Europe/Berlin` or `+02:00`. None is
+        UTC.
+    :param new_fields: For a new table: True adds a column for each field that appears in a later load. None means True
+        unless `fields` is given.
+    :param dead_letter: The topic that gets copies of bad records; created if it does not exist.
+    :param dead_letter_table: The table that gets a row per bad record; created if it does not exist.
+    :param audit: True publishes audit events about the loaded records (docs/how-to/audit.md). None publishes them if
+        the topic has audit events of other clients.
+    :param registry: The URL of the schema registry, for avro, protobuf, and JSON with schema ids. Executors query it,
+        too.
+    :param keep_values: The values that are also kept whole in the column `value`: `bad` keeps values that the columns
+        cannot reproduce, `all` keeps every value, `none` keeps no value.
+    :param max_bad_records: The largest number of bad records, as a count or a share such as `"0.5%"`. None: no limit. A
+        load with more bad records commits nothing.
+    :param strict: True raises an error if no record has the event-time field. A load into a new table always raises it.
+    :param target_file_bytes: The approximate size of large data files, in bytes. None uses the property of the table.
+    :param starting_offsets: The first offset of each partition without a recorded offset; by default the log start
+        offset. After a `HistoryExpiredError` it must name every partition of the topics.
+    :param fail_on_data_loss: True raises `DataLossError` if the log lost records that no load has read.
+    :param partitions_min: The approximate number of tasks. None uses the number of tasks that Spark runs at a time.
+    :param records_per_task_max: The largest number of records per task.
+    :param client_options: Client settings under Kafka's dotted names.
+    :param on_progress: A function that is called with a `LoadProgress`, possibly from another thread.
+    :param tracer_provider: Creates an OpenTelemetry span per load, with links to the spans of the producers. None: no
+        spans.
+    :return: The records, files and offsets that the load added to each table.
+    :raises LoadsFailedError: Some of several tables failed. The exception has the failures and the loaded tables.
+    :raises LoadError: The load of the only table failed; the table is unchanged. `barnabas.spark.errors` has the
+        subclasses.
+    :raises ConfigurationError: An argument is invalid.
+    :raises TimedOutError: No broker answers at the `bootstrap` addresses.
     """
     names = [topics] if isinstance(topics, str) else list(dict.fromkeys(topics))
     settings = LoadSettings(
@@ -147,7 +168,7 @@ def _load_groups(
     given: SparkSession | Sessions | None,
     tracer_provider: TracerProvider | None,
 ) -> LoadResult:
-    """Load the topics of each table in the given session, or in one of its own that is stopped afterwards."""
+    """Load the topics of each table in the given session, or in a new session that is stopped afterwards."""
     groups = {table: topics} if table else {name: [topic] for name, topic in tables_of_topics(topics).items()}
     with _sessions(given) as sessions:
 
@@ -156,7 +177,7 @@ def _load_groups(
             run = partial(loader.run, group, is_named_after=None if table else group[0])
             if tracer_provider is None:
                 return run()
-            # OpenTelemetry is there, or nobody could pass a provider.
+            # A caller with a tracer provider has OpenTelemetry; the import is not optional here.
             from barnabas.spark.load_tracing import traced  # noqa: PLC0415
 
             return traced(run, group, settings, tracer_provider)
@@ -166,9 +187,9 @@ def _load_groups(
 
 @contextmanager
 def _sessions(given: SparkSession | Sessions | None) -> Iterator[Sessions]:
-    """Yield what gives the session; one that was started here is stopped at the end."""
+    """Yield a function that returns the session. A session that this function starts is stopped at the end."""
     if given is not None:
-        # A session of Spark Connect is of another class than others.
+        # isinstance(given, SparkSession) does not identify a Spark Connect session: its class is another one.
         yield given if callable(given) else lambda: given
         return
     own = LocalSessions("barnabas load")
@@ -179,16 +200,16 @@ def _sessions(given: SparkSession | Sessions | None) -> Iterator[Sessions]:
 
 
 def load_each(groups: Mapping[str, list[str]], load_table: Callable[[str, list[str]], TableLoad]) -> LoadResult:
-    """Load each table, whatever the others end with.
+    """Load each table, and continue with the next table after a failure.
 
-    :raises LoadsFailedError: some of several failed. The failure of a single table is raised as it is.
+    :raises LoadsFailedError: Some of several tables failed. The failure of a single table is raised unchanged.
     """
     done: list[TableLoad] = []
     failures: dict[str, Exception] = {}
     for name, group in groups.items():
         try:
             done.append(load_table(name, group))
-        except Exception as error:  # whatever it is, it is told, and the other tables are loaded
+        except Exception as error:  # any failure: LoadsFailedError reports it after the other tables are loaded
             if len(groups) == 1:
                 raise
             failures[name] = error
@@ -199,9 +220,10 @@ def load_each(groups: Mapping[str, list[str]], load_table: Callable[[str, list[s
 
 
 def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
-    """Raise what is wrong before anything is opened or started.
+    """Check the settings before anything is opened or started.
 
-    :raises TimedOutError: nobody listens at the brokers' addresses.
+    :raises ConfigurationError: A setting is invalid.
+    :raises TimedOutError: No broker answers at the `bootstrap` addresses.
     """
     if not topics:
         raise ConfigurationError("name at least one topic to load")
@@ -210,19 +232,21 @@ def _check(settings: LoadSettings, topics: Sequence[str]) -> None:
         check_type(name, column_type)
     if settings.keep_values not in KEEP_VALUES:
         raise ConfigurationError(
-            f"keep_values (--keep-values): {settings.keep_values!r} is not there: give {', '.join(KEEP_VALUES)}"
+            f"keep_values (--keep-values): unknown value {settings.keep_values!r}; use {', '.join(KEEP_VALUES)}"
         )
     if settings.keep_values == "none" and settings.value_format == RAW:
-        raise ConfigurationError("keep_values none (--keep-values none) is for values that are decoded; these are raw")
+        raise ConfigurationError(
+            "keep_values none (--keep-values none) needs decoded values, and the format is raw; choose another format"
+        )
     if settings.fields is not None and settings.value_format == RAW:
-        raise ConfigurationError("fields (--fields) are for values that are decoded: format json (--format json)")
+        raise ConfigurationError("fields (--fields) need decoded values, and the format is raw; use --format json")
     for partition, offset in settings.starting_offsets.items():
         if offset < 0:
-            raise ConfigurationError(f"starting_offsets: {offset} for {partition} is no offset")
+            raise ConfigurationError(f"starting_offsets: invalid offset {offset} of {partition}; use 0 or more")
     if settings.target_file_bytes is not None and settings.target_file_bytes < 1:
-        raise ConfigurationError(f"target_file_bytes: {settings.target_file_bytes} is no size of a file")
+        raise ConfigurationError(f"target_file_bytes: invalid size {settings.target_file_bytes}; use 1 or more")
     if settings.dead_letter in topics:
         raise ConfigurationError(
-            f"dead_letter (--dead-letter): {settings.dead_letter!r} is what is loaded; name another"
+            f"dead_letter (--dead-letter): {settings.dead_letter!r} is one of the loaded topics; use another topic"
         )
     check_reachable(settings.bootstrap, settings.client_options)

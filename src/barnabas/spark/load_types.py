@@ -1,4 +1,4 @@
-"""What a load is told, what it tells while it runs, and what it has done."""
+"""The settings, the progress and the result of a load."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Step = Literal["planning", "inferring", "writing", "gathering", "committing", "d
 
 @dataclass(frozen=True, slots=True)
 class LoadProgress:
-    """How far a load is. Counts are those of the step; a callback may be called from another thread."""
+    """The progress of a load. The record counts are those of the current step."""
 
     table: str
     step: Step
@@ -33,53 +33,51 @@ ProgressCallback = Callable[[LoadProgress], None]
 
 @dataclass(frozen=True, slots=True)
 class TableLoad:
-    """What was added to one table. `snapshot_id` is None where there was nothing new.
-
-    `kept_values`: how many values are whole in `value` beside decoded columns: as a rule those that these do not give
-    back.
-    `lost_values`: how many are nowhere, although the columns do not give them back, as the load was asked for.
-    `bad`: records that could not be decoded as they should be, by reason; they are in `value` too.
-    `dead_letters`: how many copies of these were sent to the dead-letter topic; `dead_letter_rows`: how many rows the
-    dead-letter table got.
-    `further_columns`: for each field with values in a further column, of a type that its first one does not take: how
-    many values of this load are in each of its columns. Fields within structs have a dot before their names.
-    `without_time`: how many records have no event time.
-    `missing_event_field`: the field of the event time, where no record of the load has a value in it.
-    `new_fields`: the fields that got a column with this load, or a wider one, with the types that they have now.
-    `not_renamed`: where the columns changed, fields that a schema calls otherwise now, and that stay beside the new
-    ones: old names and new, with a dot before what is within a field.
-    `missing`: what had been deleted from the log before it could be loaded: before the first load of a partition,
-    and (with fail_on_data_loss=False) since the last one.
-    `audited_windows`: the windows that the load reported to the audit; 0 without audit.
-    `complete_until_ms`: the event time up to which producers and table agree (docs/how-to/audit.md); None where that
-    is not
-    known.
-    """
+    """The records, files and offsets that a load added to one table."""
 
     table: str
     snapshot_id: int | None
+    """The committed snapshot; None if the topics had no new records."""
     records: int
     ranges: tuple[OffsetRange, ...]
+    """The loaded offsets of each partition."""
     files: int = 0
     kept_values: int = 0
+    """The number of values kept whole in the column `value` beside decoded columns."""
     missing: tuple[OffsetRange, ...] = ()
+    """The offsets deleted from the log before a load read them. With `fail_on_data_loss=True`, only offsets before the
+    first load of a partition."""
     leftovers_removed: int = 0
+    """The number of dead earlier loads whose files this load removed."""
     bad: BadRecords = field(default_factory=BadRecords)
+    """The records that could not be decoded, by reason. Their values are kept in the column `value`."""
     dead_letters: int = 0
+    """The number of bad records copied to the dead-letter topic."""
     without_time: int = 0
+    """The number of records without an event time."""
     new_fields: Mapping[str, ColumnType] = field(default_factory=dict)
+    """The fields that got a new or wider column in this load, with the current column types."""
     complete_until_ms: int | None = None
+    """The event time, in ms since the epoch, up to which the table has all records that producers reported to the audit
+    (docs/how-to/audit.md); None if unknown."""
     dead_letter_rows: int = 0
+    """The number of rows added to the dead-letter table."""
     missing_event_field: str | None = None
+    """The event-time field if no record of the load has a value in it; else None."""
     lost_values: int = 0
+    """The number of values that the columns cannot reproduce and that `keep_values="none"` did not keep."""
     further_columns: Counts = field(default_factory=dict)
+    """The values of this load per column, for each field with further columns. A dotted name is a field of a struct."""
     not_renamed: Mapping[str, str] = field(default_factory=dict)
+    """Fields that the schema renamed but the table did not: new name by old name. The table has a column for each. A
+    dotted name is a field of a struct."""
     audited_windows: int = 0
+    """The number of windows whose counts the load reported to the audit; 0 without audit."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadResult:
-    """What a load did, table by table."""
+    """The result of a load for each table."""
 
     tables: tuple[TableLoad, ...]
 
@@ -90,7 +88,7 @@ class LoadResult:
 
 @dataclass(frozen=True, slots=True)
 class LoadSettings:
-    """How a load is done; the arguments of `load`."""
+    """The arguments of `load`, parsed."""
 
     bootstrap: str
     value_format: str

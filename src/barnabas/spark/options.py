@@ -1,8 +1,8 @@
-"""The options of the data source, checked and typed. Pure: no Spark, no broker.
+"""Parsing and checks of the data source's options. Pure: no Spark, no broker.
 
-Names and meanings are those of Spark's Kafka source (its Structured Streaming + Kafka integration guide). Names
-compare without regard to case, as Spark's options do. What the guide allows and what has no effect here is accepted;
-a name that is unknown is an error, as it is most likely a typing mistake.
+Names and meanings are those of Spark's Kafka source (Structured Streaming + Kafka Integration Guide). As in Spark, the
+case of names does not matter. Options of the guide that have no effect here are accepted. An unknown name is an error,
+because it is probably a typing mistake.
 """
 
 from __future__ import annotations
@@ -22,26 +22,26 @@ EARLIEST_OFFSET = -2
 LATEST_OFFSET = -1
 _NAMED = {"earliest": EARLIEST_OFFSET, "latest": LATEST_OFFSET}
 DELAY_MS_MAX = 15 * 60 * 1000
-"""What Spark's source has where `maxTriggerDelay` is not given."""
+"""The default of `maxTriggerDelay`, as in Spark's Kafka source."""
 
 
 @dataclass(frozen=True, slots=True)
 class Subscribe:
-    """Every partition of these topics."""
+    """All partitions of the named topics."""
 
     topics: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SubscribePattern:
-    """Every partition of the topics whose whole name matches a regular expression."""
+    """All partitions of the topics whose full name matches a regular expression."""
 
     pattern: re.Pattern[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Assign:
-    """These partitions."""
+    """The named partitions."""
 
     partitions: tuple[TopicPartition, ...]
 
@@ -51,39 +51,39 @@ Selection = Subscribe | SubscribePattern | Assign
 
 @dataclass(frozen=True, slots=True)
 class Earliest:
-    """The first record that the log still has."""
+    """The log start offset."""
 
 
 @dataclass(frozen=True, slots=True)
 class Latest:
-    """The end of the log when the query is planned."""
+    """The log end offset at the time when the query is planned."""
 
 
 @dataclass(frozen=True, slots=True)
 class AtOffsets:
-    """An offset for each partition; -2 is the earliest, -1 the latest.
+    """An offset per partition; -2 is the earliest, -1 the latest offset.
 
-    `topics` has one of these two for all partitions of a topic, which are then not in `offsets`.
+    `topics` has -2 or -1 for all partitions of a topic. `offsets` has no partitions of these topics.
     """
 
     offsets: Mapping[TopicPartition, int]
     topics: Mapping[str, int] = field(default_factory=dict)
 
     def has(self, named: int) -> bool:
-        """Whether some partition is at -2 or at -1."""
+        """Return whether a partition has the special offset `named`, -2 or -1."""
         return named in self.offsets.values() or named in self.topics.values()
 
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamp:
-    """The first record of each partition whose timestamp is at least this one."""
+    """The first record of each partition with this timestamp or a later one."""
 
     timestamp_ms: int
 
 
 @dataclass(frozen=True, slots=True)
 class AtTimestamps:
-    """The same with a timestamp for each partition."""
+    """The first record of each partition with a given timestamp or a later one; one timestamp per partition."""
 
     timestamps_ms: Mapping[TopicPartition, int]
 
@@ -93,9 +93,9 @@ Boundary = Earliest | Latest | AtOffsets | AtTimestamp | AtTimestamps
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """What a query on the data source asked for.
+    """The parsed options of a query on the data source.
 
-    `client_options` are the options that began with `kafka.`, without that prefix.
+    `client_options` are the options with the prefix `kafka.`, without this prefix.
     """
 
     bootstrap: str
@@ -113,11 +113,11 @@ class SourceOptions:
 
 @dataclass(frozen=True, slots=True)
 class StreamOptions:
-    """What a streaming query asked for: what to read, and how much of it in one batch.
+    """The parsed options of a streaming query.
 
-    `records_min` and `records_max` are offsets of all partitions together; None: no limit. A batch with fewer than
-    `records_min` waits, but no longer than `delay_ms_max` after the one before it. `commit_group` is the group whose
-    offsets tell how far the query is; None: none.
+    `records_min` and `records_max` count the offsets of all partitions in a batch; None is no limit. A batch with fewer
+    than `records_min` waits until `delay_ms_max` after the last batch. The query commits its offsets to `commit_group`,
+    so that its lag is visible; None commits nothing.
     """
 
     source: SourceOptions
@@ -147,8 +147,8 @@ _USED = (
     "maxTriggerDelay",
     "commitToGroup",
 )
-# Allowed by Spark's guide, and without effect on this client. No group is joined to read,
-# so a prefix of its name changes nothing.
+# Spark's guide allows these options; they have no effect in this client. A query joins no group, so a prefix of the
+# group id changes nothing.
 _WITHOUT_EFFECT = (
     "groupIdPrefix",
     "kafkaConsumer.pollTimeoutMs",
@@ -159,7 +159,7 @@ _ONLY_BATCH = ("endingOffsets", "endingOffsetsByTimestamp", "endingTimestamp")
 _UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 _CLIENT_PREFIX = "kafka."
 _BOOTSTRAP = "kafka.bootstrap.servers"
-# Spark's source refuses these too: it sets them itself, and columns are bytes.
+# Spark's Kafka source rejects these options, too: it sets them itself, and its columns are binary.
 _CLIENT_REFUSED = {
     "kafka.auto.offset.reset": "use startingOffsets",
     "kafka.key.deserializer": "the column key is binary: decode it with DataFrame functions",
@@ -170,9 +170,9 @@ _CLIENT_REFUSED = {
 
 
 def parse_options(options: Mapping[str, str]) -> SourceOptions:
-    """Check the options of a batch query. Those that only matter to streams have no effect.
+    """Parse and check the options of a batch query. Options for streams have no effect.
 
-    :raises ConfigurationError: one is missing, unknown, contradictory or has a value that it cannot have.
+    :raises ConfigurationError: An option is missing, unknown, contradictory or invalid.
 
     >>> parse_options({"kafka.bootstrap.servers": "localhost:9092", "subscribe": "a, b"}).selection
     Subscribe(topics=('a', 'b'))
@@ -183,10 +183,10 @@ def parse_options(options: Mapping[str, str]) -> SourceOptions:
 
 
 def parse_any_options(options: Mapping[str, str], *, starting: Boundary = Earliest()) -> SourceOptions:
-    """Check what holds for queries of both kinds, before it is known which one it is.
+    """Parse and check the options that batch and streaming queries share.
 
-    :param starting: where to start if no option says it.
-    :raises ConfigurationError: one is missing, unknown, contradictory or has a value that it cannot have.
+    :param starting: The default start of the query.
+    :raises ConfigurationError: An option is missing, unknown, contradictory or invalid.
     """
     given = {name.lower(): value for name, value in options.items()}
     _refuse_unknown(options)
@@ -206,9 +206,9 @@ def parse_any_options(options: Mapping[str, str], *, starting: Boundary = Earlie
 
 
 def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
-    """Check the options of a streaming query, which starts at the latest records unless it is told otherwise.
+    """Parse and check the options of a streaming query, which starts at the latest offsets by default.
 
-    :raises ConfigurationError: one is missing, unknown, contradictory or has a value that it cannot have.
+    :raises ConfigurationError: An option is missing, unknown, contradictory or invalid.
 
     >>> base = {"kafka.bootstrap.servers": "localhost:9092", "subscribe": "clicks"}
     >>> parse_stream_options(base | {"maxOffsetsPerTrigger": "1000"}).records_max
@@ -233,7 +233,7 @@ def parse_stream_options(options: Mapping[str, str]) -> StreamOptions:
 
 
 def starts_at_end(options: SourceOptions) -> bool:
-    """Return whether a query may start where the log ends when it begins, which is another place a moment later."""
+    """Return whether a query may start at a log end offset, which differs each time that the start is resolved."""
     if options.start_at_latest_if_no_later_record:
         return True
     if isinstance(options.starting, AtOffsets):
@@ -244,11 +244,11 @@ def starts_at_end(options: SourceOptions) -> bool:
 def parse_bootstrap(given: Mapping[str, str]) -> str:
     """Return the brokers' addresses.
 
-    :param given: options under names in lower case.
-    :raises ConfigurationError: there are none.
+    :param given: The options, with names in lower case.
+    :raises ConfigurationError: The option is missing.
     """
     if not given.get(_BOOTSTRAP, "").strip():
-        raise ConfigurationError(f"option {_BOOTSTRAP!r} is missing: give the brokers, as in 'localhost:9092'")
+        raise ConfigurationError(f"option {_BOOTSTRAP!r} is missing: set the brokers, as in 'localhost:9092'")
     return given[_BOOTSTRAP].strip()
 
 
@@ -261,14 +261,14 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         if lowered in known or lowered.startswith(_CLIENT_PREFIX):
             continue
         if lowered == "path":
-            raise ConfigurationError("load() takes no path: name the topics with option 'subscribe'")
+            raise ConfigurationError("load() takes no path: set the topics with option 'subscribe'")
         near = get_close_matches(lowered, [*known, _BOOTSTRAP], n=1)
-        hint = f"did you mean {known.get(near[0], near[0])!r}?" if near else f"known are {', '.join(_USED)}"
+        hint = f"did you mean {known.get(near[0], near[0])!r}?" if near else f"the options are {', '.join(_USED)}"
         raise ConfigurationError(f"unknown option {name!r}: {hint}")
 
 
 def parse_client_options(given: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that began with `kafka.`, without that prefix and without the brokers' addresses."""
+    """Return the options with the prefix `kafka.`, without this prefix and without the brokers' addresses."""
     return {
         name.removeprefix(_CLIENT_PREFIX): value
         for name, value in given.items()
@@ -280,7 +280,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
     chosen = [name for name in _SELECTIONS if name.lower() in given]
     if len(chosen) != 1:
         listed = ", ".join(map(repr, _SELECTIONS))
-        raise ConfigurationError(f"give exactly one of the options {listed}; given: {len(chosen)}")
+        raise ConfigurationError(f"set exactly one of the options {listed}; {len(chosen)} are set")
     value = given[chosen[0].lower()].strip()
     if not value:
         raise ConfigurationError(f"option {chosen[0]!r} is empty")
@@ -291,7 +291,7 @@ def _selection(given: Mapping[str, str]) -> Selection:
     try:
         return SubscribePattern(re.compile(value))
     except re.error as error:
-        raise ConfigurationError(f"option 'subscribePattern': {value!r} is no regular expression: {error}") from error
+        raise ConfigurationError(f"option 'subscribePattern': invalid regular expression {value!r}: {error}") from error
 
 
 def _assigned(value: str) -> tuple[TopicPartition, ...]:
@@ -308,7 +308,7 @@ def _assigned(value: str) -> tuple[TopicPartition, ...]:
 
 
 def _boundary(given: Mapping[str, str], side: str, default: Boundary) -> Boundary:
-    """Read the options of one side; a timestamp for all comes first, then by partition, then offsets."""
+    """Parse the start or the end. A timestamp for all partitions precedes timestamps per partition, then offsets."""
     overall = given.get(f"{side}timestamp")
     if overall is not None:
         return AtTimestamp(_timestamp(f"{side}Timestamp", overall))
@@ -325,7 +325,7 @@ def _boundary(given: Mapping[str, str], side: str, default: Boundary) -> Boundar
 
 
 def _at_offsets(name: str, value: str) -> AtOffsets:
-    """Read `{"a": {"0": 23}, "b": "earliest"}`."""
+    """Parse offsets such as `{"a": {"0": 23}, "b": "earliest"}`."""
     partitions: dict[str, object] = {}
     topics: dict[str, int] = {}
     for topic, at in _json_object(name, value, _hint(name, EARLIEST_OFFSET)).items():
@@ -367,9 +367,10 @@ def _numbers(name: str, topics: Mapping[str, object], least: int) -> dict[TopicP
 
 
 def parse_offsets(name: str, value: str) -> dict[TopicPartition, int]:
-    """Return the offsets of `{"clicks": {"0": 23}}`.
+    """Parse offsets such as `{"clicks": {"0": 23}}`.
 
-    :raises ConfigurationError: it is something else; the message has `name`.
+    :param name: The name of the option, for the error.
+    :raises ConfigurationError: The value is not such a JSON object.
 
     >>> parse_offsets("--starting-offsets", '{"clicks": {"0": 23}}')
     {TopicPartition(topic='clicks', partition=0): 23}
@@ -383,15 +384,15 @@ def _json_object(name: str, value: str, hint: str) -> dict[str, object]:
     except ValueError:
         parsed = None
     if not isinstance(parsed, dict):
-        raise ConfigurationError(f"option {name!r}: {value!r} is not a JSON object; give {hint}")
+        raise ConfigurationError(f"option {name!r}: {value!r} is not a JSON object; use {hint}")
     return parsed
 
 
 def _once(name: str, pairs: list[tuple[str, object]]) -> dict[str, object]:
-    """Refuse a name that is there twice: JSON's reader would take the last one without a word."""
+    """Reject a duplicate name in a JSON object. Python's parser would silently use the last one."""
     for key, count in Counter(key for key, _value in pairs).items():
         if count > 1:
-            raise ConfigurationError(f"option {name!r}: {key!r} is there {count} times: give it once")
+            raise ConfigurationError(f"option {name!r}: {key!r} occurs {count} times; use it once")
     return dict(pairs)
 
 
@@ -434,7 +435,7 @@ def _text(given: Mapping[str, str], name: str) -> str | None:
 
 
 def _duration_ms(given: Mapping[str, str], name: str, default: int) -> int:
-    """Read a time as Spark writes it, `15m` or `500ms`; a number alone is milliseconds."""
+    """Parse a duration in Spark's format, `15m` or `500ms`; a number without a unit is milliseconds."""
     value = given.get(name.lower())
     if value is None:
         return default

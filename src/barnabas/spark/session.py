@@ -1,7 +1,7 @@
-"""A local Spark session that starts without noise.
+"""A local Spark session that starts quickly and prints nothing.
 
-The JVM's own output (its warnings, log4j's) goes to a file. Use of this session is optional: everything here
-takes any `SparkSession`, so on a cluster the session is the one that `spark-submit` set up.
+The output of the JVM (its warnings, log4j) goes to a file. Nothing depends on this session: all of `barnabas.spark`
+takes any `SparkSession`, for example the one that `spark-submit` set up on a cluster.
 """
 
 from __future__ import annotations
@@ -36,24 +36,24 @@ from barnabas.stop_signals import stop_signals
 log = logging.getLogger(__name__)
 
 Sessions = Callable[[], SparkSession]
-"""Gives a session when it is needed, the same each time: a load of nothing new needs none."""
+"""Returns the Spark session, the same one at each call. A load without new records never calls it."""
 
 QUIET_SETTINGS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "4",
-    # Tables have many small files; to look them up with a Spark job of a task each takes longer than all else.
+    # Tables have many small files. A Spark job with a task per file takes longer than a listing on the driver.
     "spark.sql.sources.parallelPartitionDiscovery.threshold": "100000",
 }
 END_TIMEOUT_S = 10.0
 WORDS_BYTES_MAX = 1024 * 1024
-"""So much of what Java says before it ends is looked through for the reason."""
+"""The part of the JVM's output that is searched for the reason of a failed start, in bytes."""
 LOCAL_SETTINGS = {
-    # Without these, Spark looks for the machine's name on its networks, and may fail without any.
+    # Without these settings Spark looks up the machine's host name, and may fail without a network.
     "spark.driver.host": "127.0.0.1",
     "spark.driver.bindAddress": "127.0.0.1",
-    # A table store of Spark's own is not used; without this it would appear in the working folder.
+    # Nothing uses Spark's own warehouse; without this setting Spark creates its directory in the working directory.
     "spark.sql.warehouse.dir": f"{gettempdir()}/barnabas-spark",
 }
 
@@ -61,26 +61,26 @@ LOCAL_SETTINGS = {
 def local_session(
     name: str = "barnabas", *, master: str = "local[*]", log_file: Path | str | None = None
 ) -> SparkSession:
-    """Return the running session, or start one.
+    """Return the active Spark session, or start a local one.
 
-    Args:
-        name: shown in Spark's own pages and logs.
-        master: as for `spark-submit --master`.
-        log_file: appended to with what the JVM prints; None drops it.
+        spark = barnabas.spark.local_session("report")
 
-    :raises JavaNotFoundError: no Java runtime that Spark can use.
-    :raises SparkFailedError: Spark did not start; there may be no such master.
+    :param name: The application name in Spark's UI and logs.
+    :param master: The master URL, as for `spark-submit --master`.
+    :param log_file: The file that the JVM's output is appended to; None discards the output.
+    :raises JavaNotFoundError: This machine has no Java runtime that Spark supports.
+    :raises SparkFailedError: Spark did not start; for example, the master does not exist.
     """
     running = SparkSession.getActiveSession()
     if running is not None:
         return running
-    # PySpark 4 warns of pandas 3 where it is installed; nothing here uses pandas.
+    # PySpark 4 warns about an installed pandas 3; nothing here uses pandas.
     warnings.filterwarnings("ignore", message="PySpark does not yet fully support pandas")
     _prepare_environment()
     settings = QUIET_SETTINGS | (LOCAL_SETTINGS if master.startswith("local") else {})
     conf = SparkConf().setMaster(master).setAppName(name).setAll(list(settings.items()))
     python = _python_of_workers(master)
-    # The workers that Spark starts on the driver for itself.
+    # This setting is for the Python workers that Spark starts on the driver.
     conf.set("spark.pyspark.driver.python", python)
     return _started(conf, python, Path(log_file or os.devnull))
 
@@ -93,19 +93,19 @@ def _started(conf: SparkConf, python: str, log_file: Path) -> SparkSession:
             environment_set(os.environ, fast_worker_start.worker_environment()),
             _interrupts_as_before(),
         ):
-            # An interrupt half way would leave a JVM behind that nobody knows of.
+            # An interrupt during the start would leave a JVM running that nothing stops.
             with _signals_held():
                 gateway = _start_java(conf, output)
             with spark_errors_as(SparkFailedError, gateway, _not_started(conf)):
                 context = SparkContext(conf=conf, gateway=gateway)
                 context.pythonExec = python
-                # Its own prints a traceback where the JVM is gone; who asked something of Spark hears of that.
+                # The default handler prints a traceback if the JVM is gone; the failed Spark call reports that already.
                 context._accumulatorServer.handle_error = _note_lost_update  # type: ignore[method-assign]
                 return SparkSession(context)
     except BaseException:
         if gateway is not None:
             _end_java(gateway)
-            SparkContext._active_spark_context = None  # PySpark forgets it only where Java answers
+            SparkContext._active_spark_context = None  # PySpark resets it only if the JVM answers
         raise
 
 
@@ -114,13 +114,13 @@ def _not_started(conf: SparkConf) -> str:
 
 
 def _note_lost_update(request: object, client_address: object) -> None:
-    log.debug("the JVM has not told how far a task is", exc_info=True)
+    log.debug("cannot read an accumulator update from the JVM; task progress may be too low", exc_info=True)
 
 
 def _start_java(conf: SparkConf, output: BinaryIO) -> JavaGateway:
-    """Start the JVM, with the archive of Spark's classes where there is one: without, if it cannot start with that.
+    """Start the JVM with the archive of Spark's classes; without the archive if the JVM does not start with it.
 
-    :raises SparkFailedError: it does not start.
+    :raises SparkFailedError: The JVM does not start.
     """
     quick = class_archive.archive_environment(Path(os.environ["JAVA_HOME"]))
     with suppress(PySparkRuntimeError), environment_set(os.environ, quick):
@@ -128,16 +128,18 @@ def _start_java(conf: SparkConf, output: BinaryIO) -> JavaGateway:
     if quick:
         with suppress(PySparkRuntimeError):
             gateway = _launched(conf, output)
-            # Java leaves aside an archive that does not fit, but not each damaged one.
-            log.warning("Java does not start with %s", quick[class_archive.JAVA_OPTIONS])
+            # The JVM ignores an archive that does not match, but fails on some damaged archives.
+            log.warning(
+                "the JVM does not start with %s; it runs without these options", quick[class_archive.JAVA_OPTIONS]
+            )
             return gateway
-    with TemporaryFile() as words:  # once more, to hear why
+    with TemporaryFile() as words:  # start the JVM a third time, to capture the reason of the failure
         try:
             return _launched(conf, words)
         except PySparkRuntimeError as error:
             words.seek(0)
-            told = main_line(words.read(WORDS_BYTES_MAX).decode(errors="replace"))
-            raise SparkFailedError(f"{_not_started(conf)}{told}") from error
+            reason = main_line(words.read(WORDS_BYTES_MAX).decode(errors="replace"))
+            raise SparkFailedError(f"{_not_started(conf)}{reason}") from error
 
 
 def _launched(conf: SparkConf, output: IO[bytes]) -> JavaGateway:
@@ -146,7 +148,7 @@ def _launched(conf: SparkConf, output: IO[bytes]) -> JavaGateway:
 
 @contextmanager
 def _signals_held() -> Iterator[None]:
-    """Keep stop signals back, and deliver them afterwards. Signals come to the main thread only."""
+    """Block stop signals within the context, and deliver them afterwards. Only the main thread receives signals."""
     if current_thread() is not main_thread():
         yield
         return
@@ -165,7 +167,7 @@ def _signals_held() -> Iterator[None]:
 
 @contextmanager
 def _interrupts_as_before() -> Iterator[None]:
-    """Take Ctrl-C back from PySpark, which would ask Java to cancel all jobs wherever it comes."""
+    """Restore the SIGINT handler afterwards. PySpark's handler would cancel all Spark jobs on each Ctrl-C."""
     if current_thread() is not main_thread():
         yield
         return
@@ -177,11 +179,19 @@ def _interrupts_as_before() -> Iterator[None]:
 
 
 class LocalSessions:
-    """Gives the session of a master: the one that runs, or a new one where there is none or its JVM is dead.
+    """A function that returns the local Spark session, and starts it at the first call.
 
-    What is too little to be shared out needs none where executors are this machine's too (`is_this_machine`).
+    A new session is started if none runs, or if its JVM has ended. A load with little work runs without a session if
+    the executors would run on this machine (`is_this_machine`).
 
-    :param name: shown in Spark's own pages and logs. `master`: as for `spark-submit --master`.
+        sessions = barnabas.spark.LocalSessions("nightly")
+        try:
+            barnabas.spark.load("clicks", bootstrap="localhost:9092", warehouse="./warehouse", spark=sessions)
+        finally:
+            sessions.close()
+
+    :param name: The application name in Spark's UI and logs.
+    :param master: The master URL, as for `spark-submit --master`.
     """
 
     def __init__(self, name: str, master: str = "local[*]") -> None:
@@ -191,13 +201,14 @@ class LocalSessions:
 
     @property
     def is_this_machine(self) -> bool:
-        """Whether the executors are here, with this Python's packages, its files and its addresses."""
+        """True if the executors run on this machine, with this Python's packages."""
         return self._master.startswith("local") and os.environ.get("PYSPARK_PYTHON", sys.executable) == sys.executable
 
     def __call__(self) -> SparkSession:
-        """Return the session.
+        """Return the session; start it if none runs.
 
-        :raises JavaNotFoundError: no Java runtime that Spark can use.
+        :raises JavaNotFoundError: This machine has no Java runtime that Spark supports.
+        :raises SparkFailedError: Spark did not start.
         """
         if self._session is not None and not is_alive(self._session):
             self.close()
@@ -206,31 +217,40 @@ class LocalSessions:
         return self._session
 
     def close(self) -> None:
-        """Stop what was started."""
+        """Stop the session that this object started."""
         session, self._session = self._session, None
         if session is not None:
             stop_session(session)
 
 
 def is_alive(session: SparkSession) -> bool:
-    """Whether a session can still run something: its JVM answers, and nobody has stopped Spark in it."""
+    """Return whether a session can run jobs: its JVM answers, and its Spark context is not stopped.
+
+    :param session: A session of `local_session`, not of Spark Connect.
+    """
     gateway = session.sparkContext._gateway
     process = None if gateway is None else gateway.proc
     if process is not None and process.poll() is not None:
         return False
     try:
         return not session.sparkContext._jsc.sc().isStopped()
-    except (Py4JError, OSError, AttributeError):  # stopped here, it has no `_jsc` any more
+    except (Py4JError, OSError, AttributeError):  # a session stopped in this process has no `_jsc`
         return False
 
 
 def stop_session(session: SparkSession, timeout_s: float = END_TIMEOUT_S) -> None:
-    """Stop a session and its JVM, and wait until the JVM has ended; also where it has ended by itself.
+    """Stop a session and its JVM, and wait until the JVM has ended.
 
-    Spark alone leaves the JVM running until this process ends.
+    `SparkSession.stop` leaves the JVM running until this process ends. The JVM may have ended before.
+
+        spark = barnabas.spark.local_session()
+        barnabas.spark.stop_session(spark)
+
+    :param session: A session of `local_session`.
+    :param timeout_s: The time that the JVM has to end, in seconds. Then it is killed.
     """
     gateway = session.sparkContext._gateway
-    # A JVM that is dead does not answer; PySpark forgets it all the same, and warns.
+    # An ended JVM does not answer. PySpark then prints a warning; it needs no action.
     with suppress(Py4JError, OSError), warnings.catch_warnings():
         warnings.filterwarnings("ignore", message="Unable to cleanly shutdown Spark JVM process")
         session.stop()
@@ -240,7 +260,7 @@ def stop_session(session: SparkSession, timeout_s: float = END_TIMEOUT_S) -> Non
 
 
 def _end_java(gateway: JavaGateway, timeout_s: float = END_TIMEOUT_S) -> None:
-    """End the JVM, and have PySpark start another one next time."""
+    """Stop the JVM, and reset PySpark so that the next session starts a new JVM."""
     gateway.shutdown()
     if SparkContext._gateway is gateway:
         SparkContext._gateway = None
@@ -251,13 +271,13 @@ def _end_java(gateway: JavaGateway, timeout_s: float = END_TIMEOUT_S) -> None:
             process.stdin.close()
         try:
             process.wait(timeout_s)
-        except TimeoutExpired:  # it waits for a cluster that does not answer
+        except TimeoutExpired:  # the JVM waits for a cluster that does not answer
             process.kill()
             process.wait()
 
 
 def _forget(session: SparkSession) -> None:
-    """Make PySpark start anew next time. What it does so itself when it stops, it does not where the JVM is dead."""
+    """Reset PySpark's references to a session. `SparkSession.stop` does not do so if the JVM has ended."""
     if SparkSession._instantiatedSession is session:
         SparkSession._instantiatedSession = None
     if SparkSession._activeSession is session:
@@ -267,13 +287,13 @@ def _forget(session: SparkSession) -> None:
 
 
 def _prepare_environment() -> None:
-    """Say which Java and which Python: this one, as the workers need the packages that are here."""
+    """Set the Java and the Python of Spark. The workers run this Python, because they need its packages."""
     os.environ["JAVA_HOME"] = str(find_java_home(os.environ))
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
     os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
 
 
 def _python_of_workers(master: str) -> str:
-    """Return what the workers run: the Python that was chosen, in the quick way where it is this one."""
+    """Return the command of the Python workers: `PYSPARK_PYTHON`, or its fast starter if it is this Python."""
     chosen = os.environ["PYSPARK_PYTHON"]
     return fast_worker_start.fast_worker_python() if master.startswith("local") and chosen == sys.executable else chosen

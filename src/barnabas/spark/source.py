@@ -1,4 +1,4 @@
-"""The Python Data Source `barnabas`: queries on topics, with the options and columns of Spark's Kafka source.
+"""The Python data source `barnabas`: queries on topics, with the options and columns of Spark's Kafka source.
 
     from barnabas.spark import register
     register(spark)
@@ -9,9 +9,9 @@
         .load()
     )
 
-With `readStream` in the place of `read`, it is a stream; `write` and `writeStream` send rows to topics. The driver
-asks the brokers for the offsets when a query, or a batch of a stream, is planned; the executors read the brokers
-directly and hand Arrow batches to Spark. No group is joined.
+`readStream` in place of `read` makes a streaming query; `write` and `writeStream` send rows to topics. The driver asks
+the brokers for offsets when it plans a query or a micro-batch. The executors fetch from the brokers and pass Arrow
+batches to Spark. The source joins no consumer group.
 """
 
 from __future__ import annotations
@@ -47,21 +47,27 @@ if TYPE_CHECKING:
 
 
 class BarnabasDataSource(DataSource):
-    """`spark.read.format("barnabas")`; see the options in docs/how-to/pipeline.md."""
+    """The data source behind `spark.read.format("barnabas")`.
+
+    `register` registers it with a session; docs/how-to/pipeline.md lists the options.
+
+        frame = spark.read.format("barnabas").option("kafka.bootstrap.servers", "localhost:9092").option(
+            "subscribe", "clicks").load()
+    """
 
     reader_class: type[BarnabasReader] = BarnabasReader
     cores: int | None = None
-    """How many tasks run at a time, None where nobody knows."""
+    """The number of tasks that the session runs at a time; None if unknown."""
 
     @classmethod
     def name(cls) -> str:
-        """Return the name that `format` takes."""
+        """Return the name of the format, `barnabas`."""
         return "barnabas"
 
     def schema(self) -> StructType:
-        """Return the columns.
+        """Return the columns of the records.
 
-        :raises ConfigurationError: an option is wrong.
+        :raises ConfigurationError: An option is invalid.
         """
         given = given_options(self.options)
         with hide_traceback():
@@ -72,13 +78,16 @@ class BarnabasDataSource(DataSource):
         return with_options(columns, given) if is_for_table(self.options) else columns
 
     def reader(self, schema: StructType) -> BarnabasReader:
-        """Return what plans and reads one query."""
+        """Return the reader that plans and runs one query.
+
+        :raises ConfigurationError: An option or a column is invalid.
+        """
         with hide_traceback():
             options = parse_options(options_of_query(self.options, schema))
             return self.reader_class(options, check_columns(schema), self.cores)
 
     def streamReader(self, schema: StructType) -> BarnabasStreamReader | RefusedStream:  # noqa: N802  Spark's name
-        """Return what plans and reads the batches of a streaming query."""
+        """Return the reader that plans and runs the micro-batches of a streaming query."""
         try:
             options = parse_stream_options(options_of_query(self.options, schema))
             return BarnabasStreamReader(options, check_columns(schema), self.cores)
@@ -86,12 +95,12 @@ class BarnabasDataSource(DataSource):
             return RefusedStream(error)
 
     def writer(self, schema: StructType, overwrite: bool) -> BarnabasWriter:
-        """Return what writes the rows of a query.
+        """Return the writer that sends the rows of a query to topics.
 
-        :raises ConfigurationError: an option or a column is wrong.
-        :raises TimedOutError: nobody listens at the brokers' addresses.
+        :raises ConfigurationError: An option or a column is invalid, or `overwrite` is True.
+        :raises TimedOutError: No broker answers at the bootstrap addresses.
         """
-        from barnabas.spark.sink import BarnabasWriter  # noqa: PLC0415  # a producer: who reads need not load it
+        from barnabas.spark.sink import BarnabasWriter  # noqa: PLC0415  # imports the producer: queries do not need it
 
         with hide_traceback():
             options = self._sink_options(schema, overwrite=overwrite)
@@ -99,10 +108,10 @@ class BarnabasDataSource(DataSource):
             return BarnabasWriter(options)
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> BarnabasStreamWriter:  # noqa: N802  Spark's name
-        """Return what writes the rows of one batch of a stream.
+        """Return the writer that sends the rows of a streaming query to topics.
 
-        :raises ConfigurationError: an option or a column is wrong.
-        :raises TimedOutError: nobody listens at the brokers' addresses.
+        :raises ConfigurationError: An option or a column is invalid, or `overwrite` is True.
+        :raises TimedOutError: No broker answers at the bootstrap addresses.
         """
         from barnabas.spark.sink import BarnabasStreamWriter  # noqa: PLC0415
 
@@ -113,32 +122,39 @@ class BarnabasDataSource(DataSource):
 
     def _sink_options(self, schema: StructType, *, overwrite: bool) -> SinkOptions:
         if overwrite:
-            raise ConfigurationError("records of a topic cannot be overwritten: append to it, with mode('append')")
+            raise ConfigurationError(
+                "records of a topic cannot be overwritten; append to the topic with mode('append')"
+            )
         types = {field.name: field.dataType.simpleString() for field in schema.fields}
         return parse_sink_options(options_of_insert(self.options, schema), types)
 
 
 class PushdownDataSource(BarnabasDataSource):
-    """The same, with queries whose conditions leave records unread."""
+    """A `BarnabasDataSource` whose queries push filters down to the brokers."""
 
     reader_class = PushdownReader
 
 
 def register(spark: SparkSession, *, pushdown: bool | None = None) -> None:
-    """Make the format `barnabas` known to a session, to read from and to write to.
+    """Register the format `barnabas` with a Spark session, for reading and writing.
 
-    :param pushdown: whether conditions on topic, partition, offset and timestamp leave records unread; None: where
-        Spark keeps the queries on one frame apart. Spark 4.3 does not: two queries with other conditions on the frame
-        of one `load()` get wrong rows. Whoever says True makes a frame for each query. It sets
-        `spark.sql.python.filterPushdown.enabled` in the session.
-    :raises ConfigurationError: the session's workers run a Python without this package, or without one that it needs.
+        barnabas.spark.register(spark)
+        spark.read.format("barnabas").option("kafka.bootstrap.servers", "localhost:9092").option(
+            "subscribe", "clicks").load().show()
+
+    :param spark: The Spark session.
+    :param pushdown: True pushes filters on topic, partition, offset and timestamp down to the brokers, and sets
+        `spark.sql.python.filterPushdown.enabled` in the session. None enables it if Spark keeps the queries on one
+        frame apart. Spark 4.3 does not: two queries with different filters on the frame of one `load()` return wrong
+        rows. With True, make a new frame for each query.
+    :raises ConfigurationError: The Python of the session's workers lacks this package or one of its dependencies.
     """
     narrows = supports_filter_pushdown(spark) if pushdown is None else pushdown
     if narrows:
-        # Off by default; Spark refuses a source that can make use of conditions while it is off.
+        # Spark disables filter pushdown by default, and rejects a source with pushdown while it is disabled.
         spark.conf.set("spark.sql.python.filterPushdown.enabled", "true")
     check_workers(spark)
     chosen = PushdownDataSource if narrows else BarnabasDataSource
     with worker_python(spark):
-        # A class of its own for this session is sent whole to what plans its queries.
+        # Spark pickles a class made here by value, so the process that plans queries gets this session's `cores`.
         spark.dataSource.register(type(chosen.__name__, (chosen,), {"cores": cores_of(spark)}))

@@ -1,7 +1,7 @@
-"""How far a streaming query is behind, from what Spark reports of it. Pure.
+"""The lag of a streaming query, computed from Spark's progress reports. Pure.
 
-Spark's Kafka source reports this as metrics (`minOffsetsBehindLatest` and so on); a data source in Python has none.
-What it has are the offsets that each progress report carries.
+Spark's Kafka source reports its lag as metrics (`minOffsetsBehindLatest` and so on). A Python data source has no
+metrics, so the lag is computed from the offsets in a progress report.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from barnabas.spark.stream_offsets import restore_offsets
 
 @dataclass(frozen=True, slots=True)
 class OffsetsBehind:
-    """The offsets between the end of the last batch and the end of the log when that batch was planned."""
+    """The lag of each partition, in offsets: log end offset when the last batch was planned, minus the end of that
+    batch."""
 
     by_partition: Mapping[TopicPartition, int]
 
@@ -27,21 +28,21 @@ class OffsetsBehind:
 
     @property
     def least(self) -> int:
-        """The lag of the partition that is behind the least; 0 where there is none."""
+        """The smallest lag of a partition; 0 without partitions."""
         return min(self.by_partition.values(), default=0)
 
     @property
     def greatest(self) -> int:
-        """The lag of the partition that is behind the most; 0 where there is none."""
+        """The largest lag of a partition; 0 without partitions."""
         return max(self.by_partition.values(), default=0)
 
 
 def offsets_behind(progress: Mapping[str, Any], source: int = 0) -> OffsetsBehind:
-    """Return how far a query on `barnabas` is behind.
+    """Return the lag of a streaming query on the format `barnabas`.
 
-    :param progress: `query.lastProgress`, or one of `query.recentProgress`.
-    :param source: which of the query's sources, where it has several.
-    :raises ConfigurationError: the source is another one.
+    :param progress: `query.lastProgress`, or an element of `query.recentProgress`.
+    :param source: The index of the source in the query.
+    :raises ConfigurationError: The source has another format.
 
     >>> report = {"sources": [{"endOffset": {"clicks": {"0": 40}}, "latestOffset": {"clicks": {"0": 42}}}]}
     >>> offsets_behind(report).total
@@ -53,7 +54,7 @@ def offsets_behind(progress: Mapping[str, Any], source: int = 0) -> OffsetsBehin
 
 
 def _offsets(reported: Any) -> Any:
-    """Return offsets, which Spark reports as a text in some releases; none where the query has not read yet."""
+    """Return parsed offsets. Some Spark releases report them as JSON text, and None before the first batch."""
     if reported is None:
         return {}
     return json.loads(reported) if isinstance(reported, str) else reported

@@ -1,4 +1,4 @@
-"""Looks at the rows of a table for the audit: which offsets of a topic it has, on Arrow, without Spark."""
+"""The audit of a table: its offsets of a topic, read as Arrow batches without Spark."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ _COLUMNS = ("partition", "offset", "timestamp", "raw_timestamp_ms")
 
 
 class TableAudit:
-    """The table's side of an audit, as the table is when this is made; which must be before the log's ends are asked.
+    """One version of a table, for an audit. Make this object before you read the ends of the log.
 
-    :param store: the opened place, for several audits one after the other; None: it is opened here.
-    :raises WarehouseError: there is no such table.
-    :raises HistoryExpiredError: nothing that is left says how far it is loaded.
-    :raises NotAuditableError: the topic is not in it.
+    :param store: The opened table store; None opens it.
+    :raises WarehouseError: The table does not exist.
+    :raises HistoryExpiredError: The table has no record of the end of its last load.
+    :raises NotAuditableError: The table was not loaded from the topic.
     """
 
     def __init__(
@@ -42,14 +42,16 @@ class TableAudit:
         self._place = place
         self._base = (open_place(place) if store is None else store).begin(name)
         if not self._base.exists:
-            raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
+            raise WarehouseError(f"table {name!r} does not exist: load a topic into it first")
         loaded = self._base.ledger().topics.get(topic)
         if loaded is None:
-            raise NotAuditableError(f"table {self._base.name} was not loaded from topic {topic!r}: say which (--table)")
+            raise NotAuditableError(
+                f"table {self._base.name} was not loaded from topic {topic!r}; name the table (--table)"
+            )
         if loaded.topic_id and topic_id and loaded.topic_id != topic_id:
             raise NotAuditableError(
-                f"table {self._base.name} was loaded from another topic that was called {topic!r}: it was deleted and "
-                "created again since"
+                f"table {self._base.name} was loaded from an earlier topic {topic!r}, which was deleted and created "
+                "again since"
             )
         self._topic = topic
         self.topic_id = topic_id or loaded.topic_id
@@ -62,14 +64,14 @@ class TableAudit:
 
     @property
     def next_offsets(self) -> Mapping[int, int]:
-        """Of the topic's partitions that were loaded, where the next load goes on."""
+        """The offset of each loaded partition where the next load starts."""
         return self._next_offsets
 
     def frame(self, spark: SparkSession, where: str | None) -> DataFrame:
         """Return the rows as a DataFrame.
 
-        :param where: a filter that leaves out files (`read_table`).
-        :raises WarehouseError: rows of it were deleted in Iceberg's way.
+        :param where: A filter that skips files (`read_table`).
+        :raises WarehouseError: Iceberg's delete files remove rows of the table.
         """
         return format_of(self._place).frame(spark, self._base, where)
 
@@ -82,12 +84,13 @@ class TableAudit:
         since_ms: int | None = None,
         on_progress: Callable[[int], object] = lambda _rows: None,
     ) -> LoadedTable:
-        """Return what the table holds, to be compared with the log while that is read.
+        """Count the rows of the table by window, for the comparison with the log.
 
-        :param events: of the topic.
-        :param ranges: where the log's partitions begin and end.
-        :param since_ms: leave out earlier windows; it is the beginning of one.
-        :param on_progress: called with how many more rows were looked at.
+        :param events: The audit events of the topic.
+        :param ranges: The begin and end offset of each partition of the log.
+        :param width_ms: The width of a window, in milliseconds.
+        :param since_ms: The start of the first window to count; None counts all.
+        :param on_progress: Called with the number of rows of each batch.
         """
         begins = {where.partition: begin for where, (begin, _end) in ranges.items()}
         state = self.state
@@ -102,7 +105,7 @@ class TableAudit:
 
 
 def state_of(base: StoredTable) -> AuditState | None:
-    """Return the state of a table's audit; None where its last load took no part in it."""
+    """Return the audit state of a table; None if its last load published no audit events."""
     known = base.last_load.get(AUDIT)
     return None if known is None else AuditState.parse(known)
 
@@ -110,7 +113,7 @@ def state_of(base: StoredTable) -> AuditState | None:
 def _add(rows: TableRows, batch: pa.RecordBatch, since_ms: int | None) -> None:
     sent_ms = pc.divide(batch.column("timestamp").cast(pa.int64()), 1_000)
     columns = batch.column("partition"), batch.column("offset"), pc.coalesce(sent_ms, batch.column("raw_timestamp_ms"))
-    # Rows that somebody has added by hand may have none of them: those are of no log, and without a timestamp.
+    # Rows added by other tools may have nulls. Such rows count for no partition, and have no timestamp.
     partitions, offsets, times_ms = (
         np.asarray(each.fill_null(-1).to_numpy(zero_copy_only=False), np.int64) for each in columns
     )

@@ -1,21 +1,22 @@
 """One load of one table, step by step: data and offsets in one commit (paper, section 4).
 
-The steps, and what a kill after each leaves:
+The steps, and the state after a kill in each:
 
-1. *clean up* after loads that died (load_folder.py).
-2. *plan*: the table's last snapshot says where to start, the brokers where the logs end now.
-3. *infer*, only for the first load of decoded values: which fields there are. Nothing written so far. But for lines
-   this is guessed from a sample; where the tasks of step 4 find that the guess was wrong, all records are looked at,
-   and the tasks write anew.
-4. *write*: tasks on the executors read ranges and write Parquet files into this load's own folder. A kill
-   leaves files that no snapshot names: no reader sees them, the next load removes them.
-   Small files of the same days are put together, where there are many (small_file_merge.py).
-   Where there is an audit, the load then tells what it is about to commit (load_audit.py); if it is not committed,
-   that counts for nothing.
-   The rows of bad records are committed to the dead-letter table, where there is one (dead_letter_table.py).
-5. *commit*: one snapshot with the files, their offset ranges, and where to go on. Data and offsets together or
-   neither; refused if anybody else has committed since step 2.
-6. *release* the folder. A kill before it leaves a lock file, which the next load removes.
+1. *Clean up* after dead loads (load_folder.py).
+2. *Plan*: the table's last snapshot has the start offsets, the brokers have the end offsets.
+3. *Infer* the fields of decoded values, for a new table. Nothing is written yet. Lines are read completely; other
+formats
+   are inferred from a sample. If the tasks of step 4 find a field that the sample lacks, the load infers from all
+   records and writes again.
+4. *Write*: tasks on the executors read ranges and write Parquet files to this load's data directory. After a kill no
+   snapshot references these files; readers do not see them, and the next load removes them. The load merges small files
+   of the same day if there are many (small_file_merge.py). With an audit, the load publishes its counts before the
+   commit (load_audit.py); without a commit they are ignored. The rows of bad records are committed to the dead-letter
+   table, if there is one (dead_letter_table.py).
+5. *Commit* one snapshot with the files, their offset ranges and the next offsets: all of it or nothing. The commit
+fails
+   if another writer has committed since step 2.
+6. *Release* the data directory. A kill before this step leaves a lock file, which the next load removes.
 """
 
 from __future__ import annotations
@@ -90,7 +91,7 @@ from barnabas.spark.table_store import Location, StoredTable, TableStore
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 Share = tuple[OffsetRange, ...]
-"""The ranges that one task reads."""
+"""The offset ranges that one task reads."""
 
 _GUESSED = frozenset({JSON, AVRO, PROTOBUF})
 _ERRORS: Mapping[str, type[LoadError]] = {"data loss": DataLossError, "storage": WarehouseError, "other": LoadError}
@@ -98,12 +99,12 @@ _ERRORS: Mapping[str, type[LoadError]] = {"data loss": DataLossError, "storage":
 
 @dataclass(frozen=True, slots=True)
 class _Outcome:
-    """What the tasks have written, and what its rows look like."""
+    """The results of the write tasks, and the shape of their rows."""
 
     shape: TableShape
     written: Sequence[TaskWritten]
     gathered: Sequence[DataFile] = ()
-    """The files, after small ones were put together."""
+    """The files to commit: small files are merged."""
     not_renamed: Mapping[str, str] = field(default_factory=dict)
 
     @property
@@ -116,7 +117,7 @@ class _Outcome:
 
     @property
     def files(self) -> Sequence[DataFile]:
-        """The files as tasks have written them."""
+        """The files that the tasks wrote, before small files are merged."""
         return [file for task in self.written for file in task.files]
 
     @property
@@ -152,9 +153,9 @@ class TableLoader:
         self._reading = ReadSettings(settings.bootstrap, dict(settings.client_options), settings.registry)
 
     def run(self, topics: Sequence[str], *, is_named_after: str | None = None) -> TableLoad:
-        """Do all steps.
+        """Run all steps of the load.
 
-        :param is_named_after: the topic, where the table's name comes from it and nobody chose the table.
+        :param is_named_after: The topic that the table is named after by default; None if the caller named the table.
         """
         self._step("planning")
         base = self._store.begin(self._table_name)
@@ -184,7 +185,7 @@ class TableLoader:
             if outcome is None:
                 shape = self._shape(base, shares, guesses=False)
                 outcome = self._write(location, shares, shape, planned_at_ms, audit_width_ms, rows_to)
-                assert outcome is not None, "no guess"
+                assert outcome is not None, "the second shape is not inferred from a sample"
             missing_field = self._check(base, outcome)
             outcome = replace(outcome, gathered=self._gathered(self._gathering(location, outcome), outcome.files))
             folder.keep_only(file.path for file in outcome.gathered)
@@ -192,7 +193,7 @@ class TableLoader:
             complete = Completeness.parse(base.last_load.get(COMPLETE)).advanced(
                 planned_at_ms, (task.event_times_ms for task in outcome.written)
             )
-            audited = {} if audit is None else {AUDIT: audit.tell(outcome.account)}
+            audited = {} if audit is None else {AUDIT: audit.report(outcome.account)}
             dead_rows = 0
             if dead is not None and rows_to is not None:
                 dead_files = self._gathered(
@@ -216,7 +217,7 @@ class TableLoader:
         return replace(done, dead_letter_rows=dead_rows, missing_event_field=missing_field)
 
     def _check(self, base: StoredTable, outcome: _Outcome) -> str | None:
-        """Raise what speaks against a commit; return the field of the event time where no record has it."""
+        """Check that the results may be committed; return the event-time field if no record has a value in it."""
         check_bad_records(base.name, outcome.bad, outcome.records, self._settings.max_bad_records)
         readable = sum(task.readable for task in outcome.written)
         with_field = sum(task.with_event_field for task in outcome.written)
@@ -228,7 +229,7 @@ class TableLoader:
         self._report(LoadProgress(self._table_name, step, done, total))
 
     def _begin_audit(self, base: StoredTable, topics: Sequence[str]) -> LoadAudit | None:
-        """Return the load's part in the audit, None where it has none."""
+        """Start the audit of this load; return None if the load publishes no audit events."""
         bootstrap, options = self._settings.bootstrap, self._settings.client_options
         if not wants_audit(self._settings.audit, bootstrap, options):
             return None
@@ -237,31 +238,31 @@ class TableLoader:
         return audit
 
     def _check_format(self, base: StoredTable) -> None:
-        """Raise where the table is of another shape than is asked for; what is not said is as the table is."""
+        """Check that the settings match the table. A setting without a value takes the table's."""
         base.check_accepts_loads()
         shape, wanted = base.shape(self._settings.value_format), self._settings
         if shape is None:
             return
         if shape.value_format != wanted.value_format:
             raise ConfigurationError(
-                f"table {base.name} was loaded with format {shape.value_format}: go on with that, or choose another "
-                "table"
+                f"table {base.name} was loaded with format {shape.value_format}: use the same format, or choose "
+                "another table"
             )
         event_time = replace(shape.event_time, zone=None)
         if wanted.event_time is not None and wanted.event_time.renamed(shape.aliases) != event_time:
             raise ConfigurationError(
-                f"table {base.name} has its event times from {shape.event_time}, and not from {wanted.event_time}: go "
-                "on with that, or choose another table"
+                f"table {base.name} takes its event times from {shape.event_time}, not from {wanted.event_time}: use "
+                "the same event time, or choose another table"
             )
         if wanted.timezone not in (None, shape.event_time.zone or "UTC"):
             raise ConfigurationError(
-                f"table {base.name} takes event times without a zone as {shape.event_time.zone or 'UTC'}, not as "
-                f"{wanted.timezone}: leave the time zone out, or choose another table"
+                f"table {base.name} uses the time zone {shape.event_time.zone or 'UTC'} for event times without a "
+                f"zone, not {wanted.timezone}: omit the time zone, or choose another table"
             )
         if wanted.rules not in (JsonRules(), shape.rules):
             raise ConfigurationError(
-                f"table {base.name} was not made with all of nested and decimals (--nested, --decimals) that are given "
-                "now: leave them out, or choose another table"
+                f"table {base.name} was created with other values of nested and decimals (--nested, --decimals): omit "
+                "them, or choose another table"
             )
 
     def _clean_up(self, location: Location) -> int:
@@ -271,7 +272,7 @@ class TableLoader:
         return len(remove_leftovers(folder, partial(self._store.committed_loads, self._table_name)))
 
     def _ledger(self, base: StoredTable) -> Ledger | None:
-        """Return how far the table is loaded; None if nobody knows, and offsets to start from are given instead."""
+        """Return the ledger of the table; None if it has expired and the caller passed start offsets."""
         try:
             return base.ledger()
         except HistoryExpiredError:
@@ -281,7 +282,7 @@ class TableLoader:
             return None
 
     def _plan(self, topics: Sequence[str], ledger: Ledger | None) -> tuple[dict[str, str], TopicLoadPlan]:
-        """Return the topics' ids, and what to read of them all."""
+        """Return the topic ids, and the plan for all topics."""
         with open_admin(self._settings.bootstrap, self._settings.client_options) as admin:
             states = _describe(admin, topics)
             if self._settings.dead_letter is not None:
@@ -298,17 +299,17 @@ class TableLoader:
     def _shares(self, plan: TopicLoadPlan) -> list[Share]:
         ranges = tuple(wanted for wanted in plan.ranges if wanted.count)
         if not ranges:
-            return []  # and Spark is not even started
+            return []  # nothing to load, and no Spark session is started
         if _count(ranges) <= RECORDS_WORTH_A_TASK and getattr(self._sessions, "is_this_machine", False):
-            self._runs_here = True  # Spark's one task would do the same here, some seconds later
+            self._runs_here = True  # one Spark task would do the same work here, some seconds later
             return [ranges]
         tasks = self._settings.partitions_min or parallelism(self._sessions())
         return plan_tasks(ranges, tasks, self._settings.records_per_task_max)
 
     def _shape(self, base: StoredTable, shares: Sequence[Share], *, guesses: bool = True) -> TableShape:
-        """Return the shape of the rows: the table's; for a new one what was asked for, and what the records tell.
+        """Return the shape of the rows: that of the table, or for a new table the settings plus inferred fields.
 
-        :param guesses: whether a sample of the records may do.
+        :param guesses: False infers the fields from all records, not from a sample.
         """
         wanted = self._settings
         known = base.shape(wanted.value_format)
@@ -316,8 +317,8 @@ class TableLoader:
             own = {name: kind for name, kind in (known.fields or {}).items() if not is_further(name)}
             if wanted.fields is not None and dict(wanted.fields) != own:
                 raise ConfigurationError(
-                    f"table {base.name} has other fields than those given, and they stay: "
-                    f"{json.dumps(own, ensure_ascii=False)}; give none (fields, --fields), or another table"
+                    f"table {base.name} has other fields, which cannot be changed: "
+                    f"{json.dumps(own, ensure_ascii=False)}; omit fields (--fields), or choose another table"
                 )
             return known
         takes_new = wanted.fields is None if wanted.takes_new_fields is None else wanted.takes_new_fields
@@ -343,22 +344,22 @@ class TableLoader:
 
     @property
     def _may_guess(self) -> bool:
-        """Whether tasks tell where a guess was wrong, and have sent nothing by then that cannot be taken back."""
+        """True if fields may be inferred from a sample: tasks detect a wrong guess, and send no dead letters before."""
         return self._settings.value_format in _GUESSED and self._settings.dead_letter is None
 
     def _infer(self, shares: Sequence[Share], shape: TableShape, *, guesses: bool) -> tuple[Renaming, bool]:
-        """Return the fields of the records, and whether they are but those of a sample."""
+        """Return the fields of the records, and True if only a sample was read."""
         chosen = sampled(shares, self._settings.records_per_task_max) if guesses else shares
-        # A job of Spark's for so few takes longer than they do.
+        # For so few records, the start of a Spark job takes longer than the work.
         is_quick = sum(map(_count, chosen)) <= RECORDS_WORTH_A_TASK and (self._runs_here or is_local(self._sessions()))
         parts = self._run("inferring", chosen, partial(_infer, self._reading, shape), _count, is_here=is_quick)
-        told = Aliases.together(part.renames for part in parts)
+        renames = Aliases.together(part.renames for part in parts)
         fields = merge_fields(part.fields for part in parts)
         is_guess = sum(map(_count, chosen)) < sum(map(_count, shares))
-        if is_guess and (told or len(fields) > FIELDS_MAX or any(settled(kind) != kind for kind in fields.values())):
-            # Fields that were always null may have a type in the other records, and renamed ones have old names there.
+        if is_guess and (renames or len(fields) > FIELDS_MAX or any(settled(kind) != kind for kind in fields.values())):
+            # Fields that are null in the sample may have a type in other records. Renamed fields have old names there.
             return self._infer(shares, shape, guesses=False)
-        return Renaming.of({}, fields, told, NO_ALIASES, FIELDS_MAX), is_guess
+        return Renaming.of({}, fields, renames, NO_ALIASES, FIELDS_MAX), is_guess
 
     def _dead_letter_table(self, base: StoredTable) -> DeadLetterTable | None:
         name = self._settings.dead_letter_table
@@ -367,7 +368,7 @@ class TableLoader:
         dead = DeadLetterTable(self._store, name, self._load_id)
         if dead.name == base.name:
             raise ConfigurationError(
-                f"dead_letter_table (--dead-letter-table): {dead.name} is the table that is loaded; name another"
+                f"dead_letter_table (--dead-letter-table): {dead.name} is the loaded table itself; choose another table"
             )
         return dead
 
@@ -380,9 +381,9 @@ class TableLoader:
         audit_width_ms: int | None,
         rows_to: DeadLetterSettings | None,
     ) -> _Outcome | None:
-        """Write the files; where records have fields that the table has no column for, with more columns.
+        """Write the data files. If records have fields without a column, add the columns and repeat those tasks.
 
-        None is returned, and nothing is left of what was written, where a new table's shape was guessed wrong.
+        :return: The results. None if the sample of a new table lacked fields; the files are removed then.
         """
         writing = WriteSettings(
             self._folder(location),
@@ -403,8 +404,8 @@ class TableLoader:
         grown = shape.grown_by(merge_fields(task.found for task in written), renames)
         if grown is shape:
             return _Outcome(shape, written)
-        # Only the tasks that would have used the new columns; the files of the others lack them, which is a null. But
-        # where a column has got another name, all of them: a file of this commit must not have the old one.
+        # Only the tasks with records for the new columns run again; files without a column read as null. After a rename
+        # of a column all tasks run again, because no file of this commit may have the old name.
         has_renamed = bool(shape.columns_renamed_in(grown))
         again = [
             number
@@ -423,7 +424,7 @@ class TableLoader:
         return MergeSettings(folder, dict(location.properties), time_column, self._target_file_bytes)
 
     def _gathered(self, gathering: MergeSettings, files: Sequence[DataFile]) -> Sequence[DataFile]:
-        """Return what is to be committed of files, after small ones were put together where that is worth a job."""
+        """Return the files to commit, after small files are merged if there are enough of them."""
         bundles, left = small_file_groups(files, gathering.target_file_bytes)
         if not bundles:
             return files
@@ -434,10 +435,10 @@ class TableLoader:
         return f"{location.uri}/data/{self._load_id}"
 
     def _remove_files(self, location: Location, written: Sequence[TaskWritten]) -> None:
-        """Remove what tasks have written that are to be done again, to have room for it."""
+        """Remove the files of tasks that run again, to free disk space."""
         for task in written:
             for file in (*task.files, *task.dead_letter_files):
-                with suppress(OSError):  # it is removed before the commit
+                with suppress(OSError):  # `keep_only` removes the file before the commit
                     remove_file(location.properties, file.path)
 
     def _run(
@@ -449,7 +450,7 @@ class TableLoader:
         *,
         is_here: bool = False,
     ) -> list[ResultT]:
-        """Run a step on the executors, or in this process (`is_here`), and raise the first failure."""
+        """Run the tasks of a step on the executors, or in this process with `is_here`, and raise the first failure."""
         if not items:
             return []
         total = sum(map(weight, items))
@@ -459,7 +460,7 @@ class TableLoader:
         good = []
         for result in results:
             if isinstance(result, TaskFailed):
-                raise _ERRORS[result.kind](f"table {self._table_name} is as before: {result.message}")
+                raise _ERRORS[result.kind](f"table {self._table_name} is unchanged: {result.message}")
             good.append(result)
         self._step(step, total, total)
         return good
@@ -513,7 +514,7 @@ class TableLoader:
         )
 
 
-# Functions of the module, not methods: they are sent to the executors, and a loader cannot be.
+# Functions instead of methods: Spark pickles the functions for the executors, and a TableLoader cannot be pickled.
 
 
 def _infer(reading: ReadSettings, shape: TableShape, wanted: Share, _attempt_id: int) -> TaskInferred | TaskFailed:
@@ -533,7 +534,7 @@ def _records(bundle: FileGroup) -> int:
 
 
 def _prepare_dead_letter(admin: Admin, topic: str) -> None:
-    """Create the topic where there is none; its records have the timestamps of the bad ones, which may be old."""
+    """Create the topic if it does not exist, without time retention: timestamps of dead letters may be old."""
     if topic not in admin.list_topics():
         try:
             admin.create_topic(topic, config={"retention.ms": "-1"})

@@ -1,16 +1,16 @@
-"""The columns of a loaded table: Kafka's, then, where values are decoded, one for each field. Partitioned by day.
+"""The columns of a loaded table: the columns of Kafka records, then one for each decoded field. Partitioned by day.
 
-    topic, partition, offset, timestamp    where and when
-    key, value                             bytes; where values are decoded, null where the fields hold all of it
-    headers                                a list of (key, value), null where there are none
-    raw_timestamp_ms                       the record's timestamp where `timestamp` cannot hold it, else null
-    value_form                             where values are decoded: how to get the value back
-    event_time                             where it comes from elsewhere than the record: when it happened, or null
+    topic, partition, offset, timestamp    the position and the timestamp of the record
+    key, value                             binary; `value` of decoded values is null if the columns can reproduce it
+    headers                                a list of (key, value); null without headers
+    raw_timestamp_ms                       the record's timestamp if `timestamp` cannot represent it, else null
+    value_form                             for decoded values: the way to restore the original value
+    event_time                             the event time, if its source is not the record's timestamp; may be null
 
-The table is partitioned by the day of `event_time` where it has that, else of `timestamp`.
+The table is partitioned by the day of `event_time`, or of `timestamp` if there is no such column.
 
-Fields have the names that `barnabas.formats.column_names` gives them. The table's property `barnabas.fields` says which
-columns are not called as their fields.
+`barnabas.formats.column_names` defines the column names of fields. The table property `barnabas.fields` lists the
+columns with another name than their field.
 """
 
 from __future__ import annotations
@@ -58,18 +58,18 @@ KAFKA_COLUMNS = ("topic", "partition", "offset", "timestamp", "key", "value", "h
 VALUE_FORM = "value_form"
 EVENT_TIME = "event_time"
 ADDED_LATER: Mapping[str, IcebergType] = {"raw_timestamp_ms": LongType(), VALUE_FORM: StringType()}
-"""Columns that tables of earlier loads may lack; the next load adds them."""
+"""Columns that tables of older releases may lack; the next load adds them."""
 FIELDS_MAX = 1_000
-"""Fields that get a column; those beyond are in `value`. A producer may use names as data."""
+"""The largest number of fields with a column; other fields stay in `value`. A producer may use data as field names."""
 EVENT_DAY = "event_day"
-"""The partition field; Iceberg wants its name to be that of no column."""
+"""The partition field. Iceberg requires a name that no column has."""
 
 DEAD_LETTERS, REASON, TOPIC_ID = "dead-letters", "reason", "topic_id"
-"""The format of a table of bad records (dead_letter_table.py), and its columns beside Kafka's."""
+"""The format of a dead-letter table (dead_letter_table.py), and its additional columns."""
 WITHOUT_VALUE_FORM = frozenset({RAW, DEAD_LETTERS})
-"""Formats of tables that have values as they came."""
+"""The formats of tables that keep all values unchanged."""
 OWN_COLUMNS = frozenset({*KAFKA_COLUMNS, VALUE_FORM, EVENT_TIME, EVENT_DAY})
-"""What a column may be called that no field of a value is in."""
+"""The names of columns that belong to no field of a value."""
 
 _ICEBERG_TYPES: Mapping[str, IcebergType] = {
     "boolean": BooleanType(),
@@ -89,12 +89,12 @@ _FIRST_FREE_ID = 14
 
 
 def renamed_fields(columns: Mapping[str, str]) -> dict[str, str]:
-    """Return the fields of those columns that are not named like them, for the table's properties."""
+    """Return the field of each column whose name differs from its field, for the table's properties."""
     return {column: field for field, column in columns.items() if column != field}
 
 
 def _field_of_earlier_table(column: str) -> str:
-    """Return the JSON field of a column of a table that does not say so itself."""
+    """Return the JSON field of a column in a table of an older release, which has no property `barnabas.fields`."""
     rest = column.removeprefix(CLASH_PREFIX)
     return rest if rest.lower() in RESERVED else column
 
@@ -108,7 +108,8 @@ def table_schema(
 ) -> Schema:
     """Return the Iceberg schema of a table.
 
-    :param fields: None where values are not decoded; `columns`: the column of each.
+    :param fields: The types of the fields; None for raw values.
+    :param columns: The column name of each field.
     """
     header = StructType(NestedField(9, "key", StringType()), NestedField(10, "value", BinaryType()))
     kafka = [
@@ -136,9 +137,9 @@ def table_schema(
 
 
 def iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:
-    """Return Iceberg's type of a column.
+    """Return the Iceberg type of a column.
 
-    :param ids: for the fields of structs and the elements of lists; a catalog gives others.
+    :param ids: Ids for struct fields, list elements, map keys and values. A catalog assigns other ids.
     """
     if isinstance(column_type, dict):
         return StructType(
@@ -155,7 +156,7 @@ def iceberg_type(column_type: ColumnType, ids: Iterator[int]) -> IcebergType:
 
 
 def column_type_of(iceberg: IcebergType) -> ColumnType | None:
-    """Return the type of a column, None for a type that no value is decoded to."""
+    """Return the column type of an Iceberg type; None for a type that no value is decoded to."""
     if isinstance(iceberg, StructType):
         types = {each.name: column_type_of(each.field_type) for each in iceberg.fields}
         known = {name: each for name, each in types.items() if each is not None}
@@ -172,36 +173,36 @@ def column_type_of(iceberg: IcebergType) -> ColumnType | None:
 
 
 def partition_spec(*, has_event_time: bool = False) -> PartitionSpec:
-    """Return the partitioning by the UTC day of the event time."""
+    """Return the partition spec: the UTC day of the event time."""
     source = _EVENT_TIME_ID if has_event_time else _TIMESTAMP_ID
     return PartitionSpec(PartitionField(source_id=source, field_id=1000, transform=DayTransform(), name=EVENT_DAY))
 
 
 def obstacle_to_loads(schema: Schema, spec: PartitionSpec, *, has_event_time: bool) -> str | None:
-    """Return why loads cannot write files of a table that another tool has changed, and what to do; None if they can.
+    """Return the reason why loads cannot write to a table that another tool has changed, with the remedy; else None.
 
-    A file of a load has rows of one UTC day, and fills the columns that loads know.
+    A file of a load contains rows of one UTC day, and fills only the columns of a loaded table.
     """
     time_column = EVENT_TIME if has_event_time else "timestamp"
     for part in spec.fields:
         column = schema.find_column_name(part.source_id)
         if not _is_one_value_in_a_file(part.transform, column, time_column):
             return (
-                f"is partitioned by {part.transform}({column}), and loads write files by the day of {time_column}: "
+                f"is partitioned by {part.transform}({column}), but loads write files by the day of {time_column}: "
                 f"remove that partition field (table.update_spec().remove_field({part.name!r}))"
             )
     required = [field.name for field in schema.fields if field.required]
     if required:
-        return f"has the required column {required[0]}, which may be null in rows of loads: make it optional"
+        return f"has the required column {required[0]}, which may be null in loaded rows: make it optional"
     written = {field.name: field.field_type for field in table_schema(None, {}).fields}
     changed = [field for field in schema.fields if not _takes(field.field_type, written.get(field.name))]
     if changed:
-        return f"has another column {changed[0].name} than loads write ({changed[0].field_type}): change it back"
+        return f"has column {changed[0].name} with type {changed[0].field_type}, unlike loads: change the type back"
     return None
 
 
 def _is_one_value_in_a_file(transform: Transform[Any, Any], column: str | None, time_column: str) -> bool:
-    """Whether all rows of a file of one day have one value of a partition field; of a topic they have as a rule."""
+    """Return whether a file with rows of one day and one topic has a single value of a partition field."""
     if isinstance(transform, VoidTransform):
         return True
     if isinstance(transform, (DayTransform, MonthTransform, YearTransform)):
@@ -210,8 +211,10 @@ def _is_one_value_in_a_file(transform: Transform[Any, Any], column: str | None, 
 
 
 def _takes(has: IcebergType, writes: IcebergType | None) -> bool:
-    """Whether a column takes what loads write: that type, or one that Iceberg widens it to; headers are not compared,
-    as catalogs number the fields in them."""
+    """Return whether a column accepts the values that loads write: the same type, or one that Iceberg widens it to.
+
+    List types are not compared, because catalogs assign their own ids to the fields of the headers.
+    """
     widened = isinstance(writes, IntegerType) and isinstance(has, LongType)
     return writes is None or widened or has == writes or (isinstance(has, ListType) and isinstance(writes, ListType))
 
@@ -219,9 +222,9 @@ def _takes(has: IcebergType, writes: IcebergType | None) -> bool:
 def decoded_columns(
     schema: Schema, renamed: Mapping[str, str] | None, *, has_event_time: bool = False
 ) -> dict[str, tuple[str, ColumnType]]:
-    """Return the fields that a table has columns for, each with its column; columns of other types stay null.
+    """Return the fields that have a column in the table, each with its column and type. Other columns stay null.
 
-    :param renamed: the fields of columns with another name; None for a table that does not say.
+    :param renamed: The field of each column with another name; None for a table without the property.
     """
     types = {column.name: column_type_of(column.field_type) for column in schema.fields}
     known = {name: column_type for name, column_type in types.items() if column_type is not None}
@@ -231,7 +234,7 @@ def decoded_columns(
 def fields_of_columns(
     types: Mapping[str, ColumnType], renamed: Mapping[str, str] | None, *, has_event_time: bool
 ) -> dict[str, tuple[str, ColumnType]]:
-    """Return the fields of a table's columns, each with its column, given the types of the columns."""
+    """Return the fields of a table's columns, each with its column, from the types of the columns."""
     own = {*KAFKA_COLUMNS, VALUE_FORM, *([EVENT_TIME] if has_event_time else [])}
     columns = {}
     for column, column_type in types.items():
@@ -242,5 +245,5 @@ def fields_of_columns(
 
 
 def kafka_arrow_columns(batch: pa.RecordBatch) -> list[pa.Array]:
-    """Return the columns of a batch of records that a table has, in its order."""
+    """Return the columns of a record batch in the order of the table's columns."""
     return [batch.column(name) for name in KAFKA_COLUMNS]

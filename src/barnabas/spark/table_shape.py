@@ -1,15 +1,15 @@
-"""What a table's rows look like: the format of values, their fields and columns, where the event time comes from.
+"""The shape of a table's rows: the format of values, their fields and columns, and the source of event times.
 
-The table itself remembers it, in its columns and in these properties:
+The table stores its shape in its columns and in these properties:
 
     barnabas.format        raw, json, lines:PATTERN, avro, protobuf
-    barnabas.fields        the fields of columns that are not named like them
-    barnabas.event-time    where the column `event_time` comes from; not there where there is no such column
-    barnabas.timezone      the zone of event times in texts that name none; not there for UTC
-    barnabas.json          `nested` and `decimals`, where they were asked for
-    barnabas.new-fields    `value` where fields that get no column stay in the values; else they become columns
-    barnabas.further       further columns within structs, by their paths; those of a table are in barnabas.fields
-    barnabas.aliases       names that fields had before, with those that they have in the table; also within fields
+    barnabas.fields        the field of each column whose name differs from the field
+    barnabas.event-time    the source of the column `event_time`; absent without this column
+    barnabas.timezone      the time zone of event times in texts without a zone; absent for UTC
+    barnabas.json          `nested` and `decimals`, if they were set
+    barnabas.new-fields    `value` if new fields get no column and stay in the values; absent if they get columns
+    barnabas.further       further columns within structs, by path; those at the top level are in barnabas.fields
+    barnabas.aliases       earlier names of fields, with the names in the table; also for nested fields
 """
 
 from __future__ import annotations
@@ -54,27 +54,24 @@ FURTHER = "barnabas.further"
 
 @dataclass(frozen=True, slots=True)
 class TableShape:
-    """How records become rows.
-
-    `fields`: the types of the fields that have a column, in the columns' order; None for raw values.
-    `columns`: the name of each field's column.
-    `aliases`: names that fields had before, with those that they have here.
-    `taken`: columns of others, of types that no value is decoded to; no field gets their names.
-    `widens_types`: whether the type of a column may become a wider one, and its name another one; formats of tables
-    differ in that.
-    `is_guess`: the fields are those of a sample of the records, for a table that is yet to be made.
-    """
+    """The mapping from records to rows."""
 
     value_format: str = RAW
     fields: Mapping[str, ColumnType] | None = None
+    """The types of the fields that have a column, in column order; None for raw values."""
     columns: Mapping[str, str] = field(default_factory=dict)
+    """The column name of each field."""
     event_time: EventTime = field(default_factory=lambda: EventTime(RECORD))
     rules: JsonRules = field(default_factory=JsonRules)
     takes_new_fields: bool = True
     aliases: Aliases = NO_ALIASES
+    """Earlier names of fields, with the names in the table."""
     widens_types: bool = True
+    """True if the table format can change a column to a wider type, and rename it."""
     taken: tuple[str, ...] = ()
+    """Columns of other tools, with types that no value is decoded to. New fields get other column names."""
     is_guess: bool = False
+    """True if the fields were inferred from a sample of the records. The table does not exist yet."""
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
@@ -82,9 +79,9 @@ class TableShape:
         return cls(value_format, fields, column_names(fields or ()))
 
     def decoder(self, registry: str | None = None) -> ValueDecoder | None:
-        """Return what decodes values; None for raw ones.
+        """Return the decoder of values; None for raw values.
 
-        :param registry: the url of the schema registry.
+        :param registry: The URL of the schema registry.
         """
         return value_decoder(self.value_format, self.rules, registry, self.aliases, may_rename=self._may_rename)
 
@@ -94,25 +91,26 @@ class TableShape:
 
     @property
     def has_event_time(self) -> bool:
-        """Whether there is a column `event_time`; else the records' timestamps are the event times."""
+        """True if the table has a column `event_time`; otherwise the record timestamps are the event times."""
         return self.event_time.source != RECORD
 
     @property
     def has_value_form(self) -> bool:
-        """Whether there is a column that says how to get values back."""
+        """True if the table has a column that says how to restore the original value."""
         return self.value_format not in WITHOUT_VALUE_FORM
 
     @property
     def time_column(self) -> str:
-        """The column by whose day the table is partitioned."""
+        """The column with the event time; the table is partitioned by its day."""
         return EVENT_TIME if self.has_event_time else "timestamp"
 
     def has_room_for(self, found: Fields, renames: Aliases) -> bool:
-        """Whether records with other fields, or of other types, can be written as this shape has it.
+        """Return whether records with these fields can be written without a change of the shape.
 
-        Of a guess nothing is settled yet: no type may stay that is not the one that all records would have told.
+        The shape of a guess must be exactly the shape that all records would give.
 
-        :param renames: as `grown_by` has them.
+        :param found: The fields of the records that need other columns than the shape has.
+        :param renames: As for `grown_by`.
         """
         if self.is_guess:
             fields = dict(self.fields or {})
@@ -120,14 +118,14 @@ class TableShape:
         return self.grown_by(found, renames) is self
 
     def grown_by(self, found: Fields, renames: Aliases = NO_ALIASES) -> TableShape:
-        """Return the shape after records with other fields came; the same object where nothing is new.
+        """Return the shape with the new fields of records; the same object if nothing changes.
 
-        :param renames: fields that have another name by now, as the records' schemas say: old names and new.
+        :param renames: Renamed fields in the schemas of the records: new name by old name.
         """
         if self.fields is None or not self.takes_new_fields or not found:
             return self
-        told = renames if self._may_rename else NO_ALIASES
-        renaming = Renaming.of(self.fields, found, told, self.aliases, FIELDS_MAX)
+        allowed = renames if self._may_rename else NO_ALIASES
+        renaming = Renaming.of(self.fields, found, allowed, self.aliases, FIELDS_MAX)
         before = self.renamed(renaming)
         assert before.fields is not None, "values are decoded"
         after = grown(before.fields, renaming.found, FIELDS_MAX, widens=self.widens_types)
@@ -140,7 +138,7 @@ class TableShape:
         return replace(before, fields=after, columns={name: columns[name] for name in after})
 
     def renamed(self, renaming: Renaming) -> TableShape:
-        """Return the shape with fields, and their columns, under other names."""
+        """Return the shape with renamed fields and columns."""
         columns = dict(self.columns)
         for old, new in renaming.renamed.items():
             others = [column for name, column in columns.items() if name != old]
@@ -151,7 +149,7 @@ class TableShape:
         return replace(self, fields=renaming.fields, columns=ordered, event_time=event_time, aliases=renaming.aliases)
 
     def stored(self, columns: Sequence[pa.Array]) -> list[pa.Array]:
-        """Return decoded columns, one for each field, with the names that fields of structs have in the table."""
+        """Return decoded columns, one per field, with struct fields renamed to their names in the table."""
         kinds = (self.fields or {}).values()
         return [
             column if stored_type(kind) == kind else renamed(column, arrow_type(stored_type(kind)))
@@ -159,10 +157,10 @@ class TableShape:
         ]
 
     def values_of(self, rows: pa.RecordBatch | pa.Table, registry: str | None = None) -> pa.Array:
-        """Return the values that rows of the table were made of, as `value_form` says.
+        """Restore the original values of rows, as the column `value_form` describes.
 
-        :param rows: with the columns `value`, `value_form` and those of the fields.
-        :param registry: the url of the schema registry.
+        :param rows: Rows with the columns `value`, `value_form` and those of the fields.
+        :param registry: The URL of the schema registry.
         """
         decoder = self.decoder(registry)
         columns = {name: _one_chunk(rows.column(name)) for name in rows.schema.names}
@@ -175,10 +173,10 @@ class TableShape:
         return decoder.restore(columns["value"], columns["value_form"], fields)
 
     def columns_renamed_in(self, after: TableShape) -> dict[Path, str]:
-        """Return the columns that have another name after this shape has grown, and fields within them.
+        """Return the new names of columns, and of fields within columns, that `after` renames.
 
-        Each is named by its way from the column as it is called now, with `element` for what a list has and `value` for
-        what a map has.
+        The key is the path from the current column name. In a path, `element` is the element of a list and `value` the
+        value of a map.
         """
         renamed: dict[Path, str] = {}
         after_fields = after.fields or {}
@@ -194,24 +192,24 @@ class TableShape:
         return renamed
 
     def properties(self) -> dict[str, str]:
-        """Return what the table is to remember."""
-        told = {FORMAT: self.value_format, RENAMED_FIELDS: json.dumps(renamed_fields(self.columns))}
+        """Return the table properties that store the shape."""
+        stored = {FORMAT: self.value_format, RENAMED_FIELDS: json.dumps(renamed_fields(self.columns))}
         if self.has_event_time:
-            told[EVENT_TIME_SOURCE] = str(self.event_time)
+            stored[EVENT_TIME_SOURCE] = str(self.event_time)
         if self.event_time.zone is not None:
-            told[TIMEZONE] = self.event_time.zone
+            stored[TIMEZONE] = self.event_time.zone
         if self.rules != JsonRules():
-            told[JSON_RULES] = ",".join(name for name in ("nested", "decimals") if getattr(self.rules, name))
+            stored[JSON_RULES] = ",".join(name for name in ("nested", "decimals") if getattr(self.rules, name))
         if not self.takes_new_fields:
-            told[NEW_FIELDS] = "value"
+            stored[NEW_FIELDS] = "value"
         within: dict[str, str] = {}
         for name, column_type in (self.fields or {}).items():
             within |= stored_paths(column_type, self.columns[name])
         if within:
-            told[FURTHER] = json.dumps(within)
+            stored[FURTHER] = json.dumps(within)
         if self.aliases:
-            told[ALIASES] = self.aliases.dump()
-        return told
+            stored[ALIASES] = self.aliases.dump()
+        return stored
 
     @classmethod
     def parse(
@@ -222,10 +220,11 @@ class TableShape:
         names: Iterable[str],
         widens_types: bool = True,
     ) -> TableShape:
-        """Read the shape of a table.
+        """Return the shape of an existing table.
 
-        :param decoded: the fields that have a column, each with the column and its type.
-        :param names: of all of the table's columns.
+        :param properties: The table properties.
+        :param decoded: The column and its type of each field.
+        :param names: The names of all columns of the table.
         """
         known = {column for column, _ in decoded.values()} | OWN_COLUMNS
         value_format = properties.get(FORMAT, RAW)

@@ -1,6 +1,6 @@
-"""What a loaded table says of itself: up to which offsets and which event time it is complete, and how it is stored.
+"""The status of a loaded table: the offsets and the event time up to which it is complete, and its files.
 
-Asked of the catalog alone: no Spark, no brokers.
+The status is read from the catalog alone, without Spark or brokers.
 """
 
 from __future__ import annotations
@@ -19,40 +19,42 @@ from barnabas.spark.table_store import SMALL_FILE_BYTES, TableStore
 
 @dataclass(frozen=True, slots=True)
 class TableStatus:
-    """A table as it is now.
-
-    `ledger`: up to which offsets each topic is loaded. `complete`: up to which event time.
-    `audited_until_ms`: up to which event time producers and table agree; None where that is not known.
-    `last_records`, `last_bad_records`, `last_missing`: of the last load; offsets as in `barnabas.missing`.
-    """
+    """The current status of a table."""
 
     table: str
     value_format: str
     ledger: Ledger
+    """The loaded offsets of each topic."""
     complete: Completeness
+    """The event time up to which the table is complete."""
     records: int
     files: int
     small_files: int
     bytes: int
     snapshots: int
     event_time: str
+    """The source of the event times, as the option `event_time` names it."""
     fields: Mapping[str, ColumnType] = field(default_factory=dict)
     last_records: int = 0
+    """The number of records that the last load added."""
     last_bad_records: Mapping[str, int] = field(default_factory=dict)
+    """The number of bad records of the last load, by reason."""
     last_missing: Mapping[str, Mapping[str, list[int]]] = field(default_factory=dict)
+    """The offsets that the log had lost before the last load, as in the snapshot property `barnabas.missing`."""
     audited_until_ms: int | None = None
+    """The event time, in ms, up to which the table has all records that producers reported; None if unknown."""
 
 
 def table_status(store: TableStore, name: str) -> TableStatus:
-    """Return how a table is.
+    """Return the status of a table.
 
-    :raises WarehouseError: there is none.
-    :raises HistoryExpiredError: nothing that is left says how far it is loaded.
+    :raises WarehouseError: The table does not exist.
+    :raises HistoryExpiredError: The table has no record of the end of its last load.
     """
     base = store.begin(name)
     shape = base.shape()
     if shape is None:
-        raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
+        raise WarehouseError(f"table {name!r} does not exist: load a topic into it first")
     last, contents = base.last_load, base.contents()
     return TableStatus(
         table=base.name,

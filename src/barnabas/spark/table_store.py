@@ -1,11 +1,11 @@
-"""What loads, maintenance, status and readers know of tables: one interface, whatever format the tables have.
+"""The interface of tables for loads, maintenance, status and readers. It is the same for all table formats.
 
-A format of tables (Iceberg, Delta) implements these protocols and names itself in `table_place.py`. What all of them
-promise, and what loads build on:
+A table format (Iceberg, Delta) implements these protocols and is registered in `table_formats.py`. Each format
+guarantees:
 
-- a commit adds files and properties (with the ledger, ledger.py) together or not at all;
-- it is refused where the table is no longer as it was when `begin` looked at it;
-- the ledger outlives compaction, expiry of history and checkpoints, and goes back with a table that is rolled back.
+- A commit adds files and properties (with the ledger, ledger.py) together or not at all.
+- A commit fails if the table has changed since `begin`.
+- The ledger survives compaction, checkpoints and the expiry of history. It is rolled back together with the table.
 """
 
 from __future__ import annotations
@@ -31,28 +31,28 @@ if TYPE_CHECKING:
     from barnabas.spark.table_place import TablePlace
 
 SMALL_FILE_BYTES = 32 * 1024 * 1024
-"""Files below it are worth to be put together."""
+"""Maintenance merges files that are smaller than this."""
 SNAPSHOT_AGE = timedelta(days=7)
 ORPHAN_AGE = timedelta(days=3)
 
 
 @dataclass(frozen=True, slots=True)
 class Location:
-    """Where a table's files are, and how they are reached: properties as pyiceberg names them (`s3.endpoint`)."""
+    """The URI of a table's directory, and the storage properties as pyiceberg names them (`s3.endpoint`)."""
 
     uri: str
     properties: Mapping[str, str]
 
     @property
     def local_folder(self) -> Path | None:
-        """The folder, where it is one of this machine's file system."""
+        """The directory if it is in this machine's file system; else None."""
         parsed = urlparse(self.uri)
         return Path(parsed.path) if parsed.scheme in ("", "file") else None
 
 
 @dataclass(frozen=True, slots=True)
 class Contents:
-    """The files of a table's current version, and how many versions its history still has."""
+    """The size of a table's current version, and the number of versions in its history."""
 
     records: int
     file_sizes: tuple[int, ...]
@@ -61,7 +61,7 @@ class Contents:
 
 @dataclass(frozen=True, slots=True)
 class Maintained:
-    """What was done: files that were put together and those that came of them, snapshots expired, files removed."""
+    """The result of maintenance: the numbers of merged, new and removed files, and of expired snapshots."""
 
     table: str
     compacted_files: int = 0
@@ -71,16 +71,16 @@ class Maintained:
 
 
 class StoredTable(Protocol):
-    """A table as it was when something began; `commit` succeeds only while it still is like that."""
+    """One version of a table. `commit` succeeds only if the table still has this version."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def table(self) -> Any:
-        """The table of the format's own library.
+        """The table object of the format's library.
 
-        :raises WarehouseError: there is none yet.
+        :raises WarehouseError: The table does not exist.
         """
 
     @property
@@ -88,103 +88,103 @@ class StoredTable(Protocol):
 
     @property
     def format(self) -> str | None:
-        """How values were decoded in earlier loads; None for a table that no load has made."""
+        """The value format of earlier loads; None for a table that was not created by a load."""
 
     @property
     def last_load(self) -> Mapping[str, str]:
-        """The properties of the last load's commit; empty where there is none left."""
+        """The properties of the last load's commit; empty without one."""
 
     @property
     def target_file_bytes(self) -> int:
-        """How large its files are to become, as the table itself says."""
+        """The approximate size of new files, from the table's properties."""
 
     @property
     def widens_types(self) -> bool:
-        """Whether the type of a column can become a wider one."""
+        """True if the format can change the type of a column to a wider one."""
 
     def check_accepts_loads(self) -> None:
-        """Check that files of loads fit the table, which other tools may have changed.
+        """Check that the files of loads fit the table. Other tools may have changed it.
 
-        :raises WarehouseError: they do not.
+        :raises WarehouseError: The files do not fit.
         """
 
     def shape(self, value_format: str = RAW) -> TableShape | None:
-        """Return what its rows look like; None for a table that does not exist.
+        """Return the shape of the table's rows; None for a table that does not exist.
 
-        :param value_format: that of the values, for a table that no load has made.
+        :param value_format: The value format of a table that was not created by a load.
         """
 
     def ledger(self) -> Ledger:
-        """Return how far the table is loaded.
+        """Return the loaded offsets of the table.
 
-        :raises HistoryExpiredError: nothing that is left says so.
+        :raises HistoryExpiredError: The table has rows, but no record of the end of its last load.
         """
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
-        """Return the offset after the last row of each partition. It reads three columns of the whole table."""
+        """Return the offset after the last row of each partition. This reads three columns of the whole table."""
 
     def rows_of(self, topic: str, start_offset: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a topic, from an offset on in all of its partitions.
+        """Yield the rows of a topic from an offset on, in all its partitions.
 
-        :param columns: those that the table lacks are left out.
-        :raises WarehouseError: they cannot be read.
+        :param columns: The columns to read. Columns that the table lacks are left out.
+        :raises WarehouseError: The rows cannot be read.
         """
 
     def location(self) -> Location:
-        """Return where the table's files are, or will be."""
+        """Return the location of the table's files; for a new table the location that it will get."""
 
     def contents(self) -> Contents:
-        """Return what it holds."""
+        """Return the number and the sizes of the table's files, its records and versions."""
 
     def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
-        """Add the files and the properties in one commit, and return its number.
+        """Add files and properties in one commit, and return the number of the commit.
 
-        :param shape: what the rows of the files look like; the table gets the columns that it lacks.
-        :raises LoadConflictError: the table is no longer as it was when the load began.
-        :raises WarehouseError: it could not be done, and the table is as before.
+        :param shape: The shape of the rows in the files. The table gets the columns that it lacks.
+        :raises LoadConflictError: The table has changed since `begin`.
+        :raises WarehouseError: The commit failed, and the table is unchanged.
         """
 
 
 class TableStore(Protocol):
-    """Where tables of one format are. Not thread-safe."""
+    """The tables of one format in a warehouse or catalog. Not thread-safe."""
 
     def begin(self, name: str) -> StoredTable:
-        """Return the state of a table that a load starts from.
+        """Return the version of a table that a load starts from.
 
-        :raises WarehouseError: it lacks the columns that every loaded table has, or cannot be read.
+        :raises WarehouseError: The table lacks a column that each loaded table has, or cannot be read.
         """
 
     def current_table(self, name: str) -> StoredTable:
-        """Return a table as it is now, whoever has made it, to be read; nothing of it is changed.
+        """Return the current version of a table for reading. The table may be made by another tool.
 
-        :raises WarehouseError: it cannot be read.
+        :raises WarehouseError: The table cannot be read.
         """
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
-        """Return those of the loads whose files the table names, in any version that it still has."""
+        """Return those of the load ids whose files are in any version of the table's history."""
 
 
 class Maintainer(Protocol):
-    """Maintains one table, step by step. A kill after any step leaves a table with the same rows."""
+    """The maintenance of one table, in steps. A kill after any step leaves the rows unchanged."""
 
     name: str
 
     def compact(self, target_bytes: int = TARGET_BYTES, small_bytes: int = SMALL_FILE_BYTES) -> tuple[int, int]:
-        """Put small files together. Returns how many there were, and how many came of them.
+        """Merge small files. Return the number of merged files, and the number of new files.
 
-        :raises LoadConflictError: somebody else has committed meanwhile.
+        :raises LoadConflictError: Another writer has committed since the maintenance started.
         """
 
     def expire(self, age: timedelta = SNAPSHOT_AGE) -> int:
-        """Expire versions that are older, but never the ledger. Returns how many."""
+        """Expire versions that are older than `age`, but keep the ledger. Return the number of expired versions."""
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
-        """Remove files that no version names and that are older. Returns how many."""
+        """Remove files that no version references and that are older than `age`. Return the number of files."""
 
 
 @dataclass(frozen=True, slots=True)
 class TableFormat:
-    """All that there is to do with tables of a format."""
+    """The functions for tables of one format."""
 
     open: Callable[[TablePlace], TableStore]
     maintainer: Callable[[TableStore, str, Clock], Maintainer]
@@ -200,13 +200,14 @@ def maintain(
     snapshot_age: timedelta = SNAPSHOT_AGE,
     orphan_age: timedelta = ORPHAN_AGE,
 ) -> Maintained:
-    """Do all steps.
+    """Run all maintenance steps.
 
-    :param target_bytes: about the size of the files that are written; `small_bytes`: smaller ones are rewritten.
-    :param snapshot_age: older versions expire; the current one never does.
-    :param orphan_age: older files that no version names are removed.
-    :raises LoadConflictError: somebody else has committed meanwhile; run it again.
-    :raises WarehouseError: it could not be done.
+    :param target_bytes: The approximate size of merged files.
+    :param small_bytes: Smaller files are merged.
+    :param snapshot_age: Older versions expire, except the current one.
+    :param orphan_age: Files without a version that are older are removed.
+    :raises LoadConflictError: Another writer has committed meanwhile; run the maintenance again.
+    :raises WarehouseError: A step failed.
     """
     compacted, written = maintainer.compact(target_bytes, small_bytes)
     expired = maintainer.expire(snapshot_age)

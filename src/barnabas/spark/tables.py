@@ -1,4 +1,4 @@
-"""Reads loaded tables: with their format's own library, as Arrow batches, or as a Spark DataFrame without a jar."""
+"""Reading of loaded tables: with pyiceberg or deltalake, as Arrow batches, or as a Spark DataFrame without a jar."""
 
 from __future__ import annotations
 
@@ -22,11 +22,17 @@ def open_table(
     catalog_properties: Mapping[str, str] | None = None,
     table_format: str = ICEBERG,
 ) -> Any:
-    """Return a table as it is now: pyiceberg's `Table`, or deltalake's `DeltaTable`.
+    """Return the current version of a table: pyiceberg's `Table`, or deltalake's `DeltaTable`.
 
-    Tables are where `load` has put them, under the same arguments.
+        table = barnabas.spark.open_table("./warehouse", "clicks")
+        print(table.schema())
 
-    :raises WarehouseError: there is none.
+    :param warehouse: The directory of the embedded warehouse; None with `catalog` or a name of three parts.
+    :param name: `"table"`, `"namespace.table"` or `"catalog.namespace.table"`.
+    :param catalog: The name of a catalog in pyiceberg's configuration.
+    :param catalog_properties: Properties of the catalog; they override pyiceberg's configuration.
+    :param table_format: `iceberg` or `delta`.
+    :raises WarehouseError: The table does not exist.
     """
     place = place_of(name, None, warehouse, catalog, catalog_properties, table_format)
     return open_place(place).current_table(name).table
@@ -44,10 +50,18 @@ def scan_table(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a table as Arrow batches, without Spark.
 
-    :param columns: only these; None for all.
-    :param where: a filter in the language of the format's library: pyiceberg's for Iceberg, as in
-        `"partition = 0 and offset >= 120"`, SQL's conditions for Delta.
-    :raises WarehouseError: there is no such table.
+        for batch in barnabas.spark.scan_table("./warehouse", "clicks", columns=["offset"], where="offset >= 120"):
+            print(batch.num_rows)
+
+    :param warehouse: The directory of the embedded warehouse; None with `catalog` or a name of three parts.
+    :param name: `"table"`, `"namespace.table"` or `"catalog.namespace.table"`.
+    :param columns: The names of the columns to read; None reads all.
+    :param where: A filter. Iceberg tables take pyiceberg's syntax, `"partition = 0 and offset >= 120"`; Delta tables
+        take SQL conditions.
+    :param catalog: The name of a catalog in pyiceberg's configuration.
+    :param catalog_properties: Properties of the catalog; they override pyiceberg's configuration.
+    :param table_format: `iceberg` or `delta`.
+    :raises WarehouseError: The table does not exist.
     """
     place = place_of(name, None, warehouse, catalog, catalog_properties, table_format)
     yield from format_of(place).scan(open_place(place).current_table(name), columns, where)
@@ -65,9 +79,16 @@ def read_table(
 ) -> DataFrame:
     """Return a table as a DataFrame.
 
-    :param warehouse: None where a catalog is named, also by a name of three parts: one of Spark's settings will do.
-    :param where: a filter as for `scan_table`; it leaves out files (by day, say), not single rows.
-    :raises WarehouseError: there is no such table, or rows of it were deleted.
+        barnabas.spark.read_table(spark, "./warehouse", "clicks").groupBy("partition").count().show()
+
+    :param spark: The Spark session.
+    :param warehouse: The directory of the embedded warehouse; None with `catalog` or a name of three parts.
+    :param name: `"table"`, `"namespace.table"` or `"catalog.namespace.table"`.
+    :param catalog: The name of a catalog in pyiceberg's or Spark's configuration.
+    :param catalog_properties: Properties of the catalog; they override pyiceberg's configuration.
+    :param table_format: `iceberg` or `delta`.
+    :param where: A filter as for `scan_table`. It skips whole files (days, for example), not single rows.
+    :raises WarehouseError: The table does not exist, or Iceberg's delete files remove rows of it.
     """
     place = place_of(name, spark, warehouse, catalog, catalog_properties, table_format)
     return format_of(place).frame(spark, open_place(place).current_table(name), where)

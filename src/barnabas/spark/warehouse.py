@@ -1,12 +1,12 @@
-"""Iceberg tables through pyiceberg: where they are, what their last load was, and one commit per load.
+"""Iceberg tables, written with pyiceberg: catalogs, the last load of a table, and one commit per load.
 
-The embedded default is a SQLite catalog and a local folder; any other catalog is found by its name in pyiceberg's own
-configuration (its file `.pyiceberg.yaml`, or PYICEBERG_CATALOG__... in the environment), or by its address
+The default is the embedded warehouse: a SQLite catalog and a local directory. Another catalog is found by its name in
+pyiceberg's configuration (`.pyiceberg.yaml`, or PYICEBERG_CATALOG__... in the environment), or by its address
 (table_place.py).
 
-A commit is bound to the snapshot that was current when the load began. pyiceberg by itself would answer a
-conflict by putting the same files on top of the other's snapshot (property `commit.retry.num-retries`), and two
-loads at once would then both append the same records; so the property is 0 for every table that is loaded.
+A commit requires the snapshot that was current at the start of the load. By default pyiceberg retries after a conflict
+(`commit.retry.num-retries`) and adds the same files to the other writer's snapshot; two loads at once would then append
+the same records twice. So each loaded table has the property set to 0.
 """
 
 from __future__ import annotations
@@ -73,12 +73,12 @@ log = logging.getLogger(__name__)
 RETRIES = "commit.retry.num-retries"
 TARGET_FILE_SIZE = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
 TARGET_FILE_SIZE_DEFAULT = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-# What a commit may end with that does not say by itself whether it was done.
+# Errors of a commit that may have succeeded all the same.
 _UNCLEAR: tuple[type[Exception], type[Exception], type[Exception]] = (OSError, RESTError, OSError)
-"""The last one is SQLAlchemy's once a catalog has imported it (`_open_catalog`)."""
+"""`_open_catalog` replaces the last class with SQLAlchemy's error once a catalog has imported SQLAlchemy."""
 _REFUSED = (CommitFailedException, TableAlreadyExistsError)
-# What leaves a request with a server that may still carry it out, after we have looked. Other catalogs than those whose
-# errors are named here (Hive, Glue) may do so, too.
+# Errors after which a server may still execute the request, after the table was checked. Catalogs with other error
+# classes (Hive, Glue) may behave like that, too.
 _LATE = (RESTError, RequestException)
 
 
@@ -86,26 +86,26 @@ class Warehouse:
     """A catalog of Iceberg tables. Not thread-safe."""
 
     def __init__(self, catalog: Catalog, name: str | None = None) -> None:
-        """Take a catalog.
+        """Wrap a catalog.
 
-        :param name: what names of tables may begin with; None for the embedded one, which has none.
+        :param name: The catalog name that table names may begin with; None for the embedded catalog, which has no name.
         """
         self._catalog = catalog
         self._catalog_name = name
 
     def identifier(self, name: str) -> tuple[str, ...]:
-        """Return the namespace and the table of a name.
+        """Split a table name into the levels of the namespace and the table.
 
-        :raises ConfigurationError: it is none.
+        :raises ConfigurationError: The name is invalid.
         """
         return parse_table_name(name, self._catalog_name)
 
     @classmethod
     def open(cls, place: TablePlace | str | Path) -> Warehouse:
-        """Open the warehouse that is there; of a path the embedded one.
+        """Open a warehouse; a path is an embedded warehouse.
 
-        :raises ConfigurationError: there is no such catalog.
-        :raises WarehouseError: it cannot be opened.
+        :raises ConfigurationError: The catalog does not exist.
+        :raises WarehouseError: The warehouse cannot be opened.
         """
         if not isinstance(place, TablePlace):
             place = TablePlace.of(place)
@@ -117,13 +117,13 @@ class Warehouse:
 
     @property
     def catalog(self) -> Catalog:
-        """pyiceberg's catalog."""
+        """The catalog as a pyiceberg object."""
         return self._catalog.opened() if isinstance(self._catalog, EmbeddedCatalog) else self._catalog
 
     def find_table(self, name: str) -> Table | None:
-        """Return a table as it is now, None where there is none.
+        """Return the current version of a table; None if it does not exist.
 
-        :raises WarehouseError: the catalog does not answer, or refuses.
+        :raises WarehouseError: The catalog does not answer, or rejects the request.
         """
         identifier = self.identifier(name)
         with library_errors(f"table {name}: the catalog cannot load it"):
@@ -133,23 +133,23 @@ class Warehouse:
                 return None
 
     def table(self, name: str) -> Table:
-        """Return a table as it is now.
+        """Return the current version of a table.
 
-        :raises WarehouseError: there is none.
+        :raises WarehouseError: The table does not exist.
         """
         table = self.find_table(name)
         if table is None:
-            raise WarehouseError(f"there is no table {name!r}: load a topic into it first")
+            raise WarehouseError(f"table {name!r} does not exist: load a topic into it first")
         return table
 
     def current_table(self, name: str) -> TableBase:
-        """Return a table as it is now, whoever has made it, to be read; nothing of it is changed."""
+        """Return the current version of a table for reading. The table may be made by another tool."""
         return TableBase(self._catalog, self.identifier(name), self.find_table(name))
 
     def begin(self, name: str) -> TableBase:
-        """Return the state of a table that a load starts from.
+        """Return the version of a table that a load starts from.
 
-        :raises WarehouseError: it lacks the columns that every loaded table has.
+        :raises WarehouseError: The table lacks a column that each loaded table has.
         """
         table = self.find_table(name)
         if table is not None:
@@ -157,14 +157,14 @@ class Warehouse:
         return TableBase(self._catalog, self.identifier(name), table)
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
-        """Return those of the loads whose files the table names, in any snapshot that it still has."""
+        """Return those of the load ids whose files are in any snapshot of the table's history."""
         table = self.find_table(name)
         if table is None:
             return set()
         wanted = set(load_ids)
         found = {summary_of(snapshot).get(LOAD_ID, "") for snapshot in table.metadata.snapshots} & wanted
         if wanted - found:
-            # Expired snapshots take their properties with them, while their files may live on.
+            # The properties of a snapshot expire with it, but its files may still be part of the table.
             with library_errors(f"table {name}: its list of files cannot be read"):
                 paths = table.inspect.all_files().column("file_path").to_pylist()
             found |= {load_id for load_id in wanted - found if any(f"/{load_id}/" in path for path in paths)}
@@ -172,15 +172,15 @@ class Warehouse:
 
 
 def _prepare(table: Table, name: str) -> None:
-    """Give a table of an earlier load what loads count on now.
+    """Add the columns and properties to a table that loads of earlier releases did not write.
 
-    :raises WarehouseError: it is not one for topics.
+    :raises WarehouseError: The table lacks the columns of a loaded table.
     """
     keeps_values = table.properties.get(FORMAT, RAW) in WITHOUT_VALUE_FORM
     wanted = set(KAFKA_COLUMNS) if keeps_values else {*KAFKA_COLUMNS, VALUE_FORM}
     lacking = wanted - {column.name for column in table.schema().fields}
     if lacking - set(ADDED_LATER):
-        raise WarehouseError(f"table {name} is not one for topics: it lacks {', '.join(sorted(lacking))}")
+        raise WarehouseError(f"table {name} is not a table of topics: it lacks {', '.join(sorted(lacking))}")
     if lacking:
         with library_errors(f"table {name}: cannot add {', '.join(sorted(lacking))}"), table.update_schema() as update:
             for column in sorted(lacking):
@@ -189,10 +189,10 @@ def _prepare(table: Table, name: str) -> None:
 
 
 def set_what_commits_need(table: Table, name: str, *, is_own: bool) -> None:
-    """Set the properties that a table lacks: no second try for a commit, and bounds for its history.
+    """Set missing table properties: no retries of commits, and limits for the history.
 
-    :param is_own: whether Barnabas made the table.
-    :raises WarehouseError: they cannot be set.
+    :param is_own: True if Barnabas created the table.
+    :raises WarehouseError: The properties cannot be set.
     """
     lacking = missing_bounds_properties(table, is_own=is_own)
     if table.properties.get(RETRIES) != "0":
@@ -203,7 +203,7 @@ def set_what_commits_need(table: Table, name: str, *, is_own: bool) -> None:
 
 
 def _catalog(place: TablePlace) -> Catalog:
-    """Return the catalog of pyiceberg's configuration, or the one whose address is given."""
+    """Return the catalog from pyiceberg's configuration, or the catalog at the given address."""
     asked = dict(place.properties)
     if place.warehouse is not None:
         asked["warehouse"] = f"file://{local_path(place.warehouse)}" if place.is_local else place.warehouse
@@ -213,8 +213,8 @@ def _catalog(place: TablePlace) -> Catalog:
 
 
 def _open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
-    """Return pyiceberg's catalog. One in a database imports SQLAlchemy and fails with its errors from then on."""
-    global _UNCLEAR  # noqa: PLW0603  # to import it here would take most of the time of `barnabas table status`
+    """Open a catalog with pyiceberg. A SQL catalog imports SQLAlchemy, whose errors are then part of `_UNCLEAR`."""
+    global _UNCLEAR  # noqa: PLW0603  # an import at the top would take most of the time of `barnabas table status`
     try:
         return load_catalog(name, **properties)
     finally:
@@ -227,7 +227,7 @@ def _embedded_catalog(folder: Path) -> Catalog:
     folder.mkdir(parents=True, exist_ok=True)
     file = folder / "catalog.db"
     properties = {"type": "sql", "uri": f"sqlite:///{file}", "warehouse": f"file://{folder}/tables"}
-    if Config().get_catalog_config(NAME):  # of pyiceberg's configuration, which has more to say
+    if Config().get_catalog_config(NAME):  # pyiceberg's configuration overrides the default properties
         return _open_catalog(NAME, properties)
     return cast("Catalog", EmbeddedCatalog(file, properties, lambda: _open_catalog(NAME, properties)))
 
@@ -238,7 +238,7 @@ def local_path(uri: str) -> Path:
 
 
 class TableBase:
-    """A table as it was when a load began; `commit` succeeds only while it still is like that."""
+    """One version of an Iceberg table. `commit` succeeds only if the table still has this version."""
 
     def __init__(self, catalog: Catalog, name: tuple[str, ...], table: Table | None) -> None:
         self._catalog = catalog
@@ -252,12 +252,12 @@ class TableBase:
 
     @property
     def table(self) -> Table:
-        """pyiceberg's table.
+        """The table as a pyiceberg object.
 
-        :raises WarehouseError: there is none yet.
+        :raises WarehouseError: The table does not exist.
         """
         if self._table is None:
-            raise WarehouseError(f"there is no table {self.name!r}: load a topic into it first")
+            raise WarehouseError(f"table {self.name!r} does not exist: load a topic into it first")
         return self._table
 
     @property
@@ -266,13 +266,13 @@ class TableBase:
 
     @property
     def format(self) -> str | None:
-        """How values were decoded in earlier loads; None for a table that no load has made."""
+        """The value format of earlier loads; None for a table that was not created by a load."""
         return None if self._table is None else self._table.properties.get(FORMAT)
 
     def check_accepts_loads(self) -> None:
-        """Check that files of loads fit the table, which other tools may have changed.
+        """Check that the files of loads fit the table. Other tools may have changed it.
 
-        :raises WarehouseError: they do not.
+        :raises WarehouseError: The files do not fit.
         """
         if self._table is None:
             return
@@ -282,9 +282,9 @@ class TableBase:
             raise WarehouseError(f"table {self.name} {obstacle}, or load into another table")
 
     def shape(self, value_format: str = RAW) -> TableShape | None:
-        """Return what its rows look like; None for a table that does not exist.
+        """Return the shape of the table's rows; None for a table that does not exist.
 
-        :param value_format: that of the values, for a table that no load has made.
+        :param value_format: The value format of a table that was not created by a load.
         """
         if self._table is None:
             return None
@@ -300,7 +300,7 @@ class TableBase:
 
     @property
     def last_load(self) -> Mapping[str, str]:
-        """The properties of the snapshot of the last load; empty where there is none left."""
+        """The properties of the last load's snapshot; empty if it has expired or there is none."""
         snapshot = None if self._table is None else self._table.current_snapshot()
         if self._table is None or snapshot is None:
             return {}
@@ -308,14 +308,13 @@ class TableBase:
         return next((properties for properties in loads if LEDGER in properties), {})
 
     def ledger(self) -> Ledger:
-        """Return how far the table is loaded.
+        """Return the loaded offsets of the table.
 
-        A snapshot that others have written (compaction) leaves the ledger to those before it, and when these have
-        expired the table's properties have it. A table that has snapshots and no ledger is not taken for empty: to
-        start again would load everything twice.
+        Snapshots of other tools (compaction) have no ledger; then an older snapshot has it. If that has expired, the
+        table's properties have it. A table with snapshots and no ledger is an error: a new start would load all records
+        twice.
 
-        :raises HistoryExpiredError: nothing that is left says how far the table is loaded; it tells how far its rows
-            go.
+        :raises HistoryExpiredError: The end of the last load is unknown. The message has the end offsets of the rows.
         """
         snapshot = None if self._table is None else self._table.current_snapshot()
         if self._table is None or snapshot is None:
@@ -331,7 +330,7 @@ class TableBase:
         raise unknown_position_error(self.name, "snapshots", self.next_offsets_of_rows())
 
     def next_offsets_of_rows(self) -> dict[TopicPartition, int]:
-        """Return the offset after the last row of each partition. It reads three columns of the whole table."""
+        """Return the offset after the last row of each partition. This reads three columns of the whole table."""
         if self._table is None:
             return {}
         with self._reading_rows():
@@ -339,10 +338,10 @@ class TableBase:
             return ends_of_rows(rows.to_arrow_batch_reader())
 
     def rows_of(self, topic: str, start_offset: int, columns: Collection[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a topic, from an offset on in all of its partitions.
+        """Yield the rows of a topic from an offset on, in all its partitions.
 
-        :param columns: those that the table lacks are left out.
-        :raises WarehouseError: they cannot be read.
+        :param columns: The columns to read. Columns that the table lacks are left out.
+        :raises WarehouseError: The rows cannot be read.
         """
         if self._table is None:
             return
@@ -365,30 +364,30 @@ class TableBase:
 
     @property
     def target_file_bytes(self) -> int:
-        """How large its files are to become: as Iceberg's `write.target-file-size-bytes` says, or its default."""
-        told = None if self._table is None else self._table.properties.get(TARGET_FILE_SIZE)
-        return TARGET_FILE_SIZE_DEFAULT if told is None or not told.isdecimal() else int(told)
+        """The target size of data files: the table property `write.target-file-size-bytes`, or Iceberg's default."""
+        size = None if self._table is None else self._table.properties.get(TARGET_FILE_SIZE)
+        return TARGET_FILE_SIZE_DEFAULT if size is None or not size.isdecimal() else int(size)
 
     @property
     def widens_types(self) -> bool:
-        """Iceberg does, without touching old files."""
+        """True: Iceberg widens a column without rewriting old files."""
         return True
 
     def location(self) -> Location:
-        """Return where the table's files are, or will be.
+        """Return the location of the table's files; for a new table the location that the catalog assigns.
 
-        :raises WarehouseError: the catalog does not answer, or refuses.
+        :raises WarehouseError: The catalog does not answer, or rejects the request.
         """
         if self._table is not None:
             return Location(self._table.location(), self._table.io.properties)
-        with library_errors(f"table {self.name}: the catalog makes no table"):
+        with library_errors(f"table {self.name}: the catalog cannot create the table"):
             staged = self._create_transaction(TableShape())
-        # A catalog may choose another place each time that it is asked.
+        # Keep the location: a catalog may assign another one in the next call.
         self._new_location = staged.table_metadata.location
         return Location(self._new_location, staged._table.io.properties)
 
     def contents(self) -> Contents:
-        """Return what it holds."""
+        """Return the number and the sizes of the table's files, its records and snapshots."""
         table = self.table
         with library_errors(f"table {self.name}: its list of files cannot be read"):
             files = table.inspect.files()
@@ -399,11 +398,11 @@ class TableBase:
         )
 
     def commit(self, files: Sequence[DataFile], properties: dict[str, str], shape: TableShape) -> int:
-        """Add the files and the properties in one snapshot, and return its id.
+        """Add files and properties in one snapshot, and return the id of the snapshot.
 
-        :param shape: what the rows of the files look like; the table gets the columns that it lacks.
-        :raises LoadConflictError: the table is no longer as it was when the load began.
-        :raises WarehouseError: it could not be done, and the table is as before.
+        :param shape: The shape of the rows in the files. The table gets the columns that it lacks.
+        :raises LoadConflictError: Another writer has changed the table since the start of the load.
+        :raises WarehouseError: The commit failed, and the table is unchanged.
         """
 
         def change(transaction: Transaction) -> None:
@@ -412,11 +411,11 @@ class TableBase:
         return self._commit(change, properties, shape)
 
     def replace(self, old: Sequence[IcebergFile], new: Sequence[IcebergFile], properties: dict[str, str]) -> int:
-        """Put files in the place of others with the same rows, in one snapshot, and return its id.
+        """Replace files with other files that contain the same rows, in one snapshot, and return its id.
 
-        :param properties: of the snapshot; the ledger is in them.
-        :raises LoadConflictError: the table is no longer as it was.
-        :raises WarehouseError: it could not be done, and the table is as before.
+        :param properties: The snapshot properties, with the ledger.
+        :raises LoadConflictError: Another writer has changed the table.
+        :raises WarehouseError: The commit failed, and the table is unchanged.
         """
 
         def change(transaction: Transaction) -> None:
@@ -431,7 +430,7 @@ class TableBase:
     def _commit(
         self, change: Callable[[Transaction], None], properties: Mapping[str, str], shape: TableShape | None
     ) -> int:
-        """Commit one change, bound to the table as it was; `shape` is None where that stays."""
+        """Commit a change to this version of the table. `shape` is None if the schema does not change."""
         try:
             transaction = self._table.transaction() if self._table else self._create_transaction(shape or TableShape())
             if self._table is not None and shape is not None:
@@ -444,13 +443,13 @@ class TableBase:
         except (*_REFUSED, *_UNCLEAR) as error:
             return self._find_out(properties[LOAD_ID], error)
         except Exception as error:
-            with library_errors(f"table {self.name}: cannot commit, the table is as before"):
+            with library_errors(f"table {self.name}: cannot commit, the table is unchanged"):
                 raise error from None
         try:
             table = transaction.commit_transaction()
         except AssertionError:
             raise
-        except Exception as error:  # noqa: BLE001  # whatever it is, the table says whether it was committed
+        except Exception as error:  # noqa: BLE001  # after any error, the table shows the result of the commit
             return self._find_out(properties[LOAD_ID], error)
         snapshot = table.current_snapshot()
         assert snapshot is not None, "a commit makes a snapshot"
@@ -458,17 +457,18 @@ class TableBase:
         return snapshot.snapshot_id
 
     def _expire_beyond_count(self, table: Table) -> None:
-        """Bound the history after a commit; what fails here is left to the next one."""
+        """Limit the number of snapshots after a commit. After a failure, the next commit tries again."""
         try:
             with library_errors(f"table {self.name}: cannot expire old snapshots"):
                 expire_surplus_snapshots(table)
         except WarehouseError as error:
-            is_conflict = isinstance(error.__cause__, CommitFailedException)  # with a load that is as good at it
+            # A conflict is expected here: another load may expire the same snapshots.
+            is_conflict = isinstance(error.__cause__, CommitFailedException)
             level = logging.INFO if is_conflict else logging.WARNING
-            log.log(level, "%s; the rows are committed, and a later load tries again", error)
+            log.log(level, "%s; the rows are committed, and a later load retries the expiry", error)
 
     def _reshape(self, transaction: Transaction, shape: TableShape) -> None:
-        """Give the table the columns that the shape has more."""
+        """Add the columns to the table that only the shape has, and rename columns."""
         before = self.shape()
         if shape == before and self.format is not None:
             return
@@ -494,12 +494,12 @@ class TableBase:
         )
 
     def _find_out(self, load_id: str, error: Exception) -> int:
-        """Look whether a commit that ended with an error is in the table after all.
+        """Find the result of a commit that raised an error: return the snapshot id, or raise the error to report.
 
-        One that was refused may be: what stands between may send a request twice, and the second finds the first.
+        A rejected commit may have succeeded: a proxy may repeat a request, and the server rejects the second one.
         """
         unknown = CommitUnknownError(
-            f"table {self.name}: cannot tell whether the commit was done ({reason_of(error)}); run the load again"
+            f"table {self.name}: the result of the commit is unknown ({reason_of(error)}); run the load again"
         )
         try:
             with library_errors(f"table {self.name}: the catalog cannot load it"):
@@ -512,12 +512,11 @@ class TableBase:
                 return snapshot.snapshot_id
         if isinstance(error, _REFUSED):
             raise LoadConflictError(
-                f"table {self.name}: {happened} while this was running, so nothing of it was kept; run it again to do "
-                "what is left"
+                f"table {self.name}: {happened} meanwhile, so this run committed nothing; run it again"
             ) from error
         if isinstance(error, _LATE) or not isinstance(error, _UNCLEAR):
             raise unknown from error
-        raise WarehouseError(f"table {self.name}: cannot commit, the table is as before: {reason_of(error)}") from error
+        raise WarehouseError(f"table {self.name}: cannot commit, the table is unchanged: {reason_of(error)}") from error
 
     def _is_there(self) -> bool:
         return self._catalog.table_exists(self._name)
@@ -527,7 +526,7 @@ class TableBase:
             return "it was dropped"
         snapshot = self._catalog.load_table(self._name).current_snapshot()
         load_id = summary_of(snapshot).get(LOAD_ID) if snapshot else None
-        return f"another load ({load_id}) was committed" if load_id else "it was changed by somebody else"
+        return f"another load ({load_id}) was committed" if load_id else "another writer changed the table"
 
 
 def _schema_of(shape: TableShape) -> Schema:
@@ -537,9 +536,9 @@ def _schema_of(shape: TableShape) -> Schema:
 
 
 def _is_followed_by(properties: Mapping[str, str], oldest: Snapshot) -> bool:
-    """Whether the ledger in a table's properties is of a snapshot that came before the oldest one left.
+    """Return whether the ledger in the table's properties belongs to a snapshot before the oldest remaining one.
 
-    It is not where the table was rolled back to before that load: then it is too far ahead.
+    After a rollback to a snapshot before that load the result is False: the ledger would be ahead of the table.
     """
     sequence = properties.get(LEDGER_SEQUENCE)
     if LEDGER not in properties or sequence is None:

@@ -90,7 +90,7 @@ def test_a_table_that_can_never_be_loaded_is_not_waited_for() -> None:
 
 PASSES = [
     WarehouseError("catalog away"),
-    LoadError("table default.views is as before: views-0: broker 1 disconnected"),
+    LoadError("table default.views is unchanged: views-0: broker 1 disconnected"),
     CommitUnknownError("the answer was lost"),
     LoadConflictError("somebody else was faster"),
     OSError("full"),

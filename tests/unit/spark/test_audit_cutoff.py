@@ -24,9 +24,9 @@ def side(load: int, topic_id: str = "a1") -> TableAudit:
 def test_ends_are_asked_for_while_no_load_is_committed() -> None:
     looks = iter([side(1), side(2), side(3), side(3)])
     ends = iter([{0: 5}, {0: 7}, {0: 9}])
-    seen, told_to = table_and_ends(lambda: next(looks), lambda: next(ends))
+    seen, audit_ends = table_and_ends(lambda: next(looks), lambda: next(ends))
     assert seen.state is not None
-    assert (seen.state.load_id, told_to) == ("3", {0: 9})
+    assert (seen.state.load_id, audit_ends) == ("3", {0: 9})
     assert next(looks, None) is None
 
 

@@ -117,7 +117,9 @@ def test_java_that_does_not_start_with_the_archive_starts_without(
     option = f'"-XX:SharedArchiveFile={archive}"'
     assert start() == "gateway"
     assert starts == [option, None]
-    assert [record.getMessage() for record in caplog.records] == [f"Java does not start with {option}"]
+    assert [record.getMessage() for record in caplog.records] == [
+        f"the JVM does not start with {option}; it runs without these options"
+    ]
 
 
 @pytest.mark.parametrize("has_archive", [True, False])

@@ -279,9 +279,9 @@ def test_a_load_that_goes_on_maintains_it_too(lake: Lake) -> None:
 def test_a_table_of_something_else_is_refused(lake: Lake) -> None:
     lake.values = [b'{"a": 1}', b"?"]
     lake.load()
-    with pytest.raises(ConfigurationError, match=r"default\.fresh is the table that is loaded"):
+    with pytest.raises(ConfigurationError, match=r"default\.fresh is the loaded table itself"):
         lake.load("fresh", bad="default.fresh")
-    with pytest.raises(ConfigurationError, match=r"default\.t is no dead-letter table"):
+    with pytest.raises(ConfigurationError, match=r"default\.t is not a dead-letter table"):
         lake.load("other", bad="t")
     with pytest.raises(ConfigurationError, match="was loaded with format dead-letters"):
         lake.load("bad", bad="worse")

@@ -78,7 +78,7 @@ def test_event_times_are_found_within_records_of_avro(lake: Lake, monkeypatch: p
 @pytest.mark.parametrize("name", ["tiem", "data.tiem", "data.time.x", r"data\.time"])
 def test_new_table_is_not_made_with_a_field_that_no_record_has(lake: Lake, name: str) -> None:
     lake.values = values({"data": {"time": MOMENT_MS}})
-    with pytest.raises(EventTimeFieldError, match="no record has the field"):
+    with pytest.raises(EventTimeFieldError, match="no record has the event-time field"):
         lake.load(event_time=EventTime.parse(name))
     assert lake.files() == (set(), 0)
     lake.load(event_time=EventTime.parse("data.time"))
@@ -97,7 +97,7 @@ def test_field_that_no_record_of_a_later_load_has_is_reported(lake: Lake) -> Non
     lake.values = values({"at": MOMENT_MS})
     lake.load(event_time=EventTime.parse("at"))
     lake.values = [*lake.values, *values({"time": MOMENT_MS}, {"at": None})]
-    with pytest.raises(EventTimeFieldError, match="no record has the field 'at'"):
+    with pytest.raises(EventTimeFieldError, match="no record has the event-time field 'at'"):
         lake.load(strict=True)
     lake.values[-1] = b'{"time": "x"}'
     with pytest.raises(EventTimeFieldError, match=r"the records: at, time$"):

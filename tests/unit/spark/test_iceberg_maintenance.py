@@ -160,7 +160,7 @@ def test_an_interrupt_behind_the_commit_leaves_the_new_files(
 
 
 def test_a_table_that_is_not_there_is_told(warehouse: Warehouse) -> None:
-    with pytest.raises(WarehouseError, match="there is no table"):
+    with pytest.raises(WarehouseError, match="does not exist"):
         IcebergMaintainer(warehouse, "t")
-    with pytest.raises((WarehouseError, ConfigurationError), match="there is no table"):
+    with pytest.raises((WarehouseError, ConfigurationError), match="does not exist"):
         table_status(warehouse, "t")

@@ -48,7 +48,7 @@ def test_what_is_no_limit_is_refused(given: int | str) -> None:
 def test_load_beyond_the_limit_commits_nothing_and_the_next_one_goes_on(lake: Lake) -> None:
     lake.values = [b'{"n": 1}', None, b"bad", b'{"n": 2}', b"[]"]  # type: ignore[list-item]
     with pytest.raises(
-        TooManyBadRecordsError, match=r"is as before: 2 of 5 records are bad.* limit 1 .*not JSON \(1\)"
+        TooManyBadRecordsError, match=r"is unchanged: 2 of 5 records are bad.* limit 1 .*not JSON \(1\)"
     ):
         lake.load(max_bad_records=BadRecordLimit.parse(1))
     assert lake.files() == (set(), 0)

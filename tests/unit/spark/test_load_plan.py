@@ -92,13 +92,13 @@ def test_a_log_that_ends_before_the_table_is_another_log() -> None:
 
 
 def test_a_topic_with_fewer_partitions_is_another_topic() -> None:
-    with pytest.raises(RecreatedTopicError, match="no partition 7 any more"):
+    with pytest.raises(RecreatedTopicError, match="no longer has partition 7"):
         plan_topic(topic(), LoadedTopic("one", {7: 1}), {})
 
 
 def test_starts_that_replace_a_lost_history_name_every_partition() -> None:
     starts = {TopicPartition("t", 0): 7}
-    with pytest.raises(HistoryExpiredError, match="does not name t-1,"):
+    with pytest.raises(HistoryExpiredError, match="without t-1 "):
         check_all_starts_given([topic()], starts)
     check_all_starts_given([topic()], {**starts, TopicPartition("t", 1): 0})
 

@@ -63,9 +63,9 @@ def test_an_interrupt_ends_the_whole() -> None:
         ({"format": "lines:apache"}, "there are common, combined"),
         ({"format": "raw", "nested": True}, "--format json"),
         ({"event_time": ":ms"}, "give record, line"),
-        ({"dead_letter": "t"}, "name another"),
+        ({"dead_letter": "t"}, "use another topic"),
         ({"fields": {"t": "long"}}, "--format json"),
-        ({"starting_offsets": {("t", 0): -2}}, "-2 .* is no offset"),
+        ({"starting_offsets": {("t", 0): -2}}, "invalid offset -2 of"),
     ],
 )
 def test_arguments_that_cannot_be_are_refused_before_spark_starts(arguments: dict[str, Any], message: str) -> None:

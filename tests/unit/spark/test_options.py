@@ -106,7 +106,7 @@ def test_client_settings_lose_their_prefix_and_what_has_no_effect_is_accepted() 
         (BASE | {"startingOffsets": '{"clicks": {"0": "earliest"}}'}, "'earliest' is not a number for each partition"),
         (BASE | {"startingOffsets": '{"clicks": "latest"}'}, "cannot start at latest"),
         (BASE | {"endingOffsets": '{"clicks": "earliest"}'}, "cannot end at earliest"),
-        (BASE | {"startingOffsets": '{"a": "earliest", "a": {"0": 23}}'}, "'a' is there 2 times"),
+        (BASE | {"startingOffsets": '{"a": "earliest", "a": {"0": 23}}'}, "'a' occurs 2 times"),
         (BASE | {"startingOffsets": '{"clicks": [1]}'}, "number for each partition"),
         (BASE | {"startingTimestamp": "yesterday"}, "milliseconds"),
         (BASE | {"startingOffsetsByTimestampStrategy": "guess"}, "neither error nor latest"),

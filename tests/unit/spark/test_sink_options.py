@@ -53,7 +53,7 @@ def test_settings_reach_the_producer_and_those_without_effect_do_not() -> None:
         ({"topic": "t", "kafka.partitioner.class": "x"}, {"value": "string"}, "partitioner"),
         ({"topic": "t", "kafka.linger": "7"}, {"value": "string"}, "linger_ms"),
         ({"topic": "t", "kafka.value.serializer": "x"}, {"value": "string"}, "encode it in the query"),
-        ({"topic": "t", "kafka.bootstrap.servers": ""}, {"value": "string"}, "give the brokers"),
+        ({"topic": "t", "kafka.bootstrap.servers": ""}, {"value": "string"}, "set the brokers"),
     ],
 )
 def test_what_cannot_be_written_is_told_at_the_driver(

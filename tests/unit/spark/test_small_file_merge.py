@@ -95,7 +95,7 @@ def test_a_file_that_cannot_be_read_leaves_the_table_as_it_was(lake: Lake, monke
     assert failed.message.startswith("cannot put 2 files of 2015-05-17 together")
     lake.partitions = [[b"1"] for _ in range(20)]
     monkeypatch.setattr(small_file_merge, "file_system_of", gone)
-    with pytest.raises(WarehouseError, match=r"is as before: cannot put 20 files of .* together: no such file"):
+    with pytest.raises(WarehouseError, match=r"is unchanged: cannot put 20 files of .* together: no such file"):
         lake.load(records_per_task=1)
     assert lake.files() == (set(), 0)
 

@@ -71,7 +71,9 @@ def test_a_lost_history_is_replaced_by_offsets_of_every_partition(monkeypatch: p
     assert starts_planned(monkeypatch, None, {FIRST: 7, SECOND: 3}) == [7, 3]
     with pytest.raises(HistoryExpiredError, match="t-1"):
         starts_planned(monkeypatch, None, {FIRST: 7})
-    with pytest.raises(HistoryExpiredError, match=r"would load records again .* t-0 from 5 \(it has rows up to 6\)"):
+    with pytest.raises(
+        HistoryExpiredError, match=r"would load records that .* t-0 from 5 \(the table has offsets up to 6\)"
+    ):
         starts_planned(monkeypatch, None, {FIRST: 5, SECOND: 3})
     with pytest.raises(HistoryExpiredError, match="expired"):
         starts_planned(monkeypatch, None, {})
