@@ -41,7 +41,7 @@ def test_later_loads_read_times_in_the_zone_of_the_first(lake: Lake, event_time:
     load(lake, None)
     times = [datetime(2015, 5, 17, 10, 5, second, tzinfo=UTC) for second in (3, 4, 5)]
     assert [time for _, time in lake.rows("t", "event_time")] == times
-    with pytest.raises(ConfigurationError, match="uses the time zone Europe/Berlin .*, not UTC"):
+    with pytest.raises(ConfigurationError, match=r"uses the time zone Europe/Berlin .*, not UTC"):
         load(lake, "UTC")
 
 
