@@ -37,56 +37,89 @@ _subject: ContextVar[TopicPartition | None] = ContextVar("subject of log lines",
 
 
 class LogEvent(StrEnum):
-    """The events of lines that an operator acts on.
+    """The events of log lines that an operator acts on.
 
-    :ivar advice: what has happened, and what to do.
+    :ivar advice: the meaning of the event, and the remedy.
     """
 
-    LOG_OFFLINE = "log.offline", "The disk failed under a log. Mend or replace the disk, then restart the broker."
-    LOG_UNUSABLE = "log.unusable", "A log cannot be loaded; its files stay as they are. The line says what to mend."
+    LOG_OFFLINE = (
+        "log.offline",
+        "A log cannot be read or written because its disk failed. Repair the disk, then restart the broker.",
+    )
+    LOG_UNUSABLE = (
+        "log.unusable",
+        "The broker cannot load a log and leaves its files unchanged. Repair the file that the line names.",
+    )
     LOG_MISSING = (
         "log.missing",
-        "Files of a log are gone. Put them back and restart, unless other replicas have all.",
+        "Files of a log are missing. Restore them and restart, unless other replicas have all records.",
     )
     RECORDS_LOST = (
         "records.lost",
-        "A disk has lost records. Unless the log has other replicas, they are gone.",
+        "Records are missing on a disk. They are lost unless other replicas have them.",
     )
     RECORDS_IN_DOUBT = (
         "records.in-doubt",
-        "The only in-sync replica may lack records. Put a newer copy of its disk in place, or accept the loss.",
+        "The only in-sync replica may lack records. Restore a newer copy of its disk, or accept the loss.",
     )
-    FOLDER_OFFLINE = "folder.offline", "A data folder failed. Mend or replace the disk, then restart the broker."
-    FOLDER_LOST = "folder.lost", "A data folder is missing. Put it back and restart, or accept that it is lost."
-    FOLDER_COPIED = "folder.copied", "Two brokers use copies of one data folder. Stop one of them."
-    DISK_SHORT = "disk.short", "Room, open files or memory are short. Make room; the broker tries again by itself."
-    PARTITION_OFFLINE = "partition.offline", "No replica can lead a partition. Start the brokers that the line names."
+    FOLDER_OFFLINE = (
+        "folder.offline",
+        "A log directory failed. Repair or replace the disk, then restart the broker.",
+    )
+    FOLDER_LOST = "folder.lost", "A log directory is missing. Restore it and restart, or accept the loss."
+    FOLDER_COPIED = "folder.copied", "Two brokers use copies of one log directory. Stop one of them."
+    DISK_SHORT = (
+        "disk.short",
+        "Disk space, open files or memory are exhausted. Free some; the broker retries by itself.",
+    )
+    PARTITION_OFFLINE = "partition.offline", "A partition has no leader. Start the brokers that the line names."
     UNCLEAN_ELECTION = (
         "partition.unclean-election",
-        "A replica leads that may lack acknowledged records. Compare with the audit what is lost.",
+        "The new leader may lack acknowledged records. The audit shows the lost records.",
     )
-    REPLICA_NOT_FOLLOWING = "replica.not-following", "A follower cannot fetch or append. The line says why."
-    REMOVAL_REFUSED = "replica.removal-refused", "A replica was not deleted, since nobody moved it. Look at its folder."
-    ISR_NOT_WRITTEN = "isr.not-written", "In-sync replicas cannot be written. Look at ZooKeeper; it is tried again."
-    NOT_LEADING = "broker.not-leading", "The broker has lost its registration. Look at ZooKeeper and the network."
-    LOOP_STALLED = "broker.stalled", "All clients of the broker waited. Report it if it comes often."
-    UNEXPECTED_ERROR = "broker.unexpected-error", "A defect of this program. Report it with the traceback."
-    CONNECTION_REFUSED = "connection.refused", "Connections exceed a limit. Raise max.connections, or find the client."
-    FILES_SHORT = "files.short", "Too few files may be open. Raise the limit of the process (ulimit -n)."
-    TREE_OLDER = "tree.older", "The metadata tree is from a backup. Follow `The tree from a backup` in operations.md."
-    TREE_DAMAGED = "tree.damaged", "A node of the tree cannot be understood. Mend the node or delete it."
-    TREE_UNREACHABLE = "tree.unreachable", "The metadata tree does not answer. Look at ZooKeeper; it is tried again."
-    TOPIC_NOT_IN_TREE = "topic.not-in-tree", "A topic left the tree without being deleted. Its folders stay."
-    TOPIC_NOT_UNDONE = "topic.not-undone", "A topic has no logs, and cannot be deleted now. Delete it later."
-    COMPACTION_IMPOSSIBLE = (
-        "compaction.impossible",
-        "A log cannot be compacted. Change the named setting.",
+    REPLICA_NOT_FOLLOWING = (
+        "replica.not-following",
+        "A follower cannot fetch or append. The line gives the reason.",
     )
+    REMOVAL_REFUSED = (
+        "replica.removal-refused",
+        "A broker keeps a replica that no reassignment removed. Check the partition directory.",
+    )
+    ISR_NOT_WRITTEN = "isr.not-written", "The leader cannot write the in-sync replicas and retries. Check ZooKeeper."
+    NOT_LEADING = "broker.not-leading", "The broker lost its registration. Check ZooKeeper and the network."
+    LOOP_STALLED = "broker.stalled", "The broker served no client for a while. Report it if it recurs."
+    UNEXPECTED_ERROR = "broker.unexpected-error", "The broker has a defect. Report the traceback."
+    CONNECTION_REFUSED = (
+        "connection.refused",
+        "Connections exceed a limit. Raise max.connections, or find the client that opens them.",
+    )
+    FILES_SHORT = "files.short", "The limit of open files is too low. Raise it (ulimit -n)."
+    TREE_OLDER = (
+        "tree.older",
+        "The metadata store was restored from a backup. Follow `The tree from a backup` in operations.md.",
+    )
+    TREE_DAMAGED = "tree.damaged", "The data of a metadata node is damaged. Repair or delete the node."
+    TREE_UNREACHABLE = (
+        "tree.unreachable",
+        "The metadata store does not respond, and the broker retries. Check ZooKeeper.",
+    )
+    TOPIC_NOT_IN_TREE = (
+        "topic.not-in-tree",
+        "A topic is missing in the metadata store without a deletion. The broker keeps its logs.",
+    )
+    TOPIC_NOT_UNDONE = (
+        "topic.not-undone",
+        "A topic was created without logs, and its deletion failed. Delete the topic later.",
+    )
+    COMPACTION_IMPOSSIBLE = "compaction.impossible", "The cleaner cannot compact a log. Change the setting in the line."
     COMPACTED_DAMAGED = (
         "compaction.damaged",
-        "A compacted segment is damaged; the old ones stay. Check the disk.",
+        "A compacted segment is damaged, and the broker keeps the old segments. Check the disk.",
     )
-    GROUPS_UNREADABLE = "groups.unreadable", "A part of __consumer_offsets is damaged; groups lack what is behind it."
+    GROUPS_UNREADABLE = (
+        "groups.unreadable",
+        "A part of __consumer_offsets is damaged. Groups lack the commits after the damaged position.",
+    )
 
     advice: str
 
