@@ -170,7 +170,7 @@ def test_what_a_leader_took_that_only_clients_reach_is_truncated(
     cluster.wait_until_in_sync(topic, 3)
     found = check(cluster, topic, senders)
     assert set(alone.acknowledged.values()) - set(found.values())
-    assert re.search(rf"truncated by the leader's epochs: .*\b{topic}-0 to offset", log.read_text())
+    assert re.search(rf"truncated to match the leader's epochs: .*\b{topic}-0 to offset", log.read_text())
 
 
 @pytest.mark.parametrize("break_link", [Link.cut, Link.stall])

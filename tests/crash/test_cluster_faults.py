@@ -188,7 +188,7 @@ def test_the_room_loses_its_power(cluster: Cluster, topic: str, order: tuple[int
     wait_for_progress(load, RECORDS)
     check(cluster, topic, load)
     told = "".join(broker.log.read_text() for broker in cluster.brokers.values())
-    assert "replicas [1, 2, 3] lost memory or came back with older copies of their disks" in told
+    assert "replicas [1, 2, 3] lost unflushed records or have older copies of their log directories" in told
 
 
 def lose_memory(cluster: Cluster, number: int, partitions: list[str]) -> None:
@@ -286,7 +286,7 @@ def test_without_its_in_sync_replicas_a_partition_is_offline_unless_loss_is_allo
     with barnabas.Admin(cluster.brokers[follower].bootstrap) as admin:
         admin.alter_config(topic="unclean", to_set={"unclean.leader.election.enable": "true"})
     wait_until(lambda: cluster.leader_of("unclean", asked=follower) == follower, "the other replica leads")
-    assert "unclean-0: taken over by a replica that was not in sync" in log.read_text()
+    assert "unclean-0: this broker leads and was not in sync" in log.read_text()
     cluster.brokers[leader].restart()
     cluster.wait_until_in_sync("unclean", 2)
     wait_until(lambda: cluster.content(leader, "unclean") == cluster.content(follower, "unclean"), "they are the same")

@@ -141,7 +141,7 @@ def in_sync_replicas_die(stage: Stage) -> None:
         with barnabas.Admin(cluster.bootstrap_of(*survivors)) as admin:
             admin.alter_config(topic=UNCLEAN, to_set={"unclean.leader.election.enable": "true"})
         cluster.wait_for_another_leader(UNCLEAN, leader)
-        told = "taken over by a replica that was not in sync"
+        told = "this broker leads and was not in sync"
         wait_until(lambda: any(told in stage.log_of(number) for number in survivors), "the loss is told")
     # The clients' topic asks for two in sync replicas, and had but one: nobody else may lead it either.
     with stage.recovery():

@@ -1,10 +1,10 @@
-"""Follows the metadata tree: the registered brokers, and the change notifications of other brokers.
+"""The reader of the metadata store: it follows the registered brokers and the change notifications of other brokers.
 
-Three watches are enough for any number of partitions: on the brokers, and on the notifications
+Three watches suffice for any number of partitions: one on the brokers and two on the notifications
 (`barnabas.coordination.change_notifications`). Reads run on the thread of the metadata store. The caller decides when
-to read. It does not read during a change of its own: a read from before that change would undo it.
+to read. It does not read while it writes a change, because an older read would undo the change in its image.
 
-A new session begins with a read of everything. So does a broker that has missed a notification.
+A new session begins with a full read. A broker that has missed a notification also reads everything.
 """
 
 from __future__ import annotations
@@ -25,38 +25,38 @@ from barnabas.errors import BarnabasError
 from barnabas.log_lines import LogEvent, event
 
 AGAIN_S = 0.5
-"""The pause after which the tree is read again, when it could not be read."""
+"""The pause before a failed read of the metadata store is repeated, in seconds."""
 PURGE_INTERVAL_S = 60.0
-"""How often old changes are cleared away, if there are new ones."""
+"""The interval between purges of old change notifications, in seconds, if new notifications have arrived."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class MetadataUpdate:
-    """The result of a read of the metadata tree. Brokers are applied first."""
+    """The result of one read of the metadata store. The receiver applies the brokers first."""
 
     brokers: Mapping[int, LiveBroker] | None = None
     is_everything: bool = False
-    """True if topics that are not named here are gone."""
+    """True if topics that are not in `topics` no longer exist."""
     is_new_session: bool = False
-    """True if this broker has a new registration: leaderships of it in the tree are of an earlier one."""
+    """True if this broker has a new registration. Its leaderships in the metadata store belong to an earlier one."""
     topics: dict[str, TopicInfo | NodeError | None] = field(default_factory=dict)
-    """None: the topic is gone. An error: its nodes are damaged."""
+    """The topics by name. None: the topic no longer exists. An error: its nodes are damaged."""
     changes: list[ChangeNotification] = field(default_factory=list)
-    """Notifications, whose states and settings are news; their topics are in `topics`."""
+    """New notifications with their states and settings. Their topics are in `topics`."""
 
 
 Read = Callable[[], Awaitable[MetadataUpdate]]
-"""Reads the due parts of the tree. May be called once."""
+"""Reads the due parts of the metadata store. The receiver may call it once."""
 
 ApplyUpdate = Callable[[Read], Awaitable[MetadataUpdate]]
 
 
 class ClusterWatch:
-    """Used from the event loop's thread only.
+    """Reads the metadata store when a watch fires. Used from the event loop's thread only.
 
-    :param apply_update: called with a read that is due; reads, applies the update and returns it. Not called again
+    :param apply_update: awaits the given read, applies the update and returns it. `ClusterWatch` does not call it again
         before it has returned.
     """
 
@@ -68,19 +68,19 @@ class ClusterWatch:
         self._is_due = asyncio.Event()
         self._due = {paths.BROKER_IDS, paths.CHANGES}
         self._seen: frozenset[int] | None = None
-        """The numbers of the notifications that were read; None: everything has to be read."""
+        """The numbers of the notifications that were read; None if a full read is due."""
         self._folder = 0
-        """The creation id of the node above the notifications: another node has other notifications under old names."""
+        """The creation id of the notifications' parent node. A new parent node reuses the names of notifications."""
         self._session = self._known_session = 0
-        """The number of sessions, and the last session of which everything was applied."""
-        self._told = ""
+        """The count of sessions, and the last session whose full read was applied."""
+        self._last_error = ""
         self._brokers: Mapping[int, LiveBroker] = {}
         self._unpurged = 0
 
     def read_everything(self) -> MetadataUpdate:
         """Read everything. May be called from the thread of the metadata store.
 
-        Changes that are made meanwhile are read again afterwards.
+        Changes made during the read cause another read afterwards.
         """
         topic_metadata_store.ensure_roots(self._tree)
         folder, seen = (
@@ -95,13 +95,13 @@ class ClusterWatch:
         return update
 
     def restart(self) -> None:
-        """Read everything again, in a new session."""
+        """Begin a new session: schedule a full read."""
         self._session += 1
-        self._note_due(paths.BROKER_IDS)
-        self._note_due(paths.CHANGES)
+        self._schedule_read(paths.BROKER_IDS)
+        self._schedule_read(paths.CHANGES)
 
     async def run(self) -> None:
-        """Follow the metadata tree until cancelled."""
+        """Follow the metadata store until cancelled."""
         self._is_due.set()
         while True:
             await self._is_due.wait()
@@ -109,33 +109,33 @@ class ClusterWatch:
             (due, self._due), session = (self._due, set()), self._session
             try:
                 update = await self._apply_update(functools.partial(self._in_metadata_thread, self._read, due))
-                self._told = ""
+                self._last_error = ""
             except BarnabasError as error:
-                self._try_again(error)
+                self._retry(error)
                 await asyncio.sleep(AGAIN_S)
             except Exception as error:
-                log.exception("what the tree says could not be taken over")
-                self._try_again(error)
+                log.exception("cannot apply the state of the metadata store; reading everything again")
+                self._retry(error)
                 await asyncio.sleep(AGAIN_S)
             else:
                 if update.is_new_session:
                     self._known_session = session
 
-    def _try_again(self, error: Exception) -> None:
-        """Read everything again: the update may have been applied in part, and a partial read would miss the rest."""
-        if str(error) != self._told:
+    def _retry(self, error: Exception) -> None:
+        """Schedule a full read: the update may have been applied in part, and a partial read would miss the rest."""
+        if str(error) != self._last_error:
             extra = event(LogEvent.TREE_UNREACHABLE)
-            log.warning("the cluster's state cannot be read; tried again: %s", error, extra=extra)
-            self._told = str(error)
+            log.warning("cannot read the cluster's state from the metadata store: %s; retrying", error, extra=extra)
+            self._last_error = str(error)
         self._seen = None
-        self._note_due(paths.BROKER_IDS)
-        self._note_due(paths.CHANGES)
+        self._schedule_read(paths.BROKER_IDS)
+        self._schedule_read(paths.CHANGES)
 
     # -- on the tree's thread -------------------------------------------------------------------------------
 
     def _read(self, due: set[str]) -> MetadataUpdate:
         update = self._read_changes() if paths.CHANGES in due else MetadataUpdate()
-        # After the notifications, so that no broker is older than a notification about it.
+        # Read the brokers after the notifications, so that no broker is older than a notification about it.
         if paths.BROKER_IDS in due:
             update.brokers = self._read_brokers(self._on_event)
         elif update.brokers is None and any(change.brokers for change in update.changes):
@@ -146,7 +146,7 @@ class ClusterWatch:
         try:
             self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         except NoNodeError:
-            topic_metadata_store.ensure_roots(self._tree)  # somebody deleted it; each broker will register again
+            topic_metadata_store.ensure_roots(self._tree)  # An external change deleted it; each broker registers again.
             self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         return self._brokers
 
@@ -165,7 +165,7 @@ class ClusterWatch:
             return self.read_everything()
         update = self._read_unseen(unseen)
         if unseen and not update.is_everything:
-            # Without new notifications, the known ones stay: the newest may be purged before the next one comes.
+            # Without new notifications, keep the known numbers: a purge may delete the newest notification.
             self._seen = frozenset(numbers)
         return update
 
@@ -182,7 +182,7 @@ class ClusterWatch:
             except NoNodeError:
                 return self.read_everything()
             except NodeError as error:
-                log.warning("%s; everything is read again", error)
+                log.warning("cannot decode a change notification: %s; reading everything again", error)
                 return self.read_everything()
         for name in dict.fromkeys(name for change in update.changes for name in change.topics):
             try:
@@ -194,16 +194,16 @@ class ClusterWatch:
 
     def _on_event(self, event: WatchEvent) -> None:
         """Called on a thread of the metadata store."""
-        self._loop.call_soon_threadsafe(self._note_due, event.path)
+        self._loop.call_soon_threadsafe(self._schedule_read, event.path)
 
-    def _note_due(self, path: str) -> None:
+    def _schedule_read(self, path: str) -> None:
         self._due.add(path)
         self._is_due.set()
 
     # -- clearing away --------------------------------------------------------------------------------------
 
     async def purge(self) -> None:
-        """Purge old notifications, if there were new ones since."""
+        """Purge old notifications if new ones have arrived since the last purge."""
         if not self._unpurged:
             return
         self._unpurged = 0

@@ -1,13 +1,13 @@
-"""The replica that follows: it has the batches of the leader, at the leader's offsets.
+"""The follower's role of a replica: it copies the leader's batches at the leader's offsets.
 
-`append` checks a leader's batches as a leader checks a producer's (`barnabas.storage.log_appender`), and takes only
-the batch that comes next. The high watermark is the leader's, as far as the log reaches. The log start offset follows
-the leader's, which moves by retention or DeleteRecords, with the fetches.
+`append` checks the leader's batches as a leader checks a producer's (`barnabas.storage.log_appender`), and accepts only
+the batch at the log end offset. The high watermark is the leader's, up to the log end offset. The log start offset
+follows the leader's, which fetch responses contain; retention and DeleteRecords raise it.
 
-With `flush.messages`, the next fetch waits until the records are flushed here, once so many are not. Otherwise
+With `flush.messages`, the next fetch waits for a flush once that many records are unflushed. Otherwise
 `flush.messages=1` would make a record durable on the leader's disk only. Apache Kafka's followers flush likewise.
 
-An append that needs a new segment, a large append, and a truncation run in the replica's line, beside the event loop.
+Appends that need a new segment, large appends and truncations run on a thread, in the replica's append queue.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
-"""A thread writes larger appends, so that they do not block the event loop."""
+"""The size in bytes above which a thread writes an append, so that the event loop does not block."""
 
 
 class FollowerReplica:
     """The follower in one leader epoch. Used from the event loop's thread only.
 
     :param work: runs work that may wait for the disk.
-    :param leader: the id of the broker that leads; -1 where none does.
+    :param leader: the id of the leader's broker; -1 if no broker leads.
     :param topic_id: the id of the topic in fetches.
     """
 
@@ -72,63 +72,64 @@ class FollowerReplica:
         self.topic_id = topic_id
         self._unexposed = UnexposedAppends()
         self._start_refusal = ""
-        """The disk's last error when the log start offset had to rise; each is logged once."""
-        # An epoch in which this broker led and appended nothing: other replicas may have records of an earlier epoch
-        # at its start offset.
+        """The last logged error of a raise of the log start offset."""
+        # Remove an epoch in which this broker led and appended nothing: at its start offset, other replicas may have
+        # records of an earlier epoch.
         log.leader_epochs.truncate_from(log.log_end_offset)
         self.storage = ReplicaStorage(topic_partition, log, leader_epoch, config, work, self._on_flushed)
         self.configure(config)
 
     def configure(self, config: TopicConfig) -> None:
-        """Use these settings from now on."""
+        """Apply new settings of the topic."""
         self.storage.configure(config)
         self.log.hold_high_watermark()
 
     @property
     def log(self) -> Log:
-        """The log; another one after the replica was moved to another data folder."""
+        """The current log. A move to another log directory replaces it."""
         return self.storage.log
 
     @property
     def config(self) -> TopicConfig:
-        """The settings of the topic."""
+        """The effective settings of the topic."""
         return self.storage.config
 
     # --- the role ---
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the topic was deleted."""
+        """True if the topic was deleted."""
         return self.storage.is_deleted
 
     @property
     def has_ended(self) -> bool:
-        """Whether the topic was deleted, or the role has ended."""
+        """True if the topic was deleted, or the role has ended."""
         return self.storage.has_ended
 
     def check_epoch(self, epoch: int) -> None:
-        """Compare a client's leader epoch with the replica's (KIP-320); -1 stands for an unknown epoch.
+        """Compare a client's leader epoch with the replica's (KIP-320).
 
-        :raises ApiError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        :param epoch: the client's leader epoch; -1 if unknown.
+        :raises ApiError: FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one.
         """
         self.storage.check_epoch(epoch)
 
     def resign(self, error: ApiError) -> None:
-        """End the role: refuse all requests with this error from now on. `end` must follow."""
+        """End the role: reject all later requests with this error. The caller must await `end` next."""
         self.storage.flushed.close(error)
         self.storage.resign(error)
 
     async def end(self) -> None:
-        """Return when no work is under way that changes the log."""
+        """Return when no work that changes the log is in progress."""
         await self.storage.end()
 
     def mark_deleted(self) -> None:
-        """End the role because the topic is deleted."""
+        """End the role because the topic was deleted."""
         self.storage.flushed.close(self.storage.deletion_error)
         self.storage.mark_deleted()
 
     def _on_flushed(self, _error: BarnabasError | None) -> None:
-        """Do nothing: the waits for flushes are all that depends on them."""
+        """Do nothing: only the waits in `ReplicaStorage.flushed` depend on a follower's flush."""
 
     # --- readers ---
 
@@ -140,15 +141,15 @@ class FollowerReplica:
         return self.storage.read_for_consumer(offset, max_bytes, min_one_batch=min_one_batch, committed=committed)
 
     def watch(self, listener: ReadListener) -> None:
-        """Pass the events of reads to this listener from now on."""
+        """Add a listener for reads."""
         self.storage.watch(listener)
 
     def unwatch(self, listener: ReadListener) -> None:
-        """Pass no more events to this listener."""
+        """Remove a listener for reads."""
         self.storage.unwatch(listener)
 
     async def delete_old_records(self) -> None:
-        """Delete the segments that the topic's settings do not keep."""
+        """Delete the segments that the retention settings no longer keep."""
         await self.storage.delete_old_records()
 
     # --- appending ---
@@ -156,13 +157,13 @@ class FollowerReplica:
     def append(
         self, records: memoryview, leader_high_watermark: int, leader_log_start: int
     ) -> asyncio.Future[None] | None:
-        """Append the records of one fetch, and take over the leader's high watermark and log start offset.
+        """Append the records of one fetch, and apply the leader's high watermark and log start offset.
 
         :param records: whole batches, or nothing. They must not change until the append has ended.
-        :returns: None if the append has ended; else a future that ends with it, with a BarnabasError if it failed.
-        :raises CorruptBatchError: a batch is damaged, or is not the one that comes next; nothing was appended.
+        :returns: None if the append has ended; else a future of its end, which raises a BarnabasError if it failed.
+        :raises CorruptBatchError: a batch is damaged, or is not the one at the log end offset; nothing was appended.
         :raises ApiError: the role has ended.
-        :raises StorageError: the disk refused.
+        :raises StorageError: a write to the disk failed.
         """
         storage = self.storage
         if storage.refusal is not None:
@@ -186,62 +187,67 @@ class FollowerReplica:
         return self._when_flushed() if storage.flusher else None
 
     async def truncate_to(self, offset: int) -> None:
-        """Remove the records from `offset` on: the leader has others there, or none.
+        """Truncate the log to an offset, where it diverges from the leader's log.
 
-        :raises BarnabasError: the disk refused, or the role has ended; or the metadata tree is older than the log.
+        :raises BarnabasError: a write to the disk failed, the role has ended, or the metadata store is older than the
+            log.
         """
         self._check_may_cut(offset)
         if offset < self.log.high_watermark:
             log.warning(
-                "%s: truncated to offset %d, below the high watermark %d: the leader of epoch %d lacks those records",
+                "%s: truncating to offset %d, below the high watermark %d: the leader of epoch %d lacks those records",
                 self.topic_partition, offset, self.log.high_watermark, self.leader_epoch,
             )  # fmt: skip
         await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_to, offset))
 
     def _check_may_cut(self, offset: int) -> None:
-        """:raises StorageError: the metadata tree is older than this log, so the records may be acknowledged ones."""
+        """Check that a truncation removes no records that may be acknowledged.
+
+        :raises StorageError: the metadata store is older than this log, and the truncation would remove records.
+        """
         end = self.log.log_end_offset
         if self.log.is_newer_than_tree and offset < end:
             raise StorageError(
-                f"the metadata tree was older than {self.log.folder.parent} or another replica's log, and broker"
-                f" {self.leader}, which leads in epoch {self.leader_epoch}, lacks the records from offset {offset} to"
-                f" {end - 1} here, of epochs up to {self.log.leader_epochs.latest}. They may be acknowledged, so they"
-                " stay, and this replica stays out of the in-sync replicas. To give them up, stop this broker and move"
-                f' {self.log.folder} elsewhere; to go on with them instead, see "The tree from a backup" in'
-                " docs/how-to/operations.md"
+                f"cannot truncate the log: the metadata store was older than {self.log.folder.parent} or another"
+                f" replica's log, and broker {self.leader}, the leader of epoch {self.leader_epoch}, lacks the records"
+                f" from offset {offset} to {end - 1}, of epochs up to {self.log.leader_epochs.latest}. These records"
+                " may be acknowledged, so this replica keeps them and stays out of the in-sync replicas. To discard"
+                f" them, stop this broker and move {self.log.folder} elsewhere. To keep them instead, see"
+                ' "The tree from a backup" in docs/how-to/operations.md'
             )
 
     async def truncate_lost_records(self) -> None:
-        """Truncate the log to the first offset that this disk has lost, so that the records are fetched again.
+        """Truncate the log to the first offset that the disk has lost. The fetcher then fetches the records again.
 
-        :raises BarnabasError: the disk refused, or the role has ended.
+        :raises BarnabasError: a write to the disk failed, or the role has ended.
         """
         offset = self.log.lost_from
         if offset is not None:
-            message = "%s: the disk has lost records from offset %d on; fetching them again"
+            message = "%s: records from offset %d on are missing from the disk; truncating and fetching them again"
             log.warning(message, self.topic_partition, offset)
             await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_to, offset))
             self.log.accept_loss()
 
     async def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove all records and begin with `offset`: the leader has none before it.
+        """Remove all records and start the log at `offset`, because the leader's log starts there.
 
-        :raises BarnabasError: the disk refused, or the role has ended.
+        :raises BarnabasError: a write to the disk failed, or the role has ended.
         """
         self._check_may_cut(self.log.log_start_offset)
         end = self.log.log_end_offset
-        log.warning("%s: ends at offset %d, and the leader's log begins at %d", self.topic_partition, end, offset)
+        message = "%s: the log ends at offset %d, before the leader's log start offset %d; removing all its records"
+        log.warning(message, self.topic_partition, end, offset)
         await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_fully_and_start_at, offset))
 
     async def _cut(self, cut: Callable[[int], object], offset: int) -> None:
         """Run a truncation."""
         try:
             await self.storage.disk.do(cut, offset)
-        finally:  # the log may be truncated although the disk refused to store that
+        finally:  # The log may be truncated even if the write of its new state failed.
             self._unexposed.clear()
             if self.storage.flusher:
                 self.storage.flusher.note_truncation()
-            self.storage.reads_changed()  # reads returned nothing meanwhile
+            self.storage.reads_changed()  # Reads returned no records during the truncation.
 
     async def _append_from_queue(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):
@@ -257,15 +263,17 @@ class FollowerReplica:
             await flushed
 
     def _when_flushed(self) -> Waiter | None:
-        """Return the wait that precedes the next fetch, which makes the records count as replicated; or None."""
+        """Return the flush that must precede the next fetch, which acknowledges the records to the leader; or None."""
         end, flusher = self.log.log_end_offset, self.storage.flusher
         if flusher is None or self.log.recovery_point >= end or not flusher.must_cover(end):
             return None
         return self.storage.flushed.wait_for(end - 1)
 
     def _begins_before(self, records: memoryview) -> bool:
-        """Whether the log is empty and its first offset lies within the first batch: the leader's log start offset
-        does too."""
+        """Return whether the log is empty and its start offset is inside the first batch.
+
+        The leader's log start offset is inside this batch, too.
+        """
         replica_log = self.log
         if replica_log.log_start_offset != replica_log.log_end_offset:
             return False
@@ -287,7 +295,7 @@ class FollowerReplica:
             self.storage.flusher.note_append()
 
     def _raise_high_watermark(self, leader_high_watermark: int) -> None:
-        """Raise the high watermark to the leader's, as far as the log reaches."""
+        """Raise the high watermark to the leader's, at most to the log end offset."""
         known = self.log.high_watermark
         if leader_high_watermark > known:
             self.log.move_high_watermark(leader_high_watermark)
@@ -297,9 +305,10 @@ class FollowerReplica:
     async def _raise_log_start(self, leader_log_start: int, *, brought: int) -> None:
         """Raise the log start offset to the leader's.
 
-        :param brought: the bytes of records that the same fetch brought; they stay, whatever happens here.
-        :raises BarnabasError: the disk refused, and the fetch brought nothing: the next fetch would end the same way,
-            so it has to come after a pause.
+        :param brought: the number of bytes of records in the same fetch response. Those records stay in the log in any
+            case.
+        :raises BarnabasError: a write to the disk failed, and the response had no records. The fetcher must then pause,
+            because the next fetch would fail in the same way.
         """
         offset = min(leader_log_start, self.log.high_watermark)
         if offset <= self.log.log_start_offset:
@@ -313,7 +322,7 @@ class FollowerReplica:
             if not brought:
                 raise
             if str(error) != self._start_refusal:
-                message = "%s: cannot delete the records that the leader has deleted: %s; they stay for now"
+                message = "%s: cannot delete the records that the leader has deleted: %s; retrying after the next fetch"
                 log.warning(message, self.topic_partition, error)
             self._start_refusal = str(error)
         else:

@@ -1,9 +1,9 @@
-"""Keeps the in-sync replicas of the partitions that this broker leads as they are in the tree.
+"""The ISR changes of the partitions that this broker leads: `IsrUpdates` writes them to the metadata store.
 
-A change is told to `RemoteReplicas` before it is sent, so that the high watermark waits for both sets while nobody
-knows which one holds, and each is one compare-and-set. If somebody else has changed the state, it is read again: never
-is the own change repeated with the new version (KAFKA-2729). Where the tree cannot be reached, the change stays under
-way until the state was read.
+`RemoteReplicas` learns of a change before it is sent. The high watermark then waits for the old and the new ISR until
+the result of the write is known. Each change is one compare-and-set. If another broker has changed the state, this
+broker reads the state again, and never repeats its change with the new version (KAFKA-2729). If the metadata store is
+unreachable, the change stays pending until the state has been read.
 
 Used from the event loop's thread only.
 """
@@ -27,16 +27,16 @@ from barnabas.log_lines import LogEvent, event
 from barnabas.replication.in_sync import NO_BROKER_EPOCH
 
 AGAIN_S = 0.5
-"""The pause after which a change is tried again that could not be written."""
+"""The pause before a failed change is retried, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class IsrUpdates:
-    """Changes the in-sync replicas of the partitions that this broker leads.
+    """Changes the ISRs of the partitions that this broker leads.
 
-    :param lag_time_max_s: the seconds that a follower may be behind and stay in sync (`replica.lag.time.max.ms`).
-    :param events: for `IsrSettled`.
+    :param lag_time_max_s: a follower that lags longer leaves the ISR, in seconds (`replica.lag.time.max.ms`).
+    :param events: receives `IsrSettled`.
     """
 
     def __init__(self, topics: Topics, clock: Clock, lag_time_max_s: float, events: Events) -> None:
@@ -49,19 +49,19 @@ class IsrUpdates:
         self._is_due = asyncio.Event()
         self._log_lines = LogAggregator(log)
         self.shrink_count = 0
-        """The ISRs that were written with fewer replicas than before."""
+        """The number of ISRs written with fewer replicas than before."""
         self.expand_count = 0
-        """The ISRs that were written with more replicas than before."""
+        """The number of ISRs written with more replicas than before."""
         self.failure_count = 0
-        """The times that ISRs could not be written."""
+        """The number of failed attempts to write ISRs."""
 
     def update_soon(self, partition: LeaderReplica) -> None:
-        """Look soon whether other replicas of a partition are to be in sync."""
+        """Schedule a check of the ISR of a partition."""
         self._wanted[partition] = None
         self._is_due.set()
 
     async def run(self) -> None:
-        """Write what is due, and look at all partitions twice in the time that a follower may be behind."""
+        """Write due changes until cancelled. Check all partitions twice per `replica.lag.time.max.ms`."""
         interval_s = self._lag_time_max_s / 2
         look_s = self._clock.monotonic() + interval_s
         while True:
@@ -78,13 +78,13 @@ class IsrUpdates:
             except BarnabasError as error:
                 self.failure_count += 1
                 extra = event(LogEvent.ISR_NOT_WRITTEN)
-                log.warning("in-sync replicas cannot be written; tried again: %s", error, extra=extra)
+                log.warning("cannot write in-sync replicas: %s; retrying", error, extra=extra)
                 await asyncio.sleep(AGAIN_S)
                 self._wanted |= wanted
                 self._is_due.set()
             except Exception:
                 self.failure_count += 1
-                log.exception("in-sync replicas cannot be written")
+                log.exception("cannot write in-sync replicas; retrying")
                 await asyncio.sleep(AGAIN_S)
 
     def _look_at_all(self) -> None:
@@ -95,12 +95,12 @@ class IsrUpdates:
                     partition.request_follower_fetches()
 
     async def update(self, partitions: list[LeaderReplica]) -> None:
-        """Change the in-sync replicas of those partitions that want it.
+        """Write the ISRs of those of the partitions whose ISR should change.
 
-        :raises BarnabasError: the tree cannot be reached.
+        :raises BarnabasError: the metadata store is unreachable.
         """
         if self._under_way:
-            # Whether these were written nobody knows.
+            # The results of these writes are unknown.
             await self._topics.reread(self._under_way.values())
             await self._settle()
         self._under_way = {partition: change for partition in partitions if (change := self._change_of(partition))}
@@ -110,11 +110,11 @@ class IsrUpdates:
             await self._settle()
 
     async def _up_to_date(self) -> list[StateChange]:
-        """Return the changes under way but those by which a follower would join with what it had in an earlier life.
+        """Return the pending changes without those that add a follower of an outdated broker epoch.
 
-        It may have begun a new one, of which nobody has heard here yet, without that. It is looked up when the version
-        to compare with is known already: whoever registers later and lacks something changes that version
-        (`barnabas.replication.unclean_recovery.withdraw`), so that nothing is written (KIP-903).
+        Such a follower may have restarted and lost records. The leader reads the epochs after it has the version for
+        the compare-and-set. A broker that registers later without all its records changes that version
+        (`barnabas.replication.unclean_recovery.withdraw`), and the write fails (KIP-903).
         """
         joining = {partition: _joining(partition, change) for partition, change in self._under_way.items()}
         brokers = {each for epochs in joining.values() for each in epochs}
@@ -125,11 +125,11 @@ class IsrUpdates:
             if not ended:
                 proposed.append(change)
             for each in ended:
-                partition.followers.forget(each)  # type: ignore[union-attr]  # it has some: one is to join
+                partition.followers.forget(each)  # type: ignore[union-attr]  # a joining follower implies some
         return proposed
 
     async def _settle(self) -> None:
-        """Let partitions have the in-sync replicas that the tree has now, and their roles if these are others."""
+        """Apply the ISRs in the metadata store to the partitions. A partition with another leader changes its role."""
         under_way, self._under_way = self._under_way, {}
         ended: dict[str, list[int]] = {}
         for partition, change in under_way.items():
@@ -143,7 +143,7 @@ class IsrUpdates:
                 self.expand_count += difference > 0
             partition.followers.adopt(info.state.isr)
             partition.isr_changed()
-            # What followers told while the change was under way was not looked at.
+            # Fetches that arrived during the change were not evaluated.
             self.update_soon(partition)
         if ended:
             await self._topics.apply_roles(ended)
@@ -160,7 +160,7 @@ class IsrUpdates:
             return None
 
         def is_eligible(broker_id: int) -> bool:
-            # One that has begun a new life since it fetched may lack what it had (KIP-903).
+            # A follower that has restarted since its last fetch may have lost records (KIP-903).
             epoch = followers.broker_epoch_of(broker_id)
             return image.is_eligible(broker_id, None if epoch == NO_BROKER_EPOCH else epoch)
 
@@ -169,24 +169,24 @@ class IsrUpdates:
             self._clock.monotonic(), self._lag_time_max_s, own.log_end_offset, is_eligible, own.log_start_offset
         )
         if isr is None and info.state.lost_memory and not followers.is_changing:
-            # While this leader lives, nobody has to wait for those that lost memory.
+            # While this leader lives, no election needs the reports of replicas that lost memory.
             isr = followers.isr
         if isr is None:
-            # A follower that had caught up and is gone holds the high watermark back no longer.
+            # A follower that had caught up and is gone no longer holds the high watermark back.
             partition.isr_changed()
             return None
-        self._log_lines.note(logging.INFO, f"in sync are to be {list(isr)} (were {list(info.state.isr)})", where)
+        self._log_lines.note(logging.INFO, f"changing the ISR from {list(info.state.isr)} to {list(isr)}", where)
         followers.begin_change(isr)
         return next_state(where, topic, PartitionState(info.state.leader, info.state.leader_epoch, isr))
 
 
 def _is_led_by(partition: LeaderReplica, state: PartitionState) -> bool:
-    """Return whether a state is one of the epoch in which this broker leads."""
+    """Return whether a state has the leader and the leader epoch of this role."""
     return (state.leader, state.leader_epoch) == (partition.leader, partition.leader_epoch)
 
 
 def _joining(partition: LeaderReplica, change: StateChange) -> dict[int, int]:
-    """Return the followers that a change takes in, with the broker epochs that they fetched with, if they named any."""
+    """Return the followers that a change adds to the ISR, with their broker epochs from their last fetches."""
     followers = partition.followers
     if followers is None:
         return {}

@@ -1,7 +1,8 @@
-"""The partitions that this broker has to lead, and when (rules: `barnabas.replication.leader_election`).
+"""The partitions that this broker should lead now or later (rules: `barnabas.replication.leader_election`).
 
-The candidate with rank 0 takes over at once. Each further candidate waits one pause longer, and takes over if the
-partition has no leader by then. Pure: takes the image and the time, returns states to write.
+The candidate with rank 0 claims leadership at once. Each further candidate waits `PAUSE_S` longer, and claims
+leadership if the partition still has no leader. `LeaderElection` takes the metadata image and the time, and returns the
+partition states to write; it does no I/O.
 """
 
 from __future__ import annotations
@@ -32,44 +33,47 @@ from barnabas.replication.unclean_recovery import (
 from barnabas.storage.checkpoints import EpochStart
 
 PAUSE_S = 0.3
-"""How much longer each broker waits than the one before it in line; it takes a few milliseconds to claim."""
+"""The additional wait of each further candidate, in seconds. One claim takes a few milliseconds."""
 
-_PUT_BACK = "put it back and start again, or set unclean.leader.election.enable to go on with what the others have"
+_PUT_BACK = (
+    "restore the log and restart, or set unclean.leader.election.enable to lead with the records of other replicas"
+)
 
-_MAY_LACK = logging.WARNING, "alone in sync was this broker, and may lack what was not yet on its disk: %s"
+_MAY_LACK = logging.WARNING, "this broker was the only in-sync replica; unflushed records may be lost: %s"
 _ALONE = {
     "only member": _MAY_LACK,
     "sole": _MAY_LACK,
-    "gone": (logging.ERROR, f"alone in sync was this broker, and its log is gone; {_PUT_BACK}: %s"),
+    "gone": (logging.ERROR, f"this broker was the only in-sync replica, and its log is missing; {_PUT_BACK}: %s"),
     "old": (
         logging.ERROR,
-        "this broker was the only in-sync replica, and its log directory is an older copy; all replicas must come back,"
-        " and the one with the most records leads. Set unclean.leader.election.enable to go on without the others: %s",
+        "this broker was the only in-sync replica, and its log directory is an older copy; when all replicas are back,"
+        " the replica with the most records leads. Set unclean.leader.election.enable to lead without the others: %s",
     ),
     "old sole": (
         logging.WARNING,
-        "these partitions have one replica, in an older copy of its log directory; records since that copy are lost"
-        " unless you stop this broker and put a newer copy in its place: %s",
+        "the only replica of these partitions is in an older copy of its log directory; records written after that copy"
+        " are lost unless you stop this broker and restore a newer copy: %s",
     ),
 }
-"""What is logged of partitions in which this broker was the only in-sync replica, and may lack records."""
+"""Level and text of the log line about partitions whose only in-sync replica is this broker, by kind of loss."""
 
 _NAMED_MAX = 3
-"""So many partitions are named in a line of the log."""
+"""The maximum number of partitions that one log line names."""
 
 log = logging.getLogger(__name__)
 
 
 class LeaderElection:
-    """Used from the event loop's thread only.
+    """Decides which partitions this broker claims. Used from the event loop's thread only.
 
-    :param is_unclean_allowed: whether a topic's partitions may be led by a replica that was not in sync.
-    :param known_epoch: the latest leader epoch that this broker's log of a partition knows: the tree may be older than
-        the log, from a backup, or its last changes lost with the power.
-    :param end_of: of which epoch the last record is of this broker's log of a partition, and where that ends.
-    :param is_ahead: returns whether this broker's log of a partition is in a directory that is newer than the tree.
-    :param later_epoch: returns the leader epoch to claim for the lowest possible one; see `RandomSource.later_epoch`.
-    :param on_postponed: called when `due` will have something later.
+    :param is_unclean_allowed: returns the topic's `unclean.leader.election.enable`.
+    :param known_epoch: returns the latest leader epoch in this broker's log of a partition. The metadata store may have
+        an older epoch: it was restored from a backup, or lost its last writes in a power failure.
+    :param end_of: returns the leader epoch of the last record in this broker's log, and the log end offset.
+    :param is_ahead: returns whether this broker's log is in a log directory that is newer than the metadata store.
+    :param later_epoch: returns the leader epoch to claim instead of the lowest possible one; see
+        `RandomSource.later_epoch`.
+    :param on_postponed: called when `due` will return a partition later.
     """
 
     def __init__(
@@ -95,25 +99,25 @@ class LeaderElection:
         self._logged_offline: set[TopicPartition] = set()
         self._wanted_unclean: frozenset[TopicPartition] = frozenset()
         self.unclean_count = 0
-        """The claims of partitions of which acknowledged records may be lost."""
+        """The number of claims after which acknowledged records may be lost."""
 
     @property
     def next_deadline(self) -> float | None:
-        """When `due` has something, in monotonic seconds."""
+        """The monotonic time in seconds at which `due` next returns a partition; None if no partition waits."""
         return min(self._later.values(), default=None)
 
     def due(self, now_s: float) -> list[TopicPartition]:
-        """Return the partitions whose time has come, to be looked at again."""
+        """Return the partitions whose wait has ended. The caller passes them to `elect` again."""
         return [where for where, due_s in self._later.items() if due_s <= now_s]
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Look at partitions no longer that were to be looked at later."""
+        """Cancel the waits of partitions."""
         for where in partitions:
             self._later.pop(where, None)
 
     @contextmanager
     def allowing_unclean(self, partitions: Iterable[TopicPartition]) -> Iterator[None]:
-        """Meanwhile allow that partitions are led by a replica that was not in sync."""
+        """Allow unclean elections of partitions inside the `with` block."""
         self._wanted_unclean = frozenset(partitions)
         try:
             yield
@@ -121,12 +125,12 @@ class LeaderElection:
             self._wanted_unclean = frozenset()
 
     def retry_soon(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
-        """Have partitions looked at again soon, since what was to be written could not be."""
+        """Make `due` return partitions after one pause, because the metadata store rejected their states."""
         self._later.update(dict.fromkeys(partitions, now_s + PAUSE_S))
         self._on_postponed()
 
     def elect(self, partitions: Iterable[TopicPartition], now_s: float) -> list[StateChange]:
-        """Return what is to be written now."""
+        """Return the partition states to write now."""
         changes = []
         offline: dict[TopicPartition, str] = {}
         losses: dict[TopicPartition, str] = {}
@@ -140,8 +144,8 @@ class LeaderElection:
                 change = self._take(where, info, found, losses)
             if change is not None:
                 changes.append(change)
-        _tell(logging.ERROR, LogEvent.PARTITION_OFFLINE, offline)
-        _tell(logging.WARNING, LogEvent.UNCLEAN_ELECTION, losses)
+        _log_partitions(logging.ERROR, LogEvent.PARTITION_OFFLINE, offline)
+        _log_partitions(logging.WARNING, LogEvent.UNCLEAN_ELECTION, losses)
         return changes
 
     def withdraw(
@@ -150,13 +154,13 @@ class LeaderElection:
         is_gone: Callable[[TopicPartition], bool],
         is_in_old_copy: Callable[[TopicPartition], bool] = lambda _where: False,
     ) -> list[StateChange]:
-        """Return the states by which a broker that may lack acknowledged records leaves the in-sync replicas.
+        """Return the states that remove this broker from ISRs because its logs may lack acknowledged records.
 
-        It stays where it is the only member (`barnabas.replication.unclean_recovery.withdraw`). A sole replica is led
-        with the records that it has.
+        The broker stays in an ISR if it is the only member (`barnabas.replication.unclean_recovery.withdraw`). A sole
+        replica leads with the records that it has.
 
-        :param is_gone: whether the log of a partition is gone.
-        :param is_in_old_copy: whether the log of a partition is in an older copy of its log directory.
+        :param is_gone: returns whether the log of a partition is missing.
+        :param is_in_old_copy: returns whether the log of a partition is in an older copy of its log directory.
         """
         changes = []
         alone: dict[str, list[TopicPartition]] = {}
@@ -183,11 +187,11 @@ class LeaderElection:
         return withdraw(self._broker_id, info.state, is_gone=is_gone, in_old_copy_of=in_old_copy_of)
 
     def doubt(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
-        """Return the states to be written of partitions whose logs here are newer than the tree: all replicas report
-        what they have, and the one with the most leads.
+        """Return the states to write for partitions whose logs here are newer than the metadata store.
 
-        If only the life counter shows that the tree is older, a live leader stays, and the follower here does not
-        truncate its log silently (`FollowerReplica.truncate_to`).
+        In these states all replicas report their log end offsets, and the replica with the most records leads. If only
+        the life counter shows that the metadata store is older, a live leader stays, and the follower on this broker
+        does not truncate its log silently (`FollowerReplica.truncate_to`).
         """
         changes = []
         for where in partitions:
@@ -200,20 +204,24 @@ class LeaderElection:
             if state is not None:
                 changes.append(next_state(where, self._metadata.image.topics[where.topic], state))
         if changes:
-            told = "the tree is older than the logs here; all replicas have to tell what they have: %s"
+            message = (
+                "the metadata store is older than the logs of this broker; all replicas must report their logs: %s"
+            )
             extra = event(LogEvent.TREE_OLDER, changes[0].where if len(changes) == 1 else None)
-            log.error(told, named([each.where for each in changes]), extra=extra)
+            log.error(message, named([each.where for each in changes]), extra=extra)
         return changes
 
     def _is_led(self, where: TopicPartition, state: PartitionState) -> bool:
-        """Return whether a live broker leads; this one does only in an epoch that it began after it registered."""
+        """Return whether a live broker leads. This broker leads only in an epoch that began after its registration."""
         if state.leader == self._broker_id:
             return self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
         return state.leader in self._metadata.image.brokers
 
     def resign(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
-        """Return what is to be written of partitions that this broker cannot lead, so that others do: of those that it
-        led in an earlier life. They see that it lives, and would leave them to it."""
+        """Return the states to write for partitions that this broker led before its restart and cannot lead now.
+
+        Other brokers see this broker alive, and claim its partitions only if it resigns.
+        """
         changes = []
         for where in partitions:
             info = self._metadata.image.partition(where)
@@ -223,35 +231,38 @@ class LeaderElection:
             if state is not None and not self._metadata.leads_in_this_incarnation(self._broker_id, where, info.state):
                 changes.append(next_state(where, self._metadata.image.topics[where.topic], state))
         if changes:
-            log.warning("this broker led %s, and cannot use their logs now", named([each.where for each in changes]))
+            log.warning("cannot open the logs of %s; resigning leadership", named([each.where for each in changes]))
         return changes
 
     def _log_end_report(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
-        """Return what is to be written where those are waited for that lost memory, and this broker is one of them."""
+        """Return the state in which this broker reports its log end, if an election waits for that report."""
         if not info.state.lost_memory:
             return None
-        told = report_log_end(self._broker_id, info.state, *self._end_of(where))
-        if told is None:
+        reported = report_log_end(self._broker_id, info.state, *self._end_of(where))
+        if reported is None:
             return None
         self.forget([where])
-        return next_state(where, self._metadata.image.topics[where.topic], told)
+        return next_state(where, self._metadata.image.topics[where.topic], reported)
 
     def _repaired(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
-        """Return what is to be written where a stranger wrote a partition's state."""
+        """Return the state that repairs an invalid partition state, which no broker of the cluster wrote."""
         state, why = info.state, ""
         leads = self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
         found = self._metadata.disbelieved.get(where)
         if found is not None and leads:
-            why = "somebody wrote a state that no broker can write; writing the state of this leader again"
+            why = "the metadata store has a state that no broker can write; this leader writes its own state again"
             if found.leader_epoch == state.leader_epoch and found.leader != state.leader:
-                # The other leader may believe its own state and write it again: both would do so without end.
+                # The other leader may write its own state again, too: without a new epoch both would do so forever.
                 state = replace(state, leader_epoch=self._later_epoch(state.leader_epoch + 1))
                 why = (
-                    f"somebody wrote a state with another leader, {found.leader}, in the same epoch,"
+                    f"the metadata store has another leader, {found.leader}, in the same leader epoch,"
                     f" {found.leader_epoch}; this broker leads in a new epoch"
                 )
         elif not leads and (recovered := recover(info.replicas, state)) is not None:
-            state, why = recovered, "somebody wrote a state without replicas; all replicas report the records they have"
+            state, why = (
+                recovered,
+                "the metadata store has a state without replicas; all replicas must report their logs",
+            )
         if not why:
             return None
         log.error("%s: %s", where, why, extra=event(LogEvent.TREE_DAMAGED))
@@ -261,7 +272,7 @@ class LeaderElection:
     def _candidacy_of(
         self, where: TopicPartition, info: PartitionInfo, now_s: float, offline: dict[TopicPartition, str]
     ) -> Candidacy | None:
-        """Return what this broker may take over, if its turn has come."""
+        """Return the candidacy of this broker if it may claim the partition now."""
         due_s, state = self._later.pop(where, None), info.state
         is_leading = self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
         found = candidacy(
@@ -293,8 +304,8 @@ class LeaderElection:
             losses[where] = self._loss_of(where, lost)
         elif found.is_unclean:
             losses[where] = (
-                f"taken over by a replica that was not in sync (in sync were {[*info.state.isr, *lost]});"
-                " what only those had is lost"
+                f"this broker leads and was not in sync (in-sync replicas: {[*info.state.isr, *lost]});"
+                " records that only the in-sync replicas have are lost"
             )
         epoch = max(found.state.leader_epoch, self._known_epoch(where) + 1)
         if len(info.replicas) > 1:
@@ -303,32 +314,32 @@ class LeaderElection:
         return next_state(where, self._metadata.image.topics[where.topic], state)
 
     def _loss_of(self, where: TopicPartition, lost: list[int]) -> str:
-        """Return what is lost where this broker has the most of all replicas that lost memory."""
+        """Describe the loss if no replica is in sync and this broker has the most records."""
         epoch, end = self._end_of(where)
         if epoch == NO_LEADER_EPOCH and end:
-            has = f"no replica has a record left; broker {self._broker_id} leads, and its log goes on at offset {end};"
+            has = f"no replica has any records; broker {self._broker_id} leads, and its log continues at offset {end};"
             gone = "all earlier records"
         else:
-            has = f"broker {self._broker_id} has the most and leads, with log end offset {end};"
+            has = f"broker {self._broker_id} has the most records and leads, with log end offset {end};"
             gone = "later records"
         return (
-            f"replicas {lost} lost memory or came back with older copies of their disks; {has} {gone} are lost unless"
-            " you stop the brokers and put a newer copy of a disk in its place"
+            f"replicas {lost} lost unflushed records or have older copies of their log directories; {has} {gone} are"
+            " lost unless you stop the brokers and restore a newer copy of a log directory"
         )
 
     def _is_newly_offline(self, where: TopicPartition, info: PartitionInfo) -> bool:
-        """Whether nobody can lead a partition, which was not told yet."""
-        live, is_told, state = self._metadata.image.brokers.keys(), where in self._logged_offline, info.state
+        """Return whether a partition is offline and no log line has reported this yet."""
+        live, is_logged, state = self._metadata.image.brokers.keys(), where in self._logged_offline, info.state
         is_offline = state.leader not in live and bool(waited_for(state, live) or not (state.isr or state.lost_memory))
         (self._logged_offline.add if is_offline else self._logged_offline.discard)(where)
-        return is_offline and not is_told
+        return is_offline and not is_logged
 
 
-def _tell(level: int, what: LogEvent, lines: Mapping[TopicPartition, str]) -> None:
-    """One line, however many there are: at the start of a cluster all wait for the broker that stopped last."""
+def _log_partitions(level: int, what: LogEvent, lines: Mapping[TopicPartition, str]) -> None:
+    """Log one line for all partitions. At the start of a cluster, many partitions wait for the same broker."""
     if not lines:
         return
     first = [f"{where}: {why}" for where, why in islice(lines.items(), _NAMED_MAX)]
     more = len(lines) - len(first)
     extra = event(what, next(iter(lines)) if len(lines) == 1 else None)
-    log.log(level, "%s%s", "; ".join(first), f"; and {more} partitions more" if more else "", extra=extra)
+    log.log(level, "%s%s", "; ".join(first), f"; and {more} more partitions" if more else "", extra=extra)

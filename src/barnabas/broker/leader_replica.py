@@ -1,17 +1,17 @@
-"""The replica that leads a partition: appends, acknowledgements, and the high watermark.
+"""The leader's role of a replica: appends, acknowledgements, and the high watermark.
 
-The high watermark is the log end offset where the leader is the only replica. Where the topic has `flush.messages` or
+If the leader is the only replica, the high watermark is the log end offset. If the topic also has `flush.messages` or
 `flush.ms`, the high watermark is the recovery point (paper, 3.1: "a message is only exposed to the consumers after it
-is flushed"). With followers, it is the offset that all in-sync replicas have reached (`barnabas.replication.in_sync`);
-the leader counts with its recovery point where there is a flush policy.
+is flushed"). With followers, the high watermark is the offset that all in-sync replicas have reached
+(`barnabas.replication.in_sync`). With a flush policy, the leader's own offset for this is its recovery point.
 
-- acks=1 waits for the append. The request that completes `flush.messages` also waits for the flush that it causes, so
-  with `flush.messages=1` every acknowledged record is durable.
-- acks=all waits for the high watermark, and flushes at once where there is a flush policy.
+- acks=1 waits for the append. The request that completes `flush.messages` also waits for its flush. With
+  `flush.messages=1` every acknowledged record is therefore durable.
+- acks=all waits for the high watermark. With a flush policy, it also causes an immediate flush.
 
-An append runs at once where the log can take the batches at once. Batches that have to be recompressed or checked
-against schemas, and batches that need a new segment, go to a thread. The append then waits in the replica's line, and
-later appends wait behind it.
+The event loop's thread appends batches that fit into the active segment. A thread appends batches that must be
+recompressed or checked against schemas, and batches that need a new segment. Such an append runs in the replica's
+append queue, and later appends wait behind it.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
-"""The decompressed size that the batches of a request may have where they are recompressed."""
+"""The maximum decompressed size in bytes of a request whose batches are recompressed."""
 
 AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
-"""Larger appends are checked and written by a thread, so that they do not block the event loop."""
+"""The size in bytes above which a thread checks and writes an append, so that the event loop does not block."""
 
 ATTRIBUTES_END = 23
-"""The position behind the attributes of a batch, whose last byte holds the compression type."""
+"""The position after the attributes of a batch. The last byte of the attributes has the compression type."""
 
 OnIsrChangeDue = Callable[["LeaderReplica"], None]
 
 
 def _ignore(_replica: LeaderReplica) -> None:
-    """Propose no other ISR."""
+    """Ignore the call: the default of `on_isr_change_due`."""
 
 
 class LeaderReplica:
     """The leader in one leader epoch. Used from the event loop's thread only.
 
-    A fenced leader refuses requests until `unfence`; a leader that has resigned refuses all.
+    A fenced leader rejects requests until `unfence`. A leader that has resigned rejects all requests.
 
     :param work: runs work that may wait for the disk.
     :param leader: the id of this broker.
-    :param followers: the state of the other replicas; None where there are none.
+    :param followers: the state of the other replicas; None if there are none.
     :param on_isr_change_due: called when the ISR may have to change.
     """
 
@@ -105,23 +105,23 @@ class LeaderReplica:
         self._log_end_listeners: dict[LogEndListener, None] = {}
         self._fenced: ApiError | None = None
         self.times_fenced = 0
-        """How often `fence` was called."""
+        """The number of calls of `fence`."""
         self._next: LeaderReplica | None = None
-        """The leader of the next leader epoch, where that is this broker too."""
+        """The leader role of the next leader epoch; None unless this broker leads again."""
         self._unexposed = UnexposedAppends()
         self._readable = Acknowledgements()
         self._trimmed = Acknowledgements()
         if followers is not None:
-            # Followers that ask for this epoch or an earlier one receive its start offset (KIP-101).
+            # Followers that ask for the end of this epoch or an earlier one receive this start offset (KIP-101).
             log.leader_epochs.assign(leader_epoch, log.log_end_offset)
         self.storage = ReplicaStorage(topic_partition, log, leader_epoch, config, work, self._on_flushed)
         self.configure(config)
         if self.storage.flusher and log.recovery_point < log.log_end_offset:
-            # An earlier leader may have acknowledged the unflushed records, and no append may follow.
+            # An earlier leader may have acknowledged the unflushed records, and no later append may trigger a flush.
             self.storage.flusher.flush_soon()
 
     def configure(self, config: TopicConfig) -> None:
-        """Use these settings from now on."""
+        """Apply new settings of the topic."""
         self.storage.configure(config)
         if self.followers is None:
             self.log.release_high_watermark(follows_end=not config.log.has_flush_policy)
@@ -131,36 +131,36 @@ class LeaderReplica:
 
     @property
     def log(self) -> Log:
-        """The log; another one after the replica was moved to another data folder."""
+        """The current log. A move to another log directory replaces it."""
         return self.storage.log
 
     @property
     def config(self) -> TopicConfig:
-        """The settings of the topic."""
+        """The effective settings of the topic."""
         return self.storage.config
 
     # --- the role ---
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the topic was deleted."""
+        """True if the topic was deleted."""
         return self.storage.is_deleted
 
     @property
     def has_ended(self) -> bool:
-        """Whether the topic was deleted, or the role has ended."""
+        """True if the topic was deleted, or the role has ended."""
         return self.storage.has_ended
 
     @property
     def is_led(self) -> bool:
-        """Whether this broker leads the partition, as far as it knows."""
+        """True if this broker leads the partition and is not fenced."""
         storage = self.storage
         return not storage.is_deleted and storage.refusal is None and self._fenced is None
 
     def check_epoch(self, epoch: int) -> None:
         """Check that this broker leads, and compare a client's leader epoch with the leader's (KIP-320).
 
-        :param epoch: -1 stands for an unknown epoch.
+        :param epoch: the client's leader epoch; -1 if unknown.
         :raises ApiError: NOT_LEADER_OR_FOLLOWER; FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a
             newer one.
         """
@@ -168,26 +168,29 @@ class LeaderReplica:
         self.storage.check_epoch(epoch)
 
     def _check_role(self) -> None:
-        """:raises ApiError: NOT_LEADER_OR_FOLLOWER."""
+        """Check that this broker leads.
+
+        :raises ApiError: NOT_LEADER_OR_FOLLOWER.
+        """
         if (refusal := self.storage.refusal or self._fenced) is not None:
             raise refusal
 
     def fence(self) -> None:
-        """Refuse appends and reads until `unfence`, because another broker may lead."""
-        message = f"{self.topic_partition}: it is in doubt whether broker {self.leader} still leads"
+        """Reject appends and reads until `unfence`, because another broker may lead."""
+        message = f"{self.topic_partition}: broker {self.leader} may no longer be the leader"
         self._fenced = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         self.times_fenced += 1
         self.storage.reads_changed()
         self._leadership_lost()
 
     def unfence(self) -> None:
-        """Lead on, because no other broker leads."""
+        """Accept requests again, because no other broker leads."""
         self._fenced = None
 
     def resign(self, error: ApiError, *, leads_on: bool = False) -> None:
-        """End the role: refuse all requests with this error from now on. `end` must follow.
+        """End the role: reject all later requests with this error. The caller must await `end` next.
 
-        :param leads_on: the next role leads as well and takes over the waits (`succeed`).
+        :param leads_on: True if the next role also leads; it takes the waiting requests (`take_over_from`).
         """
         if not leads_on:
             self.end_waits(error)
@@ -195,14 +198,14 @@ class LeaderReplica:
         self._leadership_lost()
 
     async def end(self) -> None:
-        """Return when no work is under way that changes the log."""
+        """Return when no work that changes the log is in progress."""
         await self.storage.end()
 
     def take_over_from(self, last: LeaderReplica) -> None:
-        """Take over the waits of the leader before.
+        """Continue the waits of the previous leader role's requests.
 
-        The log still holds their records, because only followers truncate. A producer that received an error would
-        send its batch again, and the log would hold it twice.
+        The log still has their records, because only followers truncate. A producer that receives an error would
+        send its batch again, and the log would have it twice.
         """
         flusher, log_of_partition, flushed = self.storage.flusher, self.log, self.storage.flushed
         last._next = self
@@ -215,13 +218,13 @@ class LeaderReplica:
         self._advance()
 
     def mark_deleted(self) -> None:
-        """End the role because the topic is deleted."""
+        """End the role because the topic was deleted."""
         self.end_waits(self.storage.deletion_error)
         self.storage.mark_deleted()
         self._leadership_lost()
 
     def end_waits(self, error: ApiError) -> None:
-        """End all waits, and all that come later, with this error."""
+        """Fail all waiting requests with this error, and all later ones."""
         self.storage.flushed.close(error)
         self._readable.close(error)
         self._trimmed.close(error)
@@ -236,27 +239,27 @@ class LeaderReplica:
         return self.storage.read_for_consumer(offset, max_bytes, min_one_batch=min_one_batch, committed=committed)
 
     async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
-        """Return whole batches for the broker itself, up to the log end offset; a thread reads them.
+        """Return whole batches up to the log end offset, for the broker itself; a thread reads them.
 
         :raises BarnabasError: see `read`.
         """
         return await self.storage.read_stored(offset, max_bytes)
 
     def watch(self, listener: ReadListener) -> None:
-        """Pass the events of reads to this listener from now on."""
+        """Add a listener for reads."""
         self.storage.watch(listener)
 
     def unwatch(self, listener: ReadListener) -> None:
-        """Pass no more events to this listener."""
+        """Remove a listener for reads."""
         self.storage.unwatch(listener)
 
     def check_end_is_known(self) -> None:
-        """Check that clients may receive the end offset: no earlier leader has returned a greater one (KIP-207).
+        """Check that clients may receive the end offset: no earlier leader has returned a higher one (KIP-207).
 
         :raises ApiError: OFFSET_NOT_AVAILABLE.
         """
         if self.followers is not None and not self.followers.knows_high_watermark:
-            message = f"{self.topic_partition}: its new leader has not heard from all in-sync replicas yet"
+            message = f"{self.topic_partition}: the new leader waits for a fetch of each in-sync replica"
             raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, message)
 
     # --- followers ---
@@ -264,16 +267,16 @@ class LeaderReplica:
     def on_follower_fetch(
         self, follower: int, broker_epoch: int, fetch_offset: int, now_s: float, log_start_offset: int = NO_OFFSET
     ) -> None:
-        """Note that a follower has all records below an offset; move the high watermark if possible.
+        """Record that a follower has all records below an offset; raise the high watermark if possible.
 
-        :param broker_epoch: of the follower's registration.
-        :param now_s: monotonic time of the fetch.
-        :param log_start_offset: of the follower's log.
-        :raises ApiError: the broker is no replica; its broker epoch is an old one; the offset is beyond the log.
+        :param broker_epoch: the broker epoch of the follower's registration.
+        :param now_s: the monotonic time of the fetch in seconds.
+        :param log_start_offset: the log start offset of the follower.
+        :raises ApiError: the broker has no replica, its broker epoch is outdated, or the offset is beyond the log end.
         """
         followers = self.followers
         if followers is None:
-            message = f"{self.topic_partition} has no follower on broker {follower}"
+            message = f"{self.topic_partition}: broker {follower} has no replica"
             raise ApiError(ErrorCode.UNKNOWN_LEADER_EPOCH, message)
         log_of_partition = self.storage.log
         followers.on_fetch(follower, fetch_offset, log_of_partition.log_end_offset, now_s, broker_epoch)
@@ -291,10 +294,10 @@ class LeaderReplica:
         return storage.read(offset, max_bytes, storage.log.log_end_offset, min_one_batch=min_one_batch)
 
     def note_caught_up(self, follower: int, broker_epoch: int, fetch_offset: int, at_s: float) -> None:
-        """Note that a follower had caught up at this time, if its fetch offset is still the known one.
+        """Record that a follower was caught up at this time, if its fetch offset has not changed.
 
-        A fetch session leaves out partitions without news, so the session calls this before an append. A call for an
-        earlier broker epoch has no effect: its connection is gone, and this broker does not know that yet.
+        A fetch session omits partitions without news, so the session calls this before an append. A call with an
+        earlier broker epoch has no effect: the connection of that epoch is closed already.
         """
         followers = self.followers
         if followers is None or followers.broker_epoch_of(follower) != broker_epoch:
@@ -303,24 +306,24 @@ class LeaderReplica:
             followers.on_fetch(follower, fetch_offset, fetch_offset, at_s, broker_epoch)
 
     def request_follower_fetches(self) -> None:
-        """Have the followers whose fetches wait fetch again at once."""
+        """Make the followers whose fetches wait fetch again immediately."""
         for each in tuple(self._log_end_listeners):
             each.on_fetch_awaited()
 
     def isr_changed(self) -> None:
-        """Called when the ISR, or the proposed ISR, is another one: the high watermark may move."""
+        """React to a change of the ISR or of the proposed ISR: the high watermark may rise."""
         self._advance()
 
     def ask_for_isr_change(self) -> None:
-        """Have the ISR compared with the state of the followers."""
+        """Request a check of the ISR against the state of the followers."""
         self._on_isr_change_due(self)
 
     def watch_log_end(self, listener: LogEndListener) -> None:
-        """Pass the events of appends to this listener from now on."""
+        """Add a listener for appends."""
         self._log_end_listeners[listener] = None
 
     def unwatch_log_end(self, listener: LogEndListener) -> None:
-        """Pass no more events to this listener."""
+        """Remove a listener for appends."""
         self._log_end_listeners.pop(listener, None)
 
     def _leadership_lost(self) -> None:
@@ -334,11 +337,11 @@ class LeaderReplica:
     # --- appending ---
 
     def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
-        """Append the batches of several produce requests in their order; each has its own outcome.
+        """Append the batches of several produce requests in order. Each request has its own outcome.
 
         `when_acknowledged` returns the wait that precedes the acknowledgement.
 
-        :returns: the outcomes; or a future of them, where the append has to wait.
+        :returns: the outcomes, or a future of the outcomes if the append has to wait.
         """
 
         def refuse(error: ApiError) -> list[Outcome]:
@@ -359,13 +362,13 @@ class LeaderReplica:
         return storage.run_in_queue(lambda: self._append_from_queue(requests, outcomes), refuse)
 
     def hold_appends(self, until: Callable[[], Awaitable[object]]) -> asyncio.Future[object]:
-        """Let appends wait until `until` has returned."""
+        """Delay appends until `until` has returned."""
         return self.storage.run_in_queue(until)
 
     def append_own_batch(self, batch: bytearray) -> bool:
-        """Append a batch that this broker has made, of records with keys, if it can be acknowledged at once.
+        """Append a batch that this broker created, with keyed records only, if no acknowledgement has to wait.
 
-        :returns: False where the batch was not appended; use `append_all` instead.
+        :returns: False if the batch was not appended; the caller must use `append_all`.
         """
         storage, config = self.storage, self.storage.config
         if (
@@ -384,11 +387,11 @@ class LeaderReplica:
         return True
 
     def acknowledges_at_once(self, acks: int) -> bool:
-        """Whether an appended batch is acknowledged at once, so that `when_acknowledged` returns None."""
+        """Return whether an append needs no further wait, so that `when_acknowledged` returns None."""
         return self.storage.flusher is None and (self.followers is None or acks != Acks.ALL)
 
     def check_replicas(self) -> None:
-        """Check that as many replicas are in sync as the topic demands.
+        """Check that the ISR has at least `min.insync.replicas` members.
 
         :raises ApiError: NOT_ENOUGH_REPLICAS.
         """
@@ -399,7 +402,8 @@ class LeaderReplica:
     def when_acknowledged(self, info: AppendInfo, acks: int) -> Waiter | None:
         """Return the wait that precedes the acknowledgement of batches that were just appended.
 
-        :returns: None, or a future that ends with a BarnabasError where the batches must not be acknowledged.
+        :returns: None if no wait is necessary; else a future, which raises a BarnabasError if the batches must not be
+            acknowledged.
         """
         flusher, last_offset = self.storage.flusher, info.last_offset
         if acks == Acks.NONE or (flusher is None and acks != Acks.ALL):
@@ -408,7 +412,7 @@ class LeaderReplica:
             return self._next.when_acknowledged(info, acks)
         waiting = self._readable if acks == Acks.ALL else self.storage.flushed
         if self.storage.refusal is not None:
-            # The wait fails, or the next role takes it over.
+            # The wait fails, or continues in the next role.
             return waiting.wait_for(last_offset)
         if self.log.high_watermark > last_offset:
             lacking = self._lacks_replicas(acks)
@@ -422,7 +426,7 @@ class LeaderReplica:
         return waiting.wait_for(last_offset)
 
     async def _append_beside(self, requests: Sequence[Buffer]) -> list[Outcome]:
-        """Append large requests one by one; each has its own outcome, whatever happens to the others."""
+        """Append large requests one by one. Each request has its own outcome, even if others fail."""
         outcomes: list[Outcome] = []
         for records in requests:
             try:
@@ -460,7 +464,7 @@ class LeaderReplica:
         return outcomes
 
     def _note_append(self, requests: Sequence[Buffer], outcomes: Sequence[Outcome]) -> None:
-        """Notify the readers, the followers and the flusher."""
+        """Notify the listeners for reads, the listeners for appends, and the flusher."""
         storage, followers = self.storage, self.followers
         if not storage.flusher and not storage.readers and followers is None:
             return
@@ -484,12 +488,12 @@ class LeaderReplica:
                 each.on_appended(size, is_urgent=is_read)
 
     async def _append_from_queue(self, requests: Sequence[Buffer], outcomes: list[Outcome]) -> list[Outcome]:
-        """Append the requests that have no outcome yet; each has its own, whatever happens to the others."""
+        """Append the requests that have no outcome yet. Each request has its own outcome, even if others fail."""
         disk = self.storage.disk
         while rest := requests[len(outcomes) :]:
             try:
                 if self.config.compression is not None:
-                    # One by one: each may be refused by itself.
+                    # One request at a time, because each may fail on its own.
                     rest = [await disk.beside(self._recompressed, rest[0])]
                 ready = self._append_until_roll(rest)
                 outcomes += ready
@@ -508,7 +512,7 @@ class LeaderReplica:
         if compression is None:
             return records
         if len(records) > limit:
-            message = f"{len(records)} bytes of batches, max.message.bytes is {limit}"
+            message = f"{len(records)} bytes of batches exceed max.message.bytes, which is {limit}"
             raise ApiError(ErrorCode.MESSAGE_TOO_LARGE, message)
         return recompress(records, compression, max(RECOMPRESSED_BYTES_MAX, limit))
 
@@ -538,7 +542,7 @@ class LeaderReplica:
         self._trimmed.settle(start if followers is None else followers.least_log_start(start))
 
     def _lacks_replicas(self, acks: int) -> ApiError | None:
-        """Return the error of an acknowledgement of records below the high watermark, or None."""
+        """Return the error for acks=all if the ISR is too small to acknowledge; otherwise None."""
         followers = self.followers
         if acks != Acks.ALL or followers is None or followers.can_acknowledge(self.config.min_insync_replicas):
             return None
@@ -553,9 +557,9 @@ class LeaderReplica:
     # --- the log start offset ---
 
     async def delete_old_records(self) -> None:
-        """Delete the segments that the topic's settings do not keep."""
+        """Delete the segments that the retention settings no longer keep."""
         if self.storage.flusher and not self.has_ended:
-            # The flusher is not the only one to flush sealed segments.
+            # A roll of the log also flushes sealed segments, which raises the recovery point.
             self._advance()
         start = self.log.log_start_offset
         await self.storage.delete_old_records()
@@ -563,7 +567,7 @@ class LeaderReplica:
             self._offsets_moved()
 
     async def delete_records_before(self, offset: int) -> int:
-        """Raise the log start offset; return it. Followers do the same with their next fetch, which is due at once.
+        """Raise the log start offset; return it. The followers fetch immediately, and raise theirs.
 
         :raises BarnabasError: see `Log.delete_records_before`.
         """
@@ -572,9 +576,10 @@ class LeaderReplica:
         return start
 
     def when_deleted(self, offset: int) -> Waiter | None:
-        """Return the wait until no in-sync replica has records before `offset`: a new leader would bring them back.
+        """Return the wait until no in-sync replica has records before `offset`. A new leader would restore them.
 
-        :returns: None, or a future that ends with a BarnabasError where this broker stops to lead.
+        :returns: None if no wait is necessary; else a future, which raises a BarnabasError if this broker stops
+            leading.
         """
         if self._next is not None:
             return self._next.when_deleted(offset)
@@ -584,5 +589,5 @@ class LeaderReplica:
 
 
 def _is_compressed(records: Buffer) -> bool:
-    """Whether the keys of a batch are visible only after decompression, which takes long."""
+    """Return whether a batch is compressed. Its keys are then visible only after an expensive decompression."""
     return len(records) > ATTRIBUTES_END and bool(records[ATTRIBUTES_END - 1] & COMPRESSION_MASK)

@@ -1,12 +1,12 @@
-"""Raises the life counters of this broker's log directories: on the disk first, in the metadata tree afterwards.
+"""The life counters of this broker's log directories: each is raised on the disk first, then in the metadata store.
 
-At each start, when the replicas of an older copy have left the in-sync replicas; every 10 s while this broker is a
-member of the cluster; and soon after this broker began to lead or changed in-sync replicas, so that a tree from before
-that is recognised. `barnabas.storage.life_counter` explains the counters.
+The broker raises the counters at each start, after replicas from an older copy have left the ISRs. It then raises them
+every 10 s while it is a member of the cluster, and soon after a leader election or an ISR change. The broker can
+therefore detect a metadata store that is older than its disks. `barnabas.storage.life_counter` explains the counters.
 
-If this broker may lack records and the tree has topics that it cannot read, it has not left their in-sync replicas yet.
-Until it has, the disks keep what shows that they lack records: a start before that has to find it again. The same holds
-if the disks show that the tree is older.
+A broker whose disks may lack records leaves the ISRs of its topics. If the nodes of a topic are unreadable, it cannot
+leave the ISRs of that topic yet. Until then, the disks keep the evidence of the missing records for the next start. The
+same rule applies if the disks show that the metadata store is older.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from barnabas.errors import BarnabasError
 from barnabas.storage.data_folders import DataFolders
 
 INTERVAL_S = 10.0
-"""An older copy is recognised if it is older than this."""
+"""The interval between raises, in seconds. The broker detects every copy that is older than this."""
 
 PAUSE_S = 0.2
-"""Counters are not raised more often, however many states this broker writes."""
+"""The minimum time between raises in seconds, even if this broker writes many partition states."""
 
 log = logging.getLogger(__name__)
 
 
 class LifeCounters:
-    """Used from the event loop's thread only.
+    """Raises the life counters. Used from the event loop's thread only.
 
-    :param run: runs what may wait for the disk.
-    :param is_member: returns whether this broker is registered and has heard of the metadata tree.
-    :param has_unread: returns whether the tree has topics that this broker cannot read.
+    :param run: runs a function that may wait for the disk.
+    :param is_member: returns whether this broker is registered and has read the metadata store.
+    :param has_unread: returns whether the metadata store has topics that this broker cannot read.
     """
 
     def __init__(
@@ -65,14 +65,14 @@ class LifeCounters:
         self._refused = False
 
     async def begin(self) -> None:
-        """Let the disks count as complete, if this broker has left the in-sync replicas wherever it may lack records.
+        """Mark the disks as complete, unless the broker may lack records and is still in ISRs of unreadable topics.
 
-        :raises DataFolderError: a disk refuses.
+        :raises DataFolderError: a write to a disk fails.
         """
         if self._logs.may_lack_records and self._has_unread():
             log.warning(
-                "this broker may lack records, and cannot leave the in-sync replicas of topics that it cannot read;"
-                " each start finds that records may be missing until the nodes of these topics are mended"
+                "cannot leave the in-sync replicas of topics with unreadable nodes, and this broker may lack records;"
+                " each start reports possibly missing records until these nodes are repaired"
             )
             return
         await self._note()
@@ -104,11 +104,11 @@ class LifeCounters:
         await self._run(self._logs.confirm_life_counters, raised.keys() - set(overtaken))
 
     def raise_soon(self) -> None:
-        """Raise the counters soon: the metadata tree has changed, and an older one is to be recognised."""
+        """Raise the counters soon, because the metadata store has changed: an older store must be detected later."""
         self._is_due.set()
 
     async def run(self) -> None:
-        """Raise the counters every 10 s, and when `raise_soon` was called, until cancelled."""
+        """Raise the counters every 10 s, and soon after each call of `raise_soon`, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_S):

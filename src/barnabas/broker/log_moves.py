@@ -1,7 +1,7 @@
-"""Moves logs to other data folders of this broker, one after the other (KIP-113); the logs are used meanwhile.
+"""Moves of logs between the log directories of this broker, one at a time (KIP-113).
 
-What is asked for is noted in the folder that it goes to (`barnabas.storage.future_logs`): a broker that starts again
-goes on with it, each copy from its beginning.
+The log stays in use during its move. The target directory stores the pending moves (`barnabas.storage.future_logs`). A
+restarted broker resumes them, and each copy begins again from its first record.
 """
 
 from __future__ import annotations
@@ -22,26 +22,25 @@ from barnabas.storage.future_logs import MOVES_MAX, LogMove
 from barnabas.storage.log import Log
 
 COPY_BYTES = 1024 * 1024
-"""So much is copied at a time."""
+"""The number of bytes that one step copies."""
 
 NEARLY = 1_000
-"""While the copy lacks more offsets than these, appends go on beside it."""
+"""The number of missing offsets below which the copy catches up while appends wait."""
 
 WAIT_S_MIN = 0.01
 WAIT_S_MAX = 1.0
-"""After this time it is looked whether the rate is another one by now."""
+"""The pauses between checks of the quota, in seconds. The quota's rate may change meanwhile."""
 
 CHOICES_MAX = 10_000
-"""When there are more choices of where logs are to be made, those of partitions that do not exist any more are
-forgotten."""
+"""The number of chosen log directories above which the choices for deleted partitions are dropped."""
 
 log = logging.getLogger(__name__)
 
 
 class LogMoves:
-    """Used from the event loop's thread only.
+    """Copies logs to other log directories. Used from the event loop's thread only.
 
-    :param quota: how fast logs may be copied.
+    :param quota: limits the rate of the copies.
     """
 
     def __init__(
@@ -56,11 +55,14 @@ class LogMoves:
         self._is_noted = True
 
     def request(self, where: TopicPartition, folder: str) -> ErrorCode:
-        """Have a log moved to a folder, or made there when it is made; where it is there already, end its move.
+        """Request the move of a log to a log directory. A request for the current directory cancels the log's move.
 
-        :returns: why it cannot be: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the folder or the log is offline),
-            REPLICA_NOT_AVAILABLE (it is not here yet; the choice is remembered), UNKNOWN_TOPIC_OR_PARTITION,
-            POLICY_VIOLATION (too many).
+        If this broker has no replica of the partition yet, a later replica is created in the log directory.
+
+        :param folder: the absolute path of the log directory.
+        :returns: NONE, or the error: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the directory or the log is offline),
+            REPLICA_NOT_AVAILABLE (no replica here yet; the choice is stored), UNKNOWN_TOPIC_OR_PARTITION,
+            POLICY_VIOLATION (too many moves).
         """
         state = next((each for each in self._folders.states() if str(each.path.absolute()) == folder), None)
         if state is None:
@@ -95,8 +97,8 @@ class LogMoves:
         return ErrorCode.NONE
 
     async def run(self) -> None:
-        """Move what is asked for, and what was when the last run ended."""
-        await self._go_on_with_the_last_run()
+        """Execute the requested moves until cancelled. Begin with the pending moves of the last run."""
+        await self._resume_pending_moves()
         while True:
             await self._note()
             await self._are_wanted.wait()
@@ -107,14 +109,14 @@ class LogMoves:
                 try:
                     await self._move(where, folder)
                 except (BarnabasError, OSError) as error:
-                    log.warning("%s cannot be moved to %s: %s", where, folder, error)
+                    log.warning("cannot move %s to %s: %s; the move is cancelled", where, folder, error)
                 except Exception:
-                    log.exception("%s cannot be moved to %s", where, folder)
+                    log.exception("cannot move %s to %s; the move is cancelled", where, folder)
                 if self._wanted.get(where) == folder:
                     del self._wanted[where]
                     self._is_noted = False
 
-    async def _go_on_with_the_last_run(self) -> None:
+    async def _resume_pending_moves(self) -> None:
         wanted: dict[TopicPartition, Path] = await self._work.for_all(self._folders.pending_moves.read)
         for where, folder in wanted.items():
             replica = self._replica(where)
@@ -122,10 +124,10 @@ class LogMoves:
                 self._want(where, folder)
         self._is_noted = False
         if self._wanted:
-            log.info("%d logs are moved to other folders, as was asked for before the start", len(self._wanted))
+            log.info("resuming %d moves of logs to other log directories", len(self._wanted))
 
     async def _note(self) -> None:
-        """Note what is wanted, where that has changed."""
+        """Store the pending moves if they have changed."""
         if not self._is_noted:
             self._is_noted = True
             await self._work.for_all(self._folders.pending_moves.store, dict(self._wanted))
@@ -134,16 +136,16 @@ class LogMoves:
         return self._topics.replicas.get(where)
 
     def _replica_of(self, move: LogMove, folder: Path) -> Replica:
-        """Return the replica, in the role that it has now.
+        """Return the replica in its current role.
 
-        :raises StorageError: it is not to be moved there any more.
+        :raises StorageError: the replica changed, or its move was cancelled.
         """
         where = move.current.partition
         replica = self._replica(where)
         if replica is None or replica.is_deleted or replica.log is not move.current:
-            raise StorageError(f"{where} is another log now")
+            raise StorageError(f"the log of {where} was replaced or deleted")
         if self._wanted.get(where) != folder:
-            raise StorageError("it is not wanted there any more")
+            raise StorageError("the move was cancelled")
         replica.storage.begin_move()
         return replica
 
@@ -162,12 +164,12 @@ class LogMoves:
             if (moved := self._replica(where)) is not None:
                 moved.storage.end_move()
             await asyncio.shield(asyncio.ensure_future(run(self._end, move, is_done)))
-        log.info("%s is in %s now", where, folder)
+        log.info("moved the log of %s to %s", where, folder)
 
     async def _wait_for_quota(self, move: LogMove, folder: Path) -> None:
-        """Return when more may be copied; meanwhile note what is asked for. What appends wait for does not wait here.
+        """Return when the quota allows more copying. Appends do not wait here.
 
-        :raises StorageError: it is not to be moved there any more, however long the wait would be.
+        :raises StorageError: the replica changed, or its move was cancelled.
         """
         await self._note()
         while self._quota.is_exceeded:
@@ -179,14 +181,15 @@ class LogMoves:
         self._folders.end_move(move, is_done=is_done)
 
     async def _exchange(self, move: LogMove, replica: Replica) -> bool:
-        """Copy the rest, and let the copy take the log's place; return whether it has.
+        """Copy the missing batches while appends wait, and replace the log by the copy; return whether it is replaced.
 
-        A log that was cut before its turn in the line is copied anew outside of it: all appends would wait for that.
+        If the log was truncated, the copy begins again outside the append queue. Otherwise all appends would wait for
+        it.
         """
 
         async def complete() -> None:
             if move.is_truncated:
-                raise StorageError(f"{move.current.partition} was cut while it was moved")
+                raise StorageError(f"{move.current.partition} was truncated during its move")
             while move.missing:
                 await self._copy_some(move, replica)
 
@@ -199,7 +202,7 @@ class LogMoves:
             await replica.storage.exchange_log(complete, swap, replica.configure)
         except BarnabasError:
             if replica.has_ended and not replica.is_deleted and replica.log is move.current:
-                return False  # it has another role now, and is moved in that
+                return False  # The replica has a new role, which continues the move.
             if replica.log is move.current:
                 if move.is_truncated and not replica.is_deleted:
                     return False
@@ -207,7 +210,7 @@ class LogMoves:
         return replica.log is not move.current
 
     async def _copy_some(self, move: LogMove, replica: Replica) -> int:
-        """Copy the next batches; return how many offsets are missing."""
+        """Copy the next batches; return the number of missing offsets."""
         await self._work.for_all(move.prepare)
         if move.missing:
             data = (await replica.storage.read_stored(move.future.log_end_offset, COPY_BYTES)).batches

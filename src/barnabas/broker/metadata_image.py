@@ -1,8 +1,8 @@
-"""An immutable picture of the cluster, and the difference between two pictures.
+"""The immutable image of the cluster's metadata, and the difference between two images.
 
-`MetadataImage` is a value. A broker replaces its image as a whole (`barnabas.broker.metadata_cache`); two images share
-all topics that are equal. Other parts of the metadata (ACLs, quotas, levels of features) become further fields: a value
-with an empty default here, and a field of `MetadataDelta` that names what differs.
+`MetadataImage` is a value. A broker replaces its image as a whole (`barnabas.broker.metadata_cache`). Two images share
+all equal topics. To add other metadata (ACLs, quotas, feature levels), add a field with an empty default to
+`MetadataImage`, and a field with the differences to `MetadataDelta`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from barnabas.model import TopicPartition
 
 @dataclass(frozen=True)
 class MetadataImage:
-    """What a broker knows of the cluster at one moment.
+    """The cluster as one broker sees it at one moment.
 
     :param brokers: the live brokers, by id.
-    :param topics: by name.
+    :param topics: the topics, by name.
     """
 
     brokers: Mapping[int, LiveBroker] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     _moving: Mapping[str, tuple[TopicPartition, ...]] = field(default_factory=dict, compare=False, repr=False)
-    """The partitions under reassignment, by topic; follows from `topics`."""
+    """The partitions under reassignment, by topic; derived from `topics`."""
 
     # -- the next image --------------------------------------------------------------------------------------
 
@@ -36,7 +36,7 @@ class MetadataImage:
         return MetadataImage(dict(brokers), self.topics, self._moving)
 
     def with_topics(self, *changed: TopicInfo) -> MetadataImage:
-        """Return this image with topics that are new, or replace those of the same name."""
+        """Return this image with added topics. A topic replaces the topic of the same name."""
         topics, moving = dict(self.topics), dict(self._moving)
         for info in changed:
             topics[info.name] = info
@@ -56,24 +56,24 @@ class MetadataImage:
 
     @property
     def controller_id(self) -> int:
-        """The id that clients see as the controller's: the lowest of the live brokers. -1 if no broker is known.
+        """The id of the controller that clients see: the lowest id of the live brokers; -1 if no broker is live.
 
-        This broker also clears away what all brokers have seen. Any other broker could do so.
+        Only this broker purges old change notifications, although any broker could.
         """
         return min(self.brokers, default=NO_LEADER)
 
     def is_eligible(self, broker_id: int, epoch: int | None = None) -> bool:
-        """Return whether a broker may be in sync: it lives and is not leaving.
+        """Return whether a broker may join an ISR: it is live and not in controlled shutdown.
 
-        :param epoch: the broker epoch in which it must live; None: any.
+        :param epoch: the broker epoch that its registration must have; None accepts any epoch.
         """
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.registration.is_leaving and epoch in {None, broker.epoch}
 
     def epoch_for_leader(self, leader: int, broker_id: int) -> int | None:
-        """Return the broker epoch that a leader of release 0.1 compares: the `created_at` of the registration's node.
+        """Return the broker epoch that a leader of release 0.1 expects: the `created_at` of the registration node.
 
-        For any other leader, return None.
+        Return None if the leader has a later release.
         """
         known, own = self.brokers.get(leader), self.brokers.get(broker_id)
         return None if known is None or known.has_random_epoch or own is None else own.created_at
@@ -81,7 +81,7 @@ class MetadataImage:
     # -- partitions ------------------------------------------------------------------------------------------
 
     def partition(self, where: TopicPartition) -> PartitionInfo | None:
-        """Return a partition; None if there is none."""
+        """Return a partition; None if it does not exist."""
         topic = self.topics.get(where.topic)
         return topic.partitions[where.partition] if topic and 0 <= where.partition < len(topic.partitions) else None
 
@@ -92,34 +92,34 @@ class MetadataImage:
 
     @property
     def is_moving(self) -> bool:
-        """Whether a partition is under reassignment."""
+        """True if a partition is under reassignment."""
         return bool(self._moving)
 
     def leader_of(self, info: PartitionInfo) -> int:
-        """Return the leader of a partition if it lives, or -1."""
+        """Return the leader of a partition if it is live; otherwise -1."""
         return info.state.leader if info.state.leader in self.brokers else NO_LEADER
 
     def offline_replicas(self, info: PartitionInfo) -> list[int]:
-        """Return the replicas whose brokers do not live."""
+        """Return the replicas of a partition whose brokers are not live."""
         brokers, offline = self.brokers, []
-        for each in info.replicas:  # Metadata of all topics comes here: a comprehension takes twice the time
+        for each in info.replicas:  # A comprehension takes twice the time, and Metadata responses call this often.
             if each not in brokers:
                 offline.append(each)
         return offline
 
     def has_version_of(self, change: StateChange) -> bool:
-        """Return whether the image has the state of a change, or another state in its place."""
+        """Return whether the image has the state of a change, or a later state."""
         info = self.partition(change.where)
         return info is not None and info.version >= change.version
 
     def has_other_than(self, change: StateChange) -> bool:
-        """Return whether the image has another state in place of that of a change."""
+        """Return whether the image has a different state with the version of a change, or a later one."""
         info = self.partition(change.where)
         return info is not None and self.has_version_of(change) and info.state != change.state
 
 
 def next_state(where: TopicPartition, topic: TopicInfo, state: PartitionState) -> StateChange:
-    """Return the change of a partition to a state, to be written if no other broker changes the partition before."""
+    """Return a change of a partition's state. Its write fails if another broker changes the partition first."""
     return StateChange(where, topic.topic_id, state, topic.partitions[where.partition].version + 1)
 
 
@@ -131,11 +131,11 @@ def _moving_of(info: TopicInfo) -> Iterable[TopicPartition]:
 
 @dataclass(frozen=True, slots=True)
 class BrokersDelta:
-    """How the live brokers of two images differ.
+    """The difference between the live brokers of two images.
 
     :ivar came: brokers of the later image only. A broker that registered again is in both `came` and `gone`.
     :ivar gone: brokers of the earlier image only.
-    :ivar changed: brokers that live on with another registration.
+    :ivar changed: brokers that have the same broker epoch and another registration.
     """
 
     came: frozenset[int] = frozenset()
@@ -150,11 +150,11 @@ class BrokersDelta:
 
 @dataclass(frozen=True, slots=True)
 class MetadataDelta:
-    """How two images differ.
+    """The difference between two images.
 
-    :ivar brokers: the live brokers.
-    :ivar topics: the names of topics that are new, gone, recreated, or otherwise differ.
-    :ivar partitions: the partitions that are new or differ, by topic. Topics that are gone are not among them.
+    :ivar brokers: the difference between the live brokers.
+    :ivar topics: the names of topics that are new, deleted, recreated, or changed in another way.
+    :ivar partitions: the numbers of new or changed partitions, by topic. Deleted topics are not included.
     """
 
     before: MetadataImage
@@ -167,7 +167,7 @@ class MetadataDelta:
     def between(cls, before: MetadataImage, after: MetadataImage, among: Iterable[str] | None = None) -> MetadataDelta:
         """Compare two images.
 
-        :param among: the topics that may differ; None: all of both images.
+        :param among: the names of the topics to compare; None compares all topics of both images.
         """
         names = dict.fromkeys([*before.topics, *after.topics] if among is None else among)
         differing = tuple(name for name in names if before.topics.get(name) != after.topics.get(name))

@@ -1,8 +1,8 @@
-"""The replicas of a broker: each has one role in each leader epoch.
+"""The type of a broker's replica: it has one role in each leader epoch.
 
-A role is an object: a `LeaderReplica` or a `FollowerReplica`. Both hold a `ReplicaStorage`, the work on the log that
-roles have in common. When the leader epoch ends, the role resigns, its work ends, and the next role begins with the
-same log (`barnabas.broker.replica_manager`).
+A role is an object: a `LeaderReplica` or a `FollowerReplica`. Both use a `ReplicaStorage` for the work on the log that
+the two roles share. At the end of a leader epoch, the role resigns and its work ends. The next role then begins with
+the same log (`barnabas.broker.replica_manager`).
 """
 
 from __future__ import annotations

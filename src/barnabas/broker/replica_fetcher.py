@@ -2,18 +2,19 @@
 
 `barnabas.replication.fetch_state` decides what to fetch, and `barnabas.replication.truncation` finds where two logs
 diverge. The fetcher handles a response in one call: the followers append, and the next request, which has their new
-fetch offsets, leaves in the same round of the event loop. A log that needs longer, for a roll or a truncation, is left
-out meanwhile, and other partitions continue. A partition with an error pauses, and one log line has the error.
+fetch offsets, leaves in the same round of the event loop. A log that takes longer, for a roll or a truncation, is left
+out of requests until it is done. Other partitions continue. A partition with an error pauses, and one log line has the
+error.
 
-A leader that answers at once without records, closes connections or sends invalid responses is asked less and less
-often (`barnabas.net.client_connection`), until a fetch brings records again. Damage of one partition pauses that
+If a leader answers at once without records, closes connections or sends invalid responses, the fetcher doubles its
+pauses (`barnabas.net.client_connection`) until a fetch returns records again. Damage of one partition pauses that
 partition only.
 
 A throttled partition (`barnabas.broker.throttles`) is left out while its quota is exceeded. Other partitions do not
 wait.
 
-`LogStarts` stores log start offsets before the leader learns them (KIP-107): DeleteRecords is answered when all in-sync
-replicas have deleted the records, and no crash may bring them back.
+`LogStarts` stores log start offsets durably before the leader learns them (KIP-107). The leader answers DeleteRecords
+after all in-sync replicas have deleted the records, and a crash must not restore them.
 """
 
 from __future__ import annotations
@@ -41,13 +42,13 @@ StoreLogStarts = Callable[[], Awaitable[None]]
 """Stores the log start offsets of all logs durably."""
 
 OnStored = Callable[[Followed[FollowerReplica], int], None]
-"""Called with a replica and a log start offset that is durable."""
+"""Called with a replica and its log start offset after the offset is durable."""
 
 
 class LogStarts:
-    """Stores log start offsets of followers. Used from the event loop's thread only.
+    """Stores the log start offsets of followers. Used from the event loop's thread only.
 
-    :param pause_s: the pause after a failure of the disk.
+    :param pause_s: the pause after a failed write, in seconds.
     """
 
     def __init__(self, store: StoreLogStarts, on_stored: OnStored, pause_s: float) -> None:
@@ -56,7 +57,7 @@ class LogStarts:
         self._pause_s = pause_s
         self._wanted: dict[Followed[FollowerReplica], None] = {}
         self._storing: asyncio.Task[None] | None = None
-        self._is_told = False
+        self._is_error_logged = False
 
     def store(self, followed: Followed[FollowerReplica]) -> None:
         """Store the log start offset of a replica, together with those of other waiting replicas."""
@@ -65,7 +66,7 @@ class LogStarts:
             self._storing = asyncio.get_running_loop().create_task(self._store_all())
 
     def close(self) -> None:
-        """Stop, without further calls."""
+        """Stop. No more calls of `on_stored` follow."""
         self._wanted.clear()
         if self._storing is not None:
             self._storing.cancel()
@@ -78,21 +79,21 @@ class LogStarts:
                 try:
                     await self._store()
                 except BarnabasError as error:
-                    self._tell(error)
+                    self._log_once(error)
                     await asyncio.sleep(self._pause_s)
                     self._wanted |= wanted
                 else:
-                    self._is_told = False
+                    self._is_error_logged = False
                     for followed, start in starts.items():
                         self._on_stored(followed, start)
         finally:
             self._storing = None
 
-    def _tell(self, error: BarnabasError) -> None:
+    def _log_once(self, error: BarnabasError) -> None:
         """Log a failure once, until the next success."""
-        if not self._is_told:
-            self._is_told = True
-            log.warning("it cannot be stored where logs begin; tried again every %g s: %s", self._pause_s, error)
+        if not self._is_error_logged:
+            self._is_error_logged = True
+            log.warning("cannot store log start offsets: %s; retrying every %g s", error, self._pause_s)
 
 
 DialLeader = Callable[[], Awaitable[ClientConnection]]
@@ -102,13 +103,12 @@ SOON_OVER = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH,
      ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )  # fmt: skip
-"""The errors of a leader with another leader epoch than this broker: usually one of the two is late."""
+"""The leader's errors for another leader epoch than the follower's: usually one of the two brokers is late."""
 
 
 HELD_BACK_S_MIN = 0.05
 HELD_BACK_S_MAX = 1.0
-"""The time after which held back partitions are checked again: they may be in sync, or the settings may have
-changed."""
+"""The limits of the pause before throttled partitions are checked again: their topic's settings may have changed."""
 
 
 class ReplicaFetcher:
@@ -118,7 +118,7 @@ class ReplicaFetcher:
     :param dial: connects to that broker.
     :param own: returns the id and the broker epoch of this broker.
     :param store_log_starts: stores the log start offsets of all logs durably.
-    :param timeout_s: the time for a response besides the time that the leader may wait.
+    :param timeout_s: the time in seconds for a response, in addition to the leader's maximum wait.
     :param throttle: the replication throttle.
     """
 
@@ -142,9 +142,9 @@ class ReplicaFetcher:
         self._state: FetchState[FollowerReplica] = FetchState(limits)
         self._pacing = RequestBackoff(self._pause_s)
         self._has_news = False
-        """True if the present response brought records, or moved a log start offset or a high watermark."""
+        """True if the current response has records, or moved a log start offset or a high watermark."""
         self._has_trouble = False
-        """True if a partition paused because of the present response."""
+        """True if a partition paused because of the current response."""
         self._log_starts = LogStarts(store_log_starts, self._start_stored, self._pause_s)
         self._followed: dict[FollowerReplica, Followed[FollowerReplica]] = {}
         self._throttle = throttle
@@ -154,8 +154,8 @@ class ReplicaFetcher:
         self._swept_s = now_s() - HELD_BACK_S_MIN
         self._connection: ClientConnection | None = None
         self._session = object()
-        """Counts failures: responses to requests before the last failure are ignored."""
-        self._is_told = False
+        """Identifies the time since the last failure: responses to earlier requests are ignored."""
+        self._is_error_logged = False
         self._troubles: dict[FollowerReplica, str] = {}
         self._log_lines = LogAggregator(log)
         self._connecting: asyncio.Task[None] | None = None
@@ -168,7 +168,7 @@ class ReplicaFetcher:
         return len(self._followed)
 
     def follow(self, follower: FollowerReplica) -> None:
-        """Begin to fetch for a replica."""
+        """Start fetching for a replica."""
         followed = Followed(follower, follower.topic_id, follower.topic_partition.partition, follower.leader_epoch, 0)
         followed.furthest_offset = follower.log.log_end_offset
         self._followed[follower] = followed
@@ -179,7 +179,7 @@ class ReplicaFetcher:
             self._do_beside(followed, follower.truncate_lost_records())
 
     def unfollow(self, follower: FollowerReplica) -> None:
-        """Stop to fetch for a replica."""
+        """Stop fetching for a replica."""
         self._troubles.pop(follower, None)
         self._held_back.pop(follower, None)
         followed = self._followed.pop(follower, None)
@@ -201,7 +201,7 @@ class ReplicaFetcher:
     # --- requests ---
 
     def _go_on_soon(self) -> None:
-        """Send a request in the next round of the event loop, with all changes of this round."""
+        """Send a request in the next round of the event loop, so that it includes all changes of this round."""
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send_next)
@@ -235,7 +235,7 @@ class ReplicaFetcher:
         if request is None:
             return
         try:
-            # The leader may answer sooner at the begin of a session, and if it has news.
+            # The leader may answer early at the beginning of a session, and if it has new records or offsets.
             wait_s = request.max_wait_ms / 1000
             answered = partial(self._answered, self._session, self._now_s() + wait_s / 2 if wait_s else None)
             connection.submit(request, answered, timeout_s=self._timeout_s)
@@ -249,14 +249,14 @@ class ReplicaFetcher:
                 try:
                     self._connection = await self._dial()
                 except BarnabasError as error:
-                    self._tell(f"cannot fetch from {self._leader}: {error}; tried again every {self._pause_s:g} s")
+                    self._log_once(f"cannot fetch from {self._leader}: {error}; retrying every {self._pause_s:g} s")
                     await asyncio.sleep(self._pause_s)
         finally:
             self._connecting = None
             self._go_on_soon()
 
     def _lose_connection(self, error: BarnabasError) -> None:
-        self._tell(f"the fetches from {self._leader} were interrupted: {error}")
+        self._log_once(f"lost the connection to {self._leader}: {error}; reconnecting")
         connection, self._connection = self._connection, None
         self._pacing.note_futile(self._now_s())
         self._begin_anew()
@@ -268,20 +268,20 @@ class ReplicaFetcher:
         self._session = object()
         self._state.reset_session()
 
-    def _tell(self, message: str) -> None:
-        """Log an error of the leader's broker once, until its next response."""
-        if not self._is_told:
-            self._is_told = True
+    def _log_once(self, message: str) -> None:
+        """Log an error of the leader's broker once, until its next successful response."""
+        if not self._is_error_logged:
+            self._is_error_logged = True
             log.warning("%s", message)
 
-    # --- answers ---
+    # --- responses ---
 
     def _answered(
         self, session: object, empty_from_s: float | None, response: FetchResponse, error: BarnabasError | None
     ) -> None:
         """Handle a response.
 
-        :param empty_from_s: the time before which a response without news is futile; None: never.
+        :param empty_from_s: the monotonic time before which an empty response counts as futile; None: never.
         """
         if session is not self._session or self._is_closed:
             return
@@ -293,7 +293,7 @@ class ReplicaFetcher:
         except ApiError as refusal:
             self._refused(refusal)
             return
-        self._is_due = True  # the next request has all changes of this response
+        self._is_due = True  # The next request includes all changes of this response.
         self._has_news = self._has_trouble = False
         for followed, data in news:
             self._take(followed, data)
@@ -301,28 +301,28 @@ class ReplicaFetcher:
         self._send_next()
 
     def _pace(self, empty_from_s: float | None) -> None:
-        """Pace the next request: later after a futile response, at once after any other."""
+        """Delay the next request after a futile response. Send it immediately after any other response."""
         now_s = 0.0 if self._has_news or empty_from_s is None else self._now_s()
         if self._has_news or (empty_from_s is not None and now_s >= empty_from_s):
-            self._is_told = False
+            self._is_error_logged = False
             self._pacing.note_progress()
-        # With another request on its way, the leader answers without a wait.
+        # If another request is in flight, the leader answers the earlier one immediately.
         elif empty_from_s is not None and not self._has_trouble and not self._state.in_flight:
             self._pacing.note_futile(now_s)
             if self._pacing.is_slow:
-                self._tell(
-                    f"{self._leader} answers fetches at once and without news;"
-                    f" asking more and more rarely, at least every {self._pause_s:g} s"
+                self._log_once(
+                    f"{self._leader} answers fetches at once with empty responses;"
+                    f" fetching less often, at least every {self._pause_s:g} s"
                 )
 
     def _refused(self, error: ApiError) -> None:
-        """Handle a response with an error for the whole request."""
+        """Handle an error for the whole request."""
         self._begin_anew()
         self._pacing.note_futile(self._now_s())
         if error.code in SESSION_LOST:
             self._go_on_soon()
             return
-        self._tell(f"{self._leader} lets nothing be fetched: {error}; tried again every {self._pause_s:g} s")
+        self._log_once(f"{self._leader} rejects fetches: {error}; retrying every {self._pause_s:g} s")
         now_s = self._now_s()
         for followed in self._state.all():
             self._state.pause_after_error(followed, now_s)
@@ -338,7 +338,7 @@ class ReplicaFetcher:
                 self._do_beside(followed, self._truncate(followed.replica, epoch), is_cut=True)
             else:
                 self._append(followed, data)
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other partitions go on
+        except Exception as error:  # noqa: BLE001 - an error of one partition must not stop the others
             self._has_trouble = True
             self._trouble(followed, error)
 
@@ -360,27 +360,28 @@ class ReplicaFetcher:
                 self._state.note_log_end(followed, replica_log.log_end_offset)
                 self._resume(followed)
             elif replica_log.log_start_offset > followed.log_start_offset:
-                # The follower's own retention has reached the leader's log start offset, which a request must report.
+                # The follower's own retention reached the leader's log start offset. A request must report the new
+                # offset.
                 self._log_starts.store(followed)
 
     def _take_error(self, followed: Followed[FollowerReplica], data: PartitionData) -> None:
         self._has_trouble = True
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
-            # Were the logs the same up to here, the leader would have told where they part.
+            # If the logs were identical up to this offset, the leader would have returned a diverging epoch.
             self._do_beside(followed, followed.replica.truncate_fully_and_start_at(data.log_start_offset), is_cut=True)
             return
-        self._trouble(followed, ApiError(data.error_code, f"its leader, {self._leader}, refuses"))
+        self._trouble(followed, ApiError(data.error_code, f"{self._leader}, the leader, returned an error"))
 
     async def _truncate(self, follower: FollowerReplica, leader: EpochStart) -> None:
         point = truncation_point(follower.log.leader_epochs, follower.log.log_end_offset, leader)
         alone = f" to offset {point.offset}"
-        self._log_lines.note(logging.INFO, "truncated by the leader's epochs", follower.topic_partition, alone)
+        self._log_lines.note(logging.INFO, "truncated to match the leader's epochs", follower.topic_partition, alone)
         await follower.truncate_to(point.offset)
 
     # --- partitions ---
 
     def _resume(self, followed: Followed[FollowerReplica]) -> None:
-        """Continue to fetch at the log end offset."""
+        """Fetch from the log end offset again."""
         self._held_back.pop(followed.replica, None)
         if self._throttle.holds_back(followed.replica):
             self._hold_back(followed)
@@ -395,7 +396,7 @@ class ReplicaFetcher:
         self._go_on_soon()
 
     def _hold_back(self, followed: Followed[FollowerReplica]) -> None:
-        """Leave a partition out while its quota is exceeded."""
+        """Leave a partition out of requests while its quota is exceeded."""
         self._state.pause(followed)
         self._held_back[followed.replica] = followed
         if self._release_timer is None and not self._is_closed:
@@ -403,9 +404,10 @@ class ReplicaFetcher:
             self._release_timer = asyncio.get_running_loop().call_later(delay_s, self._release)
 
     def _hold_back_all(self) -> None:
-        """Leave out what the leader would give unasked, since it is in the session, where the quota was exceeded.
+        """Remove throttled partitions from the fetch session when the quota is exceeded.
 
-        Not while a request is on its way, which may bring some of it.
+        The leader returns records for every partition in the session. A request in flight may still return some of
+        them, so this waits for its response.
         """
         count = self._throttle.quota.overdraft_count
         if self._state.in_flight or count == self._overdrafts or self._now_s() - self._swept_s < HELD_BACK_S_MIN:
@@ -416,7 +418,7 @@ class ReplicaFetcher:
                 self._hold_back(followed)
 
     def _release(self) -> None:
-        """Fetch held back partitions again, the longest waiting one first."""
+        """Fetch throttled partitions again. The partition with the oldest records comes first."""
         self._release_timer = None
         for followed in sorted(self._held_back.values(), key=lambda each: each.brought_s):
             self._resume(followed)
@@ -431,23 +433,23 @@ class ReplicaFetcher:
     def _do_beside(
         self, followed: Followed[FollowerReplica], work: Coroutine[Any, Any, None], *, is_cut: bool = False
     ) -> None:
-        """Leave a partition out until work on its log is done.
+        """Leave a partition out of requests until work on its log is done.
 
-        :param is_cut: whether the log is truncated on behalf of the leader.
+        :param is_cut: True if the leader's response truncates the log.
         """
         self._state.pause(followed)
         task = asyncio.get_running_loop().create_task(self._finish(followed, work, is_cut))
-        self._tasks.add(task)  # keeps a reference to the task
+        self._tasks.add(task)  # The event loop keeps only a weak reference.
         task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, followed: Followed[FollowerReplica], work: Coroutine[Any, Any, None], is_cut: bool) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - whatever it is, the other partitions go on
+        except Exception as error:  # noqa: BLE001 - an error of one partition must not stop the others
             self._trouble(followed, error)
         else:
             if is_cut and self._state.note_truncation(followed):
-                self._trouble(followed, BarnabasError(f"{self._leader} has the log cut again and again"))
+                self._trouble(followed, BarnabasError(f"{self._leader} causes repeated truncations of this log"))
                 return
             if not is_cut:
                 self._state.note_log_end(followed, followed.replica.log.log_end_offset)
@@ -458,7 +460,7 @@ class ReplicaFetcher:
         if followed.cuts <= CUTS_FREE:
             followed.pause_s = 0.0
         if self._troubles and self._troubles.pop(followed.replica, ""):
-            self._log_lines.note(logging.INFO, f"{self._leader} is followed again", followed.replica.topic_partition)
+            self._log_lines.note(logging.INFO, f"following {self._leader} again", followed.replica.topic_partition)
 
     def _trouble(self, followed: Followed[FollowerReplica], error: Exception) -> None:
         """Pause a partition after an error."""
@@ -473,12 +475,12 @@ class ReplicaFetcher:
             return
         self._troubles[follower] = message
         if isinstance(error, BarnabasError | OSError):
-            what, where = f"not followed for now ({message})", follower.topic_partition
+            what, where = f"replication paused ({message})", follower.topic_partition
             self._log_lines.note(logging.ERROR, what, where, event=LogEvent.REPLICA_NOT_FOLLOWING)
         else:
             extra = event(LogEvent.REPLICA_NOT_FOLLOWING)
             where = follower.topic_partition
-            log.error("%s does not follow for now: %s", where, message, exc_info=error, extra=extra)
+            log.error("%s: replication paused: %s; retrying", where, message, exc_info=error, extra=extra)
 
 
 async def _result_of(waiting: asyncio.Future[None]) -> None:

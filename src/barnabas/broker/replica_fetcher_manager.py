@@ -1,4 +1,4 @@
-"""The fetchers of this broker: one or several for each broker that leads partitions that this broker follows."""
+"""The fetchers of this broker: one or more for each broker that leads partitions that this broker follows."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ReplicaFetcherManager:
     """Assigns each follower to a fetcher. Used from the event loop's thread only.
 
     :param dial: connects to an inter-broker listener.
-    :param own: returns the id of this broker, and its broker epoch as the leader with this id knows it.
+    :param own: returns this broker's id and broker epoch; its argument is the id of the leader that receives them.
     :param store_log_starts: stores the log start offsets durably.
     :param throttle: the replication throttle.
     """
@@ -48,9 +48,9 @@ class ReplicaFetcherManager:
         self._loop_of: dict[FollowerReplica, tuple[int, int]] = {}
 
     def follow(self, follower: FollowerReplica, leader: Node) -> None:
-        """Fetch for this replica until `unfollow`.
+        """Start fetching for a replica; `unfollow` stops it.
 
-        :param leader: id and inter-broker address; its other followers use this address too.
+        :param leader: the leader's id and inter-broker address. All followers of this leader use the new address.
         """
         self._leaders[leader.id] = leader
         if follower in self._loop_of:
@@ -64,7 +64,7 @@ class ReplicaFetcherManager:
         loop.follow(follower)
 
     def unfollow(self, follower: FollowerReplica) -> None:
-        """Stop to fetch for this replica. An append that has begun runs to its end (`FollowerReplica.end`)."""
+        """Stop fetching for a replica. An append in progress continues (`FollowerReplica.end` waits for it)."""
         place = self._loop_of.pop(follower, None)
         if place is None:
             return

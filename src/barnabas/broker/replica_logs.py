@@ -1,7 +1,7 @@
-"""The logs of the replicas of this broker: opened, created, deleted and checked, off the event loop.
+"""The logs of this broker's replicas. They are opened, created, deleted and checked outside the event loop's thread.
 
-The metadata tree decides which topics exist. A folder whose topic is not in the tree stays, and a log line names it,
-unless the tree notes that the topic is deleted and that this broker still has to delete its folders.
+The metadata store decides which topics exist. If the topic of a partition directory does not exist, the directory
+stays, and a log line names it. Only a deletion record in the metadata store that names this broker allows its deletion.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ from barnabas.storage.log_config import LogConfig
 
 
 def log_configs(tree: MetadataStore, config: BrokerConfig) -> dict[str, LogConfig]:
-    """Return the settings of the logs of topics that have settings of their own, by topic.
+    """Return the log settings of all topics with settings of their own, by topic.
 
-    Topics are left out of which the tree says what cannot be understood; `Topics.load` tells of them.
+    Topics with damaged nodes are left out; `Topics.load` logs them.
     """
     configs = {}
     for name, info in topic_metadata_store.each_topic(tree):
@@ -41,10 +41,10 @@ def log_configs(tree: MetadataStore, config: BrokerConfig) -> dict[str, LogConfi
 
 
 CreateLog = Callable[[TopicPartition, LogConfig, bytes], Awaitable[Log]]
-"""`ReplicaLogs.create`, or one that takes its place."""
+"""The type of `ReplicaLogs.create`."""
 
 CREATED_AT_ONCE = 8
-"""The logs that are created in parallel: each waits for the disk several times."""
+"""The number of logs created in parallel: each creation waits for the disk several times."""
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +52,9 @@ log = logging.getLogger(__name__)
 async def create_logs(
     make: CreateLog, places: Sequence[TopicPartition], config: LogConfig, topic_id: bytes
 ) -> list[Log]:
-    """Create the logs of replicas of one topic in parallel; return them in their order.
+    """Create the logs of replicas of one topic in parallel; return them in the order of `places`.
 
-    :raises BarnabasError: the first error of `make`. No other creation is under way then, and some logs may exist.
+    :raises BarnabasError: the first error of `make`. No other creation is in progress then; some logs may exist.
     """
     made: list[Log] = []
     for start in range(0, len(places), CREATED_AT_ONCE):
@@ -70,7 +70,7 @@ async def create_logs(
 class ReplicaLogs:
     """The logs of this broker. Used from the event loop's thread only, except for methods that say otherwise.
 
-    :param run: runs a function that may wait for the disk.
+    :param run: runs a function that may wait for the disk, on a thread.
     """
 
     def __init__(self, logs: AnyLogs, run: Run) -> None:
@@ -79,7 +79,7 @@ class ReplicaLogs:
         self._in_doubt: frozenset[str] = frozenset()
 
     def doubt(self, names: Iterable[str]) -> None:
-        """Have `restore` take no records for topics with these names unless their folder is certain."""
+        """Treat logs of these topics as doubtful: `restore` uses their records only if the topic id matches."""
         self._in_doubt = frozenset(names)
 
     def restore(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
@@ -90,68 +90,67 @@ class ReplicaLogs:
         return opened
 
     async def restore_all(self, places: Sequence[TopicPartition], config: LogConfig, topic_id: bytes) -> list[Log]:
-        """Restore the logs of replicas of one topic, in their order; create missing folders off the event loop."""
+        """Restore the logs of replicas of one topic, in order. Create missing partition directories on a thread."""
         identity = uuid.UUID(bytes=topic_id)
         new = [each for each in places if not self._logs.is_known(each, identity)]
         await create_logs(functools.partial(self._run, self.restore), new, config, topic_id)
         return [self.restore(each, config, topic_id) for each in places]
 
     async def create(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
-        """Return the log of a new replica.
+        """Create and return the log of a new replica.
 
-        :raises ApiError: INVALID_TOPIC_EXCEPTION: a folder of another topic is in its way.
-        :raises StorageError: the disk refused.
+        :raises ApiError: INVALID_TOPIC_EXCEPTION if a partition directory of another topic has its name.
+        :raises StorageError: a write to the disk failed.
         """
         made: Log = await self._run(self._create, where, config, topic_id)
         return made
 
     async def create_or_put_offline(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
-        """Return the log of a new replica of a topic that another broker has created; offline if it cannot be
-        created."""
+        """Create the log of a new replica of a topic that another broker created. Return an offline log on failure."""
         try:
             return await self.create(where, config, topic_id)
         except BarnabasError as error:
-            return self._logs.put_offline(where, f"cannot be made: {error}; mend this, and start again")
+            return self._logs.put_offline(where, f"cannot create the log: {error}; repair this, and restart the broker")
 
     def _create(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         identity = uuid.UUID(bytes=topic_id)
         if self._logs.topic_ids.get(where) != identity:
             self.check_free(where)
-            self._logs.delete(where)  # what is there, if anything, holds nothing
+            self._logs.delete(where)  # An existing partition directory has no records here.
         opened = self._logs.create(where, config, identity)
         self._flush_what_was_recovered(opened, config)
         return opened
 
     def check_free(self, where: TopicPartition) -> None:
-        """Check that no folder of another topic with records has the name of a replica's folder.
+        """Check that no partition directory of another topic that has records has the name of this replica.
 
-        :raises ApiError: INVALID_TOPIC_EXCEPTION. The folder is not touched: somebody may still need the records
-            of a topic that the tree does not know.
+        :raises ApiError: INVALID_TOPIC_EXCEPTION. The directory stays as it is: an operator may need the records of a
+            topic that the metadata store does not have.
         """
         stray = self._logs.get(where)
         if stray is not None and not self._logs.has_no_records(where):
             message = (
-                f"the folder {stray.folder} is there, of a topic that is not known; move it away, or start with the"
-                " tree that knows it"
+                f"the partition directory {stray.folder} belongs to an unknown topic; move it away, or start the broker"
+                " with the metadata store that has this topic"
             )
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     def is_there(self, where: TopicPartition) -> bool:
-        """Return whether there is a log of this name."""
+        """Return whether a log of this partition exists."""
         return self._logs.get(where) is not None
 
     def belongs_to(self, where: TopicPartition, topic_id: bytes) -> bool:
-        """Return whether there is a log of this name, and it is of the topic with this id."""
+        """Return whether a log of this partition exists and has this topic id."""
         identity = self._logs.topic_ids.get(where)
         return self.is_there(where) and identity is not None and identity.bytes == topic_id
 
     def known_epoch(self, where: TopicPartition) -> int:
-        """Return the latest leader epoch that the log of this name knows, or -1."""
+        """Return the latest leader epoch in the log of this partition, or -1."""
         opened = self._logs.get(where)
         return NO_LEADER_EPOCH if opened is None else opened.leader_epochs.latest
 
     def may_have_more(self, topic: str) -> bool:
-        """Return whether a later start may find more folders of a topic: a note of a deletion stays until then."""
+        """Return whether a later start may find more partition directories of a topic. Its deletion stays open then."""
         return self._logs.may_have_more(topic)
 
     def was_missing(self, where: TopicPartition) -> bool:
@@ -159,7 +158,7 @@ class ReplicaLogs:
         return where in self._logs.missing
 
     def is_gone(self, where: TopicPartition) -> bool:
-        """Return whether the log was missing, and may have had records that an operator can put back."""
+        """Return whether the log was missing, and may have had records that an operator can restore."""
         return where in self._logs.gone
 
     def is_in_old_copy(self, where: TopicPartition) -> bool:
@@ -167,11 +166,11 @@ class ReplicaLogs:
         return self._logs.is_in_old_copy(where)
 
     def is_in_newer_folder(self, where: TopicPartition) -> bool:
-        """Return whether the log of a replica is in a log directory that is newer than the metadata tree."""
+        """Return whether the log of a replica is in a log directory that is newer than the metadata store."""
         return self._logs.is_in_newer_folder(where)
 
     def delete(self, partitions: Iterable[TopicPartition]) -> StorageError | None:
-        """Rename the folders of logs; return the error of the first that is left. May be called from any thread."""
+        """Rename partition directories for deletion; return the first error, if any. May be called from any thread."""
         refused = None
         for where in partitions:
             try:
@@ -181,16 +180,16 @@ class ReplicaLogs:
         return refused
 
     def remove_deleted_records(self) -> None:
-        """Store the log start offsets durably, and free the space before them. Called on a thread.
+        """Store the log start offsets durably, and delete the segment files before them. Called on a thread.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: a write to the disk failed.
         """
         self._logs.remove_deleted_records()
 
     def set_deleted_aside(self, deleted: Collection[bytes], untouched: Collection[str]) -> set[bytes]:
-        """Rename the folders of deleted topics, except those of topics that could not be read.
+        """Rename the partition directories of deleted topics, except those of topics with unreadable metadata.
 
-        :returns: the ids of the topics with folders that are left.
+        :returns: the ids of the topics with partition directories that could not be renamed.
         """
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deleted}
         for where, identity in self._logs.topic_ids.items():
@@ -205,16 +204,16 @@ class ReplicaLogs:
         deleted: Collection[bytes],
         living: Collection[bytes],
     ) -> set[bytes]:
-        """Complete the deletions and creations of the last run; leave all other folders alone.
+        """Complete the deletions and creations of the last run, and leave all other partition directories alone.
 
-        An empty folder is the rest of a creation if it has no topic id, or if its topic has no such partition: the
-        folders of a growing topic exist before its partitions.
+        An empty directory is left over from a creation if it has no topic id, or if its topic has no such partition.
+        The broker creates the directories of a growing topic before the metadata store has its new partitions.
 
         :param known: the replicas that should exist.
-        :param untouched: the topics that could not be read.
-        :param deleted: the ids of topics whose folders have to go.
+        :param untouched: the names of topics whose metadata is unreadable.
+        :param deleted: the ids of deleted topics.
         :param living: the ids of existing topics.
-        :returns: the ids of the topics with folders that are left.
+        :returns: the ids of the topics with partition directories that could not be renamed.
         """
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deleted}
         for stray in sorted(self._logs.all().keys() - known):
@@ -226,20 +225,22 @@ class ReplicaLogs:
             elif (identity is None or identity.bytes in living) and self._logs.has_no_records(stray):
                 self._is_refused([stray])
             else:
-                log.warning("the folder of %s belongs to no topic; it is left as it is", stray)
+                log.warning("the partition directory of %s belongs to no topic; it is left as it is", stray)
         return {topic_id for topic_id, partitions in left.items() if self._is_refused(partitions)}
 
     def _is_refused(self, partitions: Iterable[TopicPartition]) -> bool:
         refused = self.delete(partitions)
         if refused:
-            log.warning("%s", refused)
+            log.warning("cannot delete a partition directory: %s", refused)
         return refused is not None
 
     def _flush_what_was_recovered(self, recovered: Log, config: LogConfig) -> None:
-        """Flush a log before the first read if its topic has a flush policy: a killed broker may not have exposed the
-        records that it left in the page cache."""
+        """Flush a recovered log before the first read if its topic has a flush policy.
+
+        A killed broker leaves records in the page cache that it may not have exposed to consumers.
+        """
         if config.has_flush_policy and not recovered.is_offline:
             try:
                 recovered.flush()
             except StorageError as error:
-                log.warning("%s", error)
+                log.warning("cannot flush a recovered log: %s", error)

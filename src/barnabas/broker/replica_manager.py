@@ -1,11 +1,11 @@
 """The replicas of this broker: their logs, their roles, and the work that the broker does on all of them.
 
-`ReplicaManager` knows a replica from the moment its log is open and has a role until the role resigns for good.
-`Topics` decides which replicas exist and applies the metadata; it holds its lock (`Topics.changing`) while it calls the
-methods that change replicas.
+`ReplicaManager` has a replica from the opening of its log until the final resignation of its role. `Topics` decides
+which replicas exist and applies the metadata. `Topics` holds its lock (`Topics.changing`) during calls that change
+replicas.
 
-A role is an object of its own in each leader epoch (`barnabas.broker.replica`). If the metadata give a replica another
-leader or leader epoch, `RoleTransitions` ends the old role, and begins the new role with the same log.
+Each leader epoch has its own role object (`barnabas.broker.replica`). If the metadata names another leader or leader
+epoch, `RoleTransitions` ends the old role, and begins the new role with the same log.
 
 Used from the event loop's thread only.
 """
@@ -36,7 +36,7 @@ log = logging.getLogger(__name__)
 
 
 class RoleTransitions:
-    """Used from the event loop's thread only."""
+    """Begins and ends the roles of replicas. Used from the event loop's thread only."""
 
     def __init__(self, broker_id: int, metadata: MetadataCache, work: DiskWork, clock: Clock, events: Events) -> None:
         self._broker_id = broker_id
@@ -45,10 +45,10 @@ class RoleTransitions:
         self._clock = clock
         self._events = events
         self.leader_count = 0
-        """The leader roles that began on this broker."""
+        """The number of leader roles that have begun on this broker."""
 
     def begin(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
-        """Return the role of a log that has none."""
+        """Begin the first role of a log, and return it."""
         leader = self._leader(where, info)
         if leader == self._broker_id:
             replica: Replica = self._become_leader(where, opened, info, config)
@@ -58,7 +58,7 @@ class RoleTransitions:
         return replica
 
     async def transition(self, replica: Replica, info: PartitionInfo) -> Replica:
-        """Return the role that the metadata give a replica: the one that it has, or another after that has ended."""
+        """Return the role that the metadata gives a replica: its current role, or a new one after the old has ended."""
         leader = self._leader(replica.topic_partition, info)
         if (replica.leader, replica.leader_epoch) == (leader, info.state.leader_epoch):
             if isinstance(replica, LeaderReplica) and replica.followers is not None:
@@ -68,21 +68,21 @@ class RoleTransitions:
         leads_on = isinstance(replica, LeaderReplica) and leader == self._broker_id
         await self.resign(replica, why, leads_on=leads_on)
         if isinstance(replica, LeaderReplica) and info.state.is_doubted and not replica.log.is_offline:
-            # A replica with a newer log than the tree deposed this leader, which may have acknowledged other records.
-            # Other states without a leader follow a successor, which had all acknowledged records.
+            # A replica with a log newer than the metadata store deposed this leader. This leader may have acknowledged
+            # other records. A leader that is deposed in any other way has a successor with all acknowledged records.
             replica.log.mark_newer_than_tree()
         following = self.begin(replica.topic_partition, replica.log, info, replica.config)
         if isinstance(replica, LeaderReplica):
             if isinstance(following, LeaderReplica):
                 following.take_over_from(replica)
-            elif leads_on:  # this broker has registered again meanwhile, and has to claim the partition first
+            elif leads_on:  # This broker has registered again meanwhile, and must claim the partition first.
                 replica.end_waits(_has_ended(replica, why))
         return following
 
     async def resign(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:
-        """End a role; return when no work of it is under way.
+        """End a role; return when no work of the role is in progress.
 
-        :param leads_on: this broker is the leader, and is the next leader too.
+        :param leads_on: True if this broker also leads in the next epoch.
         """
         self._events.publish(RoleEnded(replica))
         error = _has_ended(replica, why)
@@ -96,7 +96,7 @@ class RoleTransitions:
         self._events.publish(IsrChangeDue(replica))
 
     def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:
-        """Return the leader; -1 for this broker, where an earlier registration of it has led."""
+        """Return the leader's id; -1 if an earlier registration of this broker led."""
         state = info.state
         if state.leader != self._broker_id or self._metadata.leads_in_this_incarnation(self._broker_id, where, state):
             return state.leader
@@ -114,7 +114,7 @@ class RoleTransitions:
     ) -> LeaderReplica:
         state, followers = info.state, None
         self.leader_count += 1
-        # No other replica has the lost records: in later epochs the log is what it is now.
+        # No other replica has the lost records. Later epochs begin with the log as it is.
         opened.accept_loss()
         opened.mark_compared()
         if len(info.replicas) > 1:
@@ -129,7 +129,7 @@ class RoleTransitions:
                 self._clock.monotonic(),
             )
         elif config.log.has_flush_policy and not opened.is_offline:
-            # The leader only raises the high watermark from here on.
+            # From now on the leader only raises the high watermark.
             opened.move_high_watermark(opened.recovery_point)
         return LeaderReplica(
             where,
@@ -144,9 +144,10 @@ class RoleTransitions:
 
 
 def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionInfo) -> None:
-    """Let a leader take over the replicas and the ISR of the metadata.
+    """Apply the replicas and the ISR of the metadata to a leader.
 
-    Where they are the ones that the leader has, they may be older than its own change under way, which goes on.
+    If the leader has these values already, they may be older than an ISR change of the leader that is in progress. That
+    change continues.
     """
     if info.state.isr != followers.isr:
         followers.adopt(info.state.isr)
@@ -158,23 +159,23 @@ def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionI
 
 
 def _has_ended(replica: Replica, why: str) -> ApiError:
-    """Return the error of all requests to a role that has ended."""
+    """Return the error for all requests that wait for a role that has ended."""
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")
 
 
 TRANSITIONS_PER_PAUSE = 64
-"""The replicas that have a transition between two pauses."""
+"""The number of role transitions between two pauses of the event loop."""
 
 NO_REPLICAS: Mapping[int, Replica] = {}
 
 PartitionsOf = Callable[[str], Sequence[PartitionInfo] | None]
-"""Returns the partitions of a topic that clients see; None where clients see no such topic."""
+"""Returns the partitions of a topic that clients see; None if clients see no such topic."""
 
 
 class ReplicaManager:
     """All replicas on this broker.
 
-    :param partitions_of: finds the topics, so that errors name what is missing.
+    :param partitions_of: returns the partitions of a topic; error messages use them.
     """
 
     def __init__(
@@ -195,7 +196,7 @@ class ReplicaManager:
         self._events = events
         self.roles = self._roles = RoleTransitions(broker_id, metadata, work, clock, events)
         self._replicas: dict[str, Mapping[int, Replica]] = {}
-        """The replicas of each topic, by the number of their partition. A change replaces the mapping of a topic."""
+        """The replicas of each topic, by partition number. A change replaces the mapping of a topic."""
         self._transition_count = 0
 
     # -- lookup ----------------------------------------------------------------------------------------------
@@ -203,7 +204,7 @@ class ReplicaManager:
     def replica(self, topic: str, number: int) -> Replica:
         """Return this broker's replica of a partition.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where other brokers have the replicas.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER if only other brokers have replicas.
         """
         replica = self._replicas.get(topic, NO_REPLICAS).get(number)
         if replica is None:
@@ -211,9 +212,9 @@ class ReplicaManager:
         return replica
 
     def leader(self, topic: str, number: int) -> LeaderReplica:
-        """Return the leader of a partition, where this broker leads.
+        """Return the leader replica of a partition that this broker leads.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER where another broker leads, or none.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; NOT_LEADER_OR_FOLLOWER if another broker or no broker leads.
         """
         replica = self._replicas.get(topic, NO_REPLICAS).get(number)
         if isinstance(replica, LeaderReplica):
@@ -226,7 +227,7 @@ class ReplicaManager:
         partitions = self._partitions_of(topic)
         if partitions is None or not 0 <= number < len(partitions):
             return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{number}")
-        message = f"{topic}-{number} is on brokers {list(partitions[number].replicas)}, not on this one"
+        message = f"{topic}-{number} has replicas on brokers {list(partitions[number].replicas)}, not on this broker"
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 
     def get(self, where: TopicPartition) -> Replica | None:
@@ -234,11 +235,11 @@ class ReplicaManager:
         return self.of_topic(where.topic).get(where.partition)
 
     def of_topic(self, topic: str) -> Mapping[int, Replica]:
-        """Return this broker's replicas of a topic, by the number of their partition."""
+        """Return this broker's replicas of a topic, by partition number."""
         return self._replicas.get(topic, NO_REPLICAS)
 
     def leaders_of_topic(self, topic: str) -> dict[int, LeaderReplica]:
-        """Return the replicas of a topic that lead here, by the number of their partition."""
+        """Return the replicas of a topic that lead on this broker, by partition number."""
         return {n: replica for n, replica in self.of_topic(topic).items() if isinstance(replica, LeaderReplica)}
 
     def all(self) -> list[Replica]:
@@ -246,19 +247,21 @@ class ReplicaManager:
         return [replica for replicas in list(self._replicas.values()) for replica in replicas.values()]
 
     def leaders(self) -> list[LeaderReplica]:
-        """Return all replicas that lead here."""
+        """Return all replicas that lead on this broker."""
         return [replica for replica in self.all() if isinstance(replica, LeaderReplica)]
 
     def shared_name(self, where: TopicPartition) -> TopicPartition:
-        """Return an equal `TopicPartition`: the same object each time for a replica here, since many may keep it."""
+        """Return the `TopicPartition` of the replica here: one shared object instead of many equal objects."""
         replica = self.get(where)
         return where if replica is None else replica.topic_partition
 
     # -- opening ---------------------------------------------------------------------------------------------
 
     async def restore(self, info: TopicInfo, config: TopicConfig) -> None:
-        """Open the logs that this broker should have of a topic, and give each its role: at the start, and for a topic
-        whose node was unreadable at the start."""
+        """Open the logs of a topic whose replicas this broker has, and begin their roles.
+
+        The broker calls this at the start, and later for a topic whose node was unreadable at the start.
+        """
         own = self._own(info)
         logs = await self._replica_logs.restore_all(
             [TopicPartition(info.name, n) for n in own], config.log, info.topic_id
@@ -266,9 +269,9 @@ class ReplicaManager:
         self._replicas[info.name] = self._begin(info, config, dict(zip(own, logs, strict=True)))
 
     async def open_new(self, info: TopicInfo, config: TopicConfig, make: CreateLog) -> None:
-        """Open the logs of replicas that are new here, and give each its role.
+        """Create the logs of replicas that are new on this broker, and begin their roles.
 
-        :raises BarnabasError: see `make`.
+        :raises BarnabasError: `make` fails.
         """
         known = self.of_topic(info.name)
         new = [number for number in self._own(info) if number not in known]
@@ -282,7 +285,7 @@ class ReplicaManager:
         return {n: self._roles.begin(log.partition, log, info.partitions[n], config) for n, log in logs.items()}
 
     def configure(self, topic: str, config: TopicConfig) -> None:
-        """Use these settings of a topic from now on."""
+        """Apply new settings of a topic."""
         for replica in self.of_topic(topic).values():
             if replica.config != config:
                 replica.configure(config)
@@ -290,7 +293,7 @@ class ReplicaManager:
     # -- transitions -----------------------------------------------------------------------------------------
 
     async def transition(self, topic: str, numbers: Iterable[int]) -> None:
-        """Give replicas of a topic the roles of the metadata. Requests find the new roles when all have begun."""
+        """Begin the roles that the metadata gives replicas of a topic. Requests find them when all have begun."""
         replicas = dict(self.of_topic(topic))
         for number in dict.fromkeys(numbers):
             if number in replicas:
@@ -304,36 +307,36 @@ class ReplicaManager:
         self._replicas[topic] = replicas
 
     def restart_followers_of(self, broker_ids: Iterable[int]) -> None:
-        """Begin the roles of followers again whose leader's broker has registered: its address may be another one."""
-        came = frozenset(broker_ids)
+        """Restart the followers of brokers that have registered again: such a leader may have another address."""
+        registered = frozenset(broker_ids)
         for replica in self.all():
-            if replica.leader in came:
+            if replica.leader in registered:
                 self._events.publish(RoleBegan(replica))
 
     def remove(self, topic: str, numbers: Iterable[int]) -> list[Replica]:
-        """Remove replicas of a topic, so that requests find them no longer; return them. `resign` must follow."""
+        """Remove replicas of a topic, so that no request finds them, and return them. The caller must call `resign`."""
         replicas = dict(self.of_topic(topic))
         taken = [replicas.pop(number) for number in numbers]
         self._replicas[topic] = replicas
         return taken
 
     def remove_topic_replicas(self, topic: str) -> list[Replica]:
-        """Remove all replicas of a topic, as `remove` does. `resign` or `delete` must follow."""
+        """Remove all replicas of a topic, as `remove` does. The caller must call `resign` or `delete`."""
         return list(self._replicas.pop(topic, NO_REPLICAS).values())
 
     async def resign(self, replica: Replica, why: str) -> None:
-        """End the role of a replica that was taken out; return when no work of it is under way."""
+        """End the role of a removed replica; return when no work of the role is in progress."""
         await self._roles.resign(replica, why)
 
     async def delete(self, replicas: Sequence[Replica]) -> StorageError | None:
-        """Delete replicas that were taken out: end their roles, and rename their folders.
+        """Delete removed replicas: end their roles, and rename their partition directories.
 
-        :returns: the error of the first folder that is left; None if none is.
+        :returns: the error of the first directory that could not be renamed; None if all were renamed.
         """
         for replica in replicas:
             self._events.publish(RoleEnded(replica))
             replica.mark_deleted()
-        # Not on the event loop: the thread waits for flushes that are under way.
+        # Not on the event loop: the thread waits for flushes in progress.
         partitions = [each.topic_partition for each in replicas]
         refused: StorageError | None = await self._work.for_all(self._replica_logs.delete, partitions)
         return refused
@@ -341,14 +344,14 @@ class ReplicaManager:
     # -- retention -------------------------------------------------------------------------------------------
 
     async def store_log_starts(self) -> None:
-        """Store the log start offsets durably, and delete the files of the segments before them.
+        """Store the log start offsets durably, and delete the segment files before them.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: a write fails.
         """
         await self._work.for_all(self._replica_logs.remove_deleted_records)
 
     async def delete_old_records(self) -> None:
-        """Delete the segments that the topics' settings do not keep."""
+        """Delete the segments that the retention settings of the topics no longer keep."""
         for replica in self.all():
             await replica.delete_old_records()
             await asyncio.sleep(0)

@@ -1,7 +1,7 @@
-"""Deletion of the replicas of this broker that were moved to other brokers (`barnabas.coordination.reassignments`).
+"""The deletion of replicas that a reassignment moved from this broker (`barnabas.coordination.reassignments`).
 
-At the end of a reassignment, the metadata tree names the brokers that have to delete their replica. A broker that was
-away deletes its replica when it comes back. The folder of a replica that is not named stays.
+At the end of a reassignment, the metadata store names the brokers that must delete their replica. A broker that was
+down deletes its replica after its restart. A replica that is not named keeps its partition directory.
 
 Used from the event loop's thread only.
 """
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaRemoval:
-    """The replicas that this broker still has to delete, or has just deleted."""
+    """The replicas that this broker must delete because other brokers have them now."""
 
     def __init__(
         self, broker_id: int, tree: MetadataStore, in_metadata_thread: InMetadataThread, replica_logs: ReplicaLogs
@@ -36,16 +36,17 @@ class ReplicaRemoval:
         self._in_metadata_thread = in_metadata_thread
         self._replica_logs = replica_logs
         self._pending: dict[Removal, None] = {}
-        """Replicas that have left this broker and may not be deleted yet."""
+        """Removed replicas that may still have a partition directory."""
         self._may_be_named = False
 
     async def make_room(self, topics: Mapping[str, TopicInfo], untouched: Collection[str]) -> None:
-        """Set aside what moved to other brokers while this one was away. What it holds again is kept, and so is a log
-        that the tree is older than.
+        """Rename the partition directories of replicas that moved to other brokers while this broker was down.
 
-        :param topics: as the tree has them.
-        :param untouched: topics of which nothing is known.
-        :raises CoordinationError: the tree cannot be reached.
+        A replica that this broker should have again stays, and so does a log that is newer than the metadata store.
+
+        :param topics: the topics in the metadata store, by name.
+        :param untouched: the names of topics whose metadata is unreadable.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         by_id = {info.topic_id: info for info in topics.values()}
         for topic_id, where in await self._in_metadata_thread(reassignments.read_removals, self._tree, self._broker_id):
@@ -53,7 +54,7 @@ class ReplicaRemoval:
                 continue
             topic = by_id.get(topic_id)
             if topic is not None and where.partition >= len(topic.partitions):
-                message = "a note says to delete %s, which the tree does not have; nothing is deleted"
+                message = "cannot delete the removed replica %s: its topic has no such partition; its directory stays"
                 log.error(message, where, extra=event(LogEvent.REMOVAL_REFUSED))
                 continue
             info = None if topic is None else topic.partitions[where.partition]
@@ -63,40 +64,43 @@ class ReplicaRemoval:
                     await self._end(where, topic_id)
                     continue
                 if refused := self._replica_logs.delete([where]):
-                    log.warning("%s", refused)
+                    log.warning("cannot delete the partition directory of %s, a removed replica: %s", where, refused)
                     continue
-                log.info("%s moved to other brokers while this one was away; its folder is deleted", where)
+                log.info(
+                    "%s moved to other brokers while this broker was down; its partition directory is deleted", where
+                )
             if is_held or not self._replica_logs.may_have_more(where.topic):
                 await self._end(where, topic_id)
 
     def _is_older(self, info: PartitionInfo, where: TopicPartition) -> bool:
-        """Return whether the tree is older than the log here (see `barnabas.replication.unclean_recovery.doubt`).
+        """Return whether the metadata store is older than the log (see `barnabas.replication.unclean_recovery.doubt`).
 
-        A replica that such a tree names for deletion may be the only one now.
+        A replica that such a metadata store names for deletion may be the only one left.
         """
         known = self._replica_logs.known_epoch(where)
         if known <= info.state.leader_epoch:
             return False
-        told = (
-            "the tree is older than the log here: epoch %d, not %d; %s was to be deleted, and its folder stays as it is"
+        message = (
+            "the metadata store is older than the log: it has leader epoch %d, and the log has %d;"
+            " the partition directory of the removed replica %s stays"
         )
-        log.error(told, info.state.leader_epoch, known, where, extra=event(LogEvent.TREE_OLDER))
+        log.error(message, info.state.leader_epoch, known, where, extra=event(LogEvent.TREE_OLDER))
         return True
 
-    async def carry_out(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> None:
-        """Delete a replica whose role has ended, if the tree names it; later, if the tree cannot be reached."""
+    async def execute(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> None:
+        """Delete a replica whose role has ended if the metadata store names it. If it is unreachable, retry later."""
         self._pending[Removal(topic_id, where)] = None
-        await self._carry_out(where, topic_id, work)
+        await self._execute(where, topic_id, work)
 
     def check_soon(self) -> None:
-        """Check soon whether the tree names replicas of this broker, some of which it may never have had."""
+        """Schedule a check for removals in the metadata store, also of replicas that this broker does not have."""
         self._may_be_named = True
 
     async def resume(self, is_held: Callable[[TopicPartition, bytes], bool], work: DiskWork) -> None:
-        """Delete the replicas whose deletion failed before. No update may be applied meanwhile.
+        """Retry the failed deletions. The caller must not apply metadata updates during this call.
 
-        :param is_held: returns whether this broker holds a replica again.
-        :raises CoordinationError: the metadata store cannot be reached.
+        :param is_held: returns whether this broker has a replica again.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         if self._may_be_named:
             named = await self._in_metadata_thread(reassignments.read_removals, self._tree, self._broker_id)
@@ -106,9 +110,9 @@ class ReplicaRemoval:
             if is_held(where, topic_id):
                 del self._pending[Removal(topic_id, where)]
             else:
-                await self._carry_out(where, topic_id, work)
+                await self._execute(where, topic_id, work)
 
-    async def _carry_out(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> None:
+    async def _execute(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> None:
         try:
             is_gone = not self._replica_logs.belongs_to(where, topic_id) or await self._is_deleted(
                 where, topic_id, work
@@ -116,20 +120,20 @@ class ReplicaRemoval:
             if is_gone and not self._replica_logs.may_have_more(where.topic):
                 await self._end(where, topic_id)
         except BarnabasError as error:
-            log.warning("%s is held by other brokers now; it is deleted here later: %s", where, error)
+            log.warning("cannot delete the removed replica %s: %s; retrying later", where, error)
             return
         del self._pending[Removal(topic_id, where)]
 
     async def _is_deleted(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> bool:
         arguments = self._tree, topic_id, where.partition, self._broker_id
         if not await self._in_metadata_thread(reassignments.is_removal_noted, *arguments):
-            message = "%s is held by other brokers, and nobody moved it there; its folder stays as it is"
+            message = "%s has no replica here, and no reassignment removed it; its partition directory stays"
             log.error(message, where, extra=event(LogEvent.REMOVAL_REFUSED))
             return False
         if refused := await work.for_all(self._replica_logs.delete, [where]):
-            log.warning("%s; the next start tries again", refused)
+            log.warning("cannot delete the partition directory of %s: %s; the next start retries", where, refused)
             return False
-        log.info("%s is held by other brokers now; its folder here is deleted", where)
+        log.info("deleted the partition directory of %s, which moved to other brokers", where)
         return True
 
     async def _end(self, where: TopicPartition, topic_id: bytes) -> None:

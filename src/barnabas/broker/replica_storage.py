@@ -1,13 +1,13 @@
-"""The log of one replica in one leader epoch, and the work on it that leaders and followers have in common.
+"""The log of one replica in one leader epoch, and the work on it that leaders and followers share.
 
-Used from the event loop's thread only, which never waits for the disk here. Work that changes files runs on a thread
-(`DiskQueue`). Work that excludes appends runs in the replica's `AppendQueue`: later appends wait behind it, and other
-partitions continue. Producers and administrators wait for offsets with `Acknowledgements`.
+Used from the event loop's thread only; this thread never waits for the disk here. Work that changes files runs on a
+thread (`DiskQueue`). Work that excludes appends runs in the replica's `AppendQueue`: later appends wait behind it, and
+other partitions continue. Producers and administrators wait for offsets with `Acknowledgements`.
 
-A replica calls its listeners on the event loop's thread, within the call that caused the event. A listener must not
+A replica calls its listeners on the event loop's thread, inside the call that caused the event. A listener must not
 block, and must not raise.
 
-Invariant: the next role begins after `end` has returned, so no two roles change one log at the same time.
+Invariant: the next role begins after `end` has returned. Two roles therefore never change one log at the same time.
 """
 
 from __future__ import annotations
@@ -41,60 +41,62 @@ T = TypeVar("T")
 
 
 class ReadListener(Protocol):
-    """Waits for records below the high watermark."""
+    """A listener that waits for records below the high watermark."""
 
     def on_readable(self, size: int) -> None:
-        """Called when the high watermark has risen.
+        """React to a higher high watermark.
 
-        :param size: the bytes that became readable.
+        :param size: the number of bytes that became readable.
         """
 
     def on_reads_changed(self) -> None:
-        """Called when a read may have another result, whatever was appended: the replica has resigned, is fenced or
-        deleted, a flush has failed, the log was truncated or has its indexes again, or the high watermark has risen
-        over records that the replica has not counted."""
+        """React to an event after which a read may have another result.
+
+        The replica has resigned, or is fenced or deleted; a flush has failed; the log was truncated; its indexes are
+        rebuilt; or the high watermark has passed records whose size the replica does not have.
+        """
 
 
 class LogEndListener(Protocol):
-    """Follows a leader's log up to its end, on behalf of a follower."""
+    """A listener that follows a leader's log up to its end, for a follower."""
 
     def on_appended(self, size: int, *, is_urgent: bool) -> None:
-        """Called when records were appended.
+        """React to an append.
 
-        :param size: their bytes.
-        :param is_urgent: whether a consumer waits until the followers have fetched them.
+        :param size: the number of appended bytes.
+        :param is_urgent: True if a consumer waits until the followers have fetched the records.
         """
 
     def on_fetch_awaited(self) -> None:
-        """Called when a producer or an administrator waits for the next fetch of the followers."""
+        """React to a producer or an administrator that waits for the next fetch of the followers."""
 
     def on_offsets_moved(self) -> None:
-        """Called when the high watermark or the log start offset has moved, and nothing was appended."""
+        """React to a move of the high watermark or the log start offset without an append."""
 
     def on_leadership_lost(self) -> None:
-        """Called when the leader has resigned, is fenced, or is deleted."""
+        """React to the leader's resignation, fencing or deletion."""
 
 
 class AppendQueue:
-    """Runs steps in the order in which they come. Used from the event loop's thread only."""
+    """Runs steps one at a time, in the order of their submission. Used from the event loop's thread only."""
 
     __slots__ = ("_steps", "_task", "is_busy")
 
     def __init__(self) -> None:
-        # Made when needed: a broker has thousands of replicas, and an empty deque takes 600 bytes.
+        # Created when needed: a broker has thousands of replicas, and an empty deque takes 600 bytes.
         self._steps: deque[Callable[[], Awaitable[None]]] | None = None
         self._task: asyncio.Task[None] | None = None
         self.is_busy = False
-        """True while a step runs or waits. It is a plain attribute because each append reads it."""
+        """True while a step runs or waits. A plain attribute, because each append reads it."""
 
     def run(self, step: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
-        """Run a step after those that came before it; return a future of its result."""
+        """Run a step after all earlier steps; return a future of its result."""
         ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def take_turn() -> None:
             try:
                 result = await step()
-            except Exception as error:  # noqa: BLE001 - the caller of `run` receives it
+            except Exception as error:  # noqa: BLE001 - the future passes the error to the caller of `run`
                 if not ended.done():
                     ended.set_exception(error)
             else:
@@ -125,18 +127,18 @@ class AppendQueue:
 
 
 Waiter = asyncio.Future[None]
-"""Ends with a BarnabasError where the batches must not be acknowledged."""
+"""The wait of one request. It raises a BarnabasError if the batches must not be acknowledged."""
 
 
 def refused(error: BarnabasError) -> Waiter:
-    """Return what to wait for where the wait is in vain."""
+    """Return a future that has already failed."""
     waiter: Waiter = asyncio.get_running_loop().create_future()
     waiter.set_exception(error)
     return waiter
 
 
 class Acknowledgements:
-    """Those who wait on one partition for the same thing, its high watermark or its flushes."""
+    """The waiting requests of one partition, each with the offset that it waits for."""
 
     __slots__ = ("_closed_with", "_waiting")
 
@@ -145,7 +147,7 @@ class Acknowledgements:
         self._closed_with: BarnabasError | None = None
 
     def wait_for(self, last_offset: int) -> Waiter:
-        """Return a future that ends when `last_offset` is passed."""
+        """Return a future that completes when the settled offset is above `last_offset`."""
         if self._closed_with is not None:
             return refused(self._closed_with)
         waiter: Waiter = asyncio.get_running_loop().create_future()
@@ -153,12 +155,12 @@ class Acknowledgements:
         return waiter
 
     def take_over(self, others: Acknowledgements) -> None:
-        """Let those who wait there wait here."""
+        """Take the waiting requests of another object."""
         waiting, others._waiting = others._waiting, []
         self._waiting += waiting
 
     def settle(self, end_offset: int, error: BarnabasError | None = None) -> None:
-        """End the wait for all below an offset, with an error where it is in vain."""
+        """Complete the waits for offsets below `end_offset`; if there is an error, fail them."""
         if not self._waiting:
             return
         still_waiting = []
@@ -174,50 +176,50 @@ class Acknowledgements:
         self._waiting = still_waiting
 
     def end(self, error: BarnabasError) -> None:
-        """End the wait for all, with an error."""
+        """Fail all waits with an error."""
         waiting, self._waiting = self._waiting, []
         for _, waiter in waiting:
             if not waiter.done():
                 waiter.set_exception(error)
 
     def close(self, error: BarnabasError) -> None:
-        """End the wait for all, and for all who come later: nobody will settle anything any longer."""
+        """Fail all waits with an error, and all later ones."""
         self._closed_with = error
         self.end(error)
 
 
 ConsumerRead: TypeAlias = ReadResult | Coroutine[Any, Any, ReadResult]
-"""The result of a read; of a remote segment, a coroutine that returns the result."""
+"""The result of a read, or a coroutine that returns it if the offset is in a remote segment."""
 
 
 UNEXPOSED_APPENDS_MAX = 1024
-"""Appends beyond this count together with the last one."""
+"""The maximum number of appends that are counted separately. The last one also counts all later appends."""
 
 
 class UnexposedAppends:
-    """The appends that end above the high watermark, in the order of the log, each with its bytes."""
+    """The sizes of the appends above the high watermark, in the order of the log."""
 
     __slots__ = ("_appends",)
 
     def __init__(self) -> None:
-        # A list, not a deque: a broker has thousands of replicas, and an empty deque takes 760 bytes.
+        # A list, because a broker has thousands of replicas, and an empty deque takes 760 bytes.
         self._appends: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._appends)
 
     def note(self, end_offset: int, size: int) -> None:
-        """Note an append.
+        """Add an append.
 
         :param end_offset: the log end offset after the append.
-        :param size: its bytes.
+        :param size: the number of appended bytes.
         """
         if len(self._appends) >= UNEXPOSED_APPENDS_MAX:
             size += self._appends.pop()[1]
         self._appends.append((end_offset, size))
 
     def expose(self, high_watermark: int) -> int:
-        """Forget the appends that end at the high watermark or below it, and return their bytes."""
+        """Remove the appends that end at or below the high watermark, and return their total size in bytes."""
         appends = self._appends
         size = count = 0
         for end_offset, size_of_append in appends:
@@ -226,25 +228,25 @@ class UnexposedAppends:
             size += size_of_append
             count += 1
         if count == len(appends):
-            self._appends = []  # `clear` and `del` may keep room for many
+            self._appends = []  # `clear` and `del` may keep the memory of many entries.
         else:
             del appends[:count]
         return size
 
     def clear(self) -> None:
-        """Forget all appends: the log was truncated."""
+        """Remove all appends, because the log was truncated."""
         self._appends = []
 
 
 def _ignore_flush(_error: BarnabasError | None) -> None:
-    """Serve as `on_flushed` of a role that has ended."""
+    """Ignore a flush: `on_flushed` of a role that has ended."""
 
 
 class ReplicaStorage:
-    """The log of a replica.
+    """The log of a replica, with its flusher, its queues and its listeners.
 
     :param work: runs work that may wait for the disk.
-    :param on_flushed: called after each flush that the topic's flush policy asks for.
+    :param on_flushed: called after each flush of the topic's flush policy.
     """
 
     __slots__ = (
@@ -279,25 +281,25 @@ class ReplicaStorage:
         self.leader_epoch = leader_epoch
         self.config = config
         self.disk = DiskQueue(work)
-        """Work that changes the files of the log."""
+        """The queue of work that changes the log's files."""
         self.append_queue = AppendQueue()
-        """Work that excludes appends."""
+        """The queue of work that excludes appends."""
         self.flusher: Flusher | None = None
-        """Flushes by the topic's flush policy; None without a policy."""
+        """Flushes the log by the topic's flush policy; None without a policy."""
         self.flushed = Acknowledgements()
         """The waits for flushes."""
         self.refusal: ApiError | None = None
-        """The error of all requests since the role has ended."""
+        """The error for all requests after the end of the role; None before."""
         self.is_deleted = False
         self._on_flushed = on_flushed
-        # A dict each: a broker has thousands of replicas, and an empty set takes more memory.
+        # Dicts, because a broker has thousands of replicas, and an empty set takes more memory.
         self.readers: dict[ReadListener, None] = {}
         self._index_repairs: dict[SealedSegment, asyncio.Task[None]] = {}
         self._swapping: asyncio.Future[None] | None = None
         self._is_being_moved = False
 
     def configure(self, config: TopicConfig) -> None:
-        """Use these settings from now on."""
+        """Apply new settings of the topic."""
         self.config = config
         self.log.configure(config.log)
         if self.flusher and config.log.has_flush_policy:
@@ -308,38 +310,38 @@ class ReplicaStorage:
             self.flushed.settle(self.log.log_end_offset)
         elif config.log.has_flush_policy:
             self.flusher = Flusher(self.log, self._note_flush, self.disk)
-            # Records of the role before, or from before the policy, may be unflushed, and no append may follow.
+            # Records of an earlier role or policy may be unflushed, and no later append may trigger a flush.
             self.flusher.note_append()
 
     # --- the end of the role ---
 
     @property
     def has_ended(self) -> bool:
-        """Whether the topic was deleted, or the role has ended."""
+        """True if the topic was deleted, or the role has ended."""
         return self.is_deleted or self.refusal is not None
 
     def resign(self, error: ApiError) -> None:
-        """Refuse all requests with this error from now on. `end` must follow."""
+        """Reject all later requests with this error. The caller must await `end` next."""
         self._stop_flushes()
         self.refusal = error
         self.reads_changed()
 
     async def end(self) -> None:
-        """Return when no work is under way that changes the log."""
+        """Return when no work that changes the log is in progress."""
         await self.append_queue.wait_until_idle()
         await self.disk.end()
-        # No flush follows. The role, which this method belongs to, is freed at once, not by the next collection.
+        # No flush follows. Breaking the reference cycle frees the role without a garbage collection.
         self._on_flushed = _ignore_flush
 
     def mark_deleted(self) -> None:
-        """Note that the topic is deleted."""
+        """End the role because the topic was deleted."""
         self._stop_flushes()
         self.is_deleted = True
         self.reads_changed()
 
     @property
     def deletion_error(self) -> ApiError:
-        """The error of the waits that the deletion of the topic ends."""
+        """The error for requests that wait when the topic is deleted."""
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
 
     def _stop_flushes(self) -> None:
@@ -347,9 +349,10 @@ class ReplicaStorage:
             self.flusher.stop()
 
     def check_epoch(self, epoch: int) -> None:
-        """Compare a client's leader epoch with the replica's (KIP-320); -1 stands for an unknown epoch.
+        """Compare a client's leader epoch with the replica's (KIP-320).
 
-        :raises ApiError: FENCED_LEADER_EPOCH for an older one, UNKNOWN_LEADER_EPOCH for a newer one.
+        :param epoch: the client's leader epoch; -1 if unknown.
+        :raises ApiError: FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one.
         """
         if epoch < 0 or epoch == self.leader_epoch:
             return
@@ -357,21 +360,20 @@ class ReplicaStorage:
         code = ErrorCode.FENCED_LEADER_EPOCH if older else ErrorCode.UNKNOWN_LEADER_EPOCH
         raise ApiError(code, f"{self.topic_partition} is at leader epoch {self.leader_epoch}, not {epoch}")
 
-    # --- readers that wait ---
+    # --- listeners for reads ---
 
     def watch(self, listener: ReadListener) -> None:
-        """Pass the events of reads to this listener from now on."""
+        """Add a listener for reads."""
         self.readers[listener] = None
 
     def unwatch(self, listener: ReadListener) -> None:
-        """Pass no more events to this listener."""
+        """Remove a listener for reads."""
         self.readers.pop(listener, None)
 
     def readable(self, size: int) -> None:
-        """Pass on that the high watermark has risen.
+        """Notify the listeners of a higher high watermark.
 
-        :param size: the bytes that became readable; 0 where the replica has not counted them, so that readers must
-            read again to know.
+        :param size: the number of bytes that became readable; 0 if unknown, so that the listeners must read again.
         """
         if not size:
             self.reads_changed()
@@ -380,7 +382,7 @@ class ReplicaStorage:
             each.on_readable(size)
 
     def reads_changed(self) -> None:
-        """Pass on that a read may have another result."""
+        """Notify the listeners that a read may have another result."""
         for each in tuple(self.readers):
             each.on_reads_changed()
 
@@ -389,9 +391,9 @@ class ReplicaStorage:
     def run_in_queue(
         self, step: Callable[[], Awaitable[T]], instead: Callable[[ApiError], T] | None = None
     ) -> asyncio.Future[T]:
-        """Run work that excludes appends, after the work that is in line.
+        """Run work that excludes appends, after the work that is already in the queue.
 
-        :param instead: makes the result where the role has ended before; None: the future raises the refusal.
+        :param instead: returns the result if the role has ended before; None: the future raises `refusal`.
         """
         return self.append_queue.run(lambda: self._unless_ended(step, instead))
 
@@ -405,7 +407,7 @@ class ReplicaStorage:
     async def flush(self) -> None:
         """Flush the log.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: the flush failed.
         """
         await self.disk.do(self.log.flush)
 
@@ -419,19 +421,19 @@ class ReplicaStorage:
     async def _roll(self) -> None:
         await self.run_in_queue(lambda: self.disk.do(self.log.roll))
 
-    # --- the move to another data folder ---
+    # --- the move to another log directory ---
 
     @property
     def is_being_moved(self) -> bool:
-        """Whether the log is copied to another data folder, and must not be compacted."""
+        """True while the log is copied to another log directory. It must not be compacted then."""
         return self._is_being_moved
 
     def begin_move(self) -> None:
-        """Note that the log is copied to another data folder."""
+        """Mark the log as being copied to another log directory."""
         self._is_being_moved = True
 
     def end_move(self) -> None:
-        """Note that the copy has ended."""
+        """Mark the copy as ended."""
         self._is_being_moved = False
 
     async def exchange_log(
@@ -440,12 +442,12 @@ class ReplicaStorage:
         swap: Callable[[], Log],
         configure: Callable[[TopicConfig], None],
     ) -> None:
-        """Replace the log by a copy. Appends wait meanwhile, and reads go on.
+        """Replace the log by a copy of it. Appends wait during the exchange; reads continue.
 
-        :param complete: appends to the copy what it lacks.
-        :param swap: returns the copy, durable up to its end; called on a thread.
-        :param configure: configures the replica for the copy.
-        :raises BarnabasError: `complete` or `swap` failed, and the log stays; or the role has ended.
+        :param complete: appends the missing batches to the copy.
+        :param swap: returns the copy, which is durable up to its end; a thread calls it.
+        :param configure: applies the topic's settings to the replica with the copy.
+        :raises BarnabasError: `complete` or `swap` failed and the old log stays, or the role has ended.
         """
 
         async def exchange() -> None:
@@ -471,17 +473,17 @@ class ReplicaStorage:
             self._note_flush(None)
 
     async def _until_exchanged(self) -> None:
-        """Wait while the log is exchanged: the old log must not receive a new log start offset."""
+        """Wait for the end of an exchange: the old log must not receive a new log start offset."""
         if self._swapping is not None:
             await asyncio.wait([self._swapping])
 
     # --- reading ---
 
     def read_for_consumer(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed: bool) -> ConsumerRead:
-        """Return whole batches from the first that ends at or after `offset`, below the high watermark.
+        """Return whole batches below the high watermark, from the first batch that ends at or after `offset`.
 
-        :param committed: read below the last stable offset instead.
-        :returns: as `read` does; where a remote segment has the offset, a coroutine that returns it.
+        :param committed: True to read below the last stable offset instead.
+        :returns: as `read` does; a coroutine that returns the result if the offset is in a remote segment.
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         offsets = self.log.offsets
@@ -494,9 +496,9 @@ class ReplicaStorage:
             return self._begin_repair(error)
 
     def read(self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> ReadResult:
-        """Return whole batches from the first that ends at or after `offset`, below `end_offset`; see `Log.read`.
+        """Return whole batches below `end_offset`, from the first batch that ends at or after `offset`; see `Log.read`.
 
-        :returns: no batches where a thread has to rebuild an index first; `on_reads_changed` follows.
+        :returns: no batches if a thread has to rebuild an index first; `on_reads_changed` follows the rebuild.
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         try:
@@ -505,7 +507,7 @@ class ReplicaStorage:
             return self._begin_repair(error)
 
     async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
-        """Return whole batches for the broker itself, up to the log end offset, as bytes that a thread read.
+        """Return whole batches up to the log end offset, for the broker itself; a thread reads the bytes.
 
         :raises BarnabasError: see `read`.
         """
@@ -530,23 +532,23 @@ class ReplicaStorage:
         try:
             await self.disk.do(segment.rebuild_indexes, store=True)
         except OSError as error:
-            message = "cannot rebuild the indexes of %s: %s; the next read tries again"
+            message = "cannot rebuild the indexes of %s: %s; the next read retries"
             log.warning(message, segment.paths.log, error, extra=about(self.topic_partition))
         finally:
             del self._index_repairs[segment]
             self.reads_changed()
 
     async def first_record_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Return the first record with this timestamp or a later one; None if there is none.
+        """Return the first record with this timestamp or a later one; None if no record has one.
 
-        :raises BarnabasError: the disk refused, or the batches are damaged.
+        :raises BarnabasError: a read from the disk failed, or the batches are damaged.
         """
         return await self._search(self.log.time_search().first_at, timestamp_ms)
 
     async def latest_record(self) -> OffsetAndTimestamp:
-        """Return the first record with the greatest timestamp; (-1, -1) if there are no records.
+        """Return the first record with the greatest timestamp; (-1, -1) if the log is empty.
 
-        :raises BarnabasError: the disk refused, or the batches are damaged.
+        :raises BarnabasError: a read from the disk failed, or the batches are damaged.
         """
         return await self._search(self.log.time_search().latest)
 
@@ -554,7 +556,7 @@ class ReplicaStorage:
         try:
             return await self.disk.beside(search, *arguments, **named)
         except SegmentReplacedError as error:
-            raise StorageError(f"{self.topic_partition}: {error} meanwhile; search again") from error
+            raise StorageError(f"{self.topic_partition}: {error} during the search; search again") from error
         except OSError as error:
             raise StorageError(f"{self.topic_partition}: search failed: {error}") from error
 
@@ -563,7 +565,7 @@ class ReplicaStorage:
     async def delete_records_before(self, offset: int) -> int:
         """Raise the log start offset; return it. See `Log.delete_records_before`.
 
-        :raises BarnabasError: see there.
+        :raises BarnabasError: see `Log.delete_records_before`.
         """
         if self.log.log_start_offset < offset == self.log.log_end_offset == self.log.high_watermark:
             await self._roll()
@@ -571,13 +573,13 @@ class ReplicaStorage:
         return self.log.delete_records_before(offset)
 
     async def delete_old_records(self) -> None:
-        """Delete the segments that the topic's settings do not keep. Errors are logged, and met by the next request."""
+        """Delete the segments that the retention settings no longer keep. Errors are logged, and not raised."""
         if self.has_ended or self.log.is_offline:
             return
         try:
             await self._delete_old_records()
         except SegmentReplacedError:
-            return  # compaction has replaced segments; the next search sees the new ones
+            return  # Compaction has replaced segments during the search; the next search finds the new ones.
         except (BarnabasError, OSError) as error:
             if not self.has_ended:
                 log.warning("%s: cannot delete old segments: %s", self.topic_partition, error)
@@ -595,37 +597,37 @@ class ReplicaStorage:
             await self._roll()
         await self._until_exchanged()
         start = self.log.delete_records_before(end)
-        log.info("%s: deleted old segments; it begins with offset %d", self.topic_partition, start)
+        log.info("%s: deleted old segments; the log start offset is now %d", self.topic_partition, start)
 
     # --- compaction ---
 
     async def roll_if_due(self) -> None:
-        """Begin a new segment if the settings say so: the active one is not compacted.
+        """Roll the log if its settings require it: compaction never cleans the active segment.
 
-        :raises BarnabasError: the disk refused.
+        :raises BarnabasError: a write to the disk failed.
         """
         if self.log.is_roll_due:
             await self._roll()
 
     async def find_cleanable(self) -> CleanableRange | None:
-        """Return the part of the log that can be compacted.
+        """Return the offsets and segments that can be compacted; None if there are none.
 
         :raises BarnabasError: the log is offline or damaged, or its segments were replaced.
-        :raises OSError: the disk refused.
+        :raises OSError: a read from the disk failed.
         """
         search = self.log.cleaning_search()
         return None if search is None else await self.disk.beside(search.find)
 
     async def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
-        """Replace segments by the one that compaction has made of them. See `Log.replace_segments`.
+        """Replace segments by the compacted segment. See `Log.replace_segments`.
 
-        :raises BarnabasError: see there.
+        :raises BarnabasError: see `Log.replace_segments`.
         """
         return await self.disk.do(self.log.replace_segments, old, size)
 
     async def remove_cleaned(self) -> None:
         """Remove the files of an abandoned compaction.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: a file could not be removed.
         """
         await self.disk.do(self.log.remove_cleaned)

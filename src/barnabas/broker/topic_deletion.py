@@ -1,7 +1,7 @@
-"""Deletion of topics: of the folders on this broker, and of the offsets in the groups that it coordinates.
+"""The deletion of topics: of the partition directories on this broker, and of the offsets in its consumer groups.
 
-The metadata tree notes each deletion before the topic goes, with the brokers that have to do their part. A broker that
-was away does its part when it comes back. A topic without a note is not deleted.
+The metadata store records each deletion, and the brokers that take part, before the topic's nodes are deleted. A broker
+that was down takes part when it restarts. A topic without such a record is not deleted.
 
 Used from the event loop's thread only.
 """
@@ -24,11 +24,11 @@ from barnabas.model import TopicPartition
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 10
-"""Each broker that starts between the note of a deletion and the deletion costs one."""
+"""The maximum number of attempts. Each broker start between the record and the deletion costs one attempt."""
 
 
 class TopicDeletion:
-    """The deletions of which this broker still has to do its part."""
+    """The deletions that this broker has not completed yet."""
 
     def __init__(
         self,
@@ -44,19 +44,20 @@ class TopicDeletion:
         self._replica_logs = replica_logs
         self._events = events
         self._names: dict[bytes, str] = {}
-        """The deletions, by the id of the topic."""
+        """The names of deleted topics, by topic id."""
         self._with_folders: set[bytes] = set()
-        """The topics with folders that are left."""
+        """The ids of deleted topics with partition directories that are not deleted yet."""
         self._in_doubt: set[bytes] = set()
-        """The topics that this broker had to delete and may not have deleted: their notes may be obsolete."""
-        self._told = ""
-        """The last logged error of the deletion of offsets."""
+        """The ids of topics that this broker may have failed to delete: their deletion records may be obsolete."""
+        self._last_error = ""
+        """The last logged error of a deletion of offsets."""
 
     async def delete(self, topic_id: bytes, name: str, brokers: Collection[int]) -> bool:
-        """Note the deletion of a topic with the brokers that hold it, and delete the topic from the tree.
+        """Record the deletion of a topic in the metadata store, and delete the topic's nodes.
 
-        :returns: False if the topic was gone; there may be another topic with its name.
-        :raises CoordinationError: the metadata store refused.
+        :param brokers: the brokers with replicas of the topic.
+        :returns: False if the topic no longer exists. Another topic may have its name.
+        :raises CoordinationError: the metadata store rejects a write.
         """
         try:
             return await self._delete(topic_id, name, sorted(brokers))
@@ -79,32 +80,32 @@ class TopicDeletion:
         raise AssertionError("the last attempt returns or raises")
 
     async def is_noted(self, topic_id: bytes) -> bool:
-        """Whether a topic that has left the tree was deleted.
+        """Return whether the metadata store has a deletion record for a topic whose nodes are gone.
 
-        :raises CoordinationError: the tree cannot be read.
+        :raises CoordinationError: the metadata store cannot be read.
         """
         return topic_id in await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
 
     def begin(self, topic_id: bytes, name: str, *, has_folders: bool) -> None:
-        """Note that a topic was deleted by a broker; `end_all` does the rest.
+        """Add a topic that a broker has deleted. `end_all` completes the deletion.
 
-        :param has_folders: whether folders are left that could not be renamed.
+        :param has_folders: True if a partition directory could not be renamed.
         """
         self._names[topic_id] = name
         if has_folders:
             self.keep_folders(topic_id)
 
     def keep_folders(self, topic_id: bytes) -> None:
-        """Note that folders of a topic are left: the next start tries again."""
+        """Keep the deletion open because partition directories are left. The next start tries to delete them again."""
         self._with_folders.add(topic_id)
 
     async def make_room(self, topic_ids: Collection[bytes], untouched: Collection[str]) -> None:
-        """Set aside the folders of topics that were deleted while this broker was away: others may have their names.
+        """Move the partition directories of topics that were deleted while this broker was down out of the way.
 
-        Where one does not say whose it is, it is in doubt.
+        New topics may have the same names. If a partition directory has no topic id, its content counts as doubtful.
 
-        :param topic_ids: of the topics that there are.
-        :param untouched: topics of which nothing is known.
+        :param topic_ids: the ids of all existing topics.
+        :param untouched: the names of topics whose metadata is unreadable.
         """
         noted: Mapping[bytes, Deletion] = await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
@@ -115,7 +116,7 @@ class TopicDeletion:
         self._replica_logs.doubt(deletion.name for deletion in own.values())
 
     def _own(self, noted: Mapping[bytes, Deletion], topic_ids: Collection[bytes]) -> dict[bytes, Deletion]:
-        """Return the deletions that took place and that need this broker."""
+        """Return the completed deletions in which this broker takes part."""
         return {
             topic_id: deletion
             for topic_id, deletion in noted.items()
@@ -125,26 +126,27 @@ class TopicDeletion:
     async def load(
         self, topic_ids: Collection[bytes], known: Collection[TopicPartition], untouched: Collection[str]
     ) -> None:
-        """Set aside the folders that the last run could not, or that were to go while this broker was away.
+        """Move away the partition directories that the last run left, and those of topics deleted while it was down.
 
-        :param topic_ids: of the topics that there are.
-        :param known: the replicas that there should be here.
-        :param untouched: topics of which nothing is known.
+        :param topic_ids: the ids of all existing topics.
+        :param known: the replicas that this broker should have.
+        :param untouched: the names of topics whose metadata is unreadable.
         """
         noted: Mapping[bytes, Deletion] = await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
         own = self._own(noted, topic_ids)
         self._with_folders |= self._replica_logs.set_strays_aside(known, untouched, own.keys(), topic_ids)
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
         for topic_id in sorted(noted.keys() & set(topic_ids)):
-            # The deletion was noted, and has not begun.
+            # The deletion was recorded, but its topic still exists.
             await self._in_metadata_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
 
     async def find_missed(self, topic_ids: Collection[bytes]) -> None:
-        """Take up deletions of topics that this broker never heard of: made and deleted by others while it could not
-        read the tree. Nobody may take over topics meanwhile.
+        """Find deletions of topics that other brokers created and deleted while this broker could not read metadata.
 
-        :param topic_ids: of the topics that are known here; of their deletion it is heard.
-        :raises CoordinationError: the tree cannot be read.
+        The caller must not apply topics during this call.
+
+        :param topic_ids: the ids of the topics in this broker's image. This broker sees their deletion itself.
+        :raises CoordinationError: the metadata store cannot be read.
         """
         noted: Mapping[bytes, Deletion] = await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
         for topic_id, deletion in noted.items():
@@ -152,16 +154,18 @@ class TopicDeletion:
                 continue
             try:
                 topic = await self._in_metadata_thread(topic_metadata_store.read_topic, self._tree, deletion.name)
-            except NodeError:  # it may be that topic
+            except NodeError:  # The unreadable node may be this topic's.
                 continue
             if topic is None or topic.topic_id != topic_id:
                 self._names[topic_id] = deletion.name
 
     async def end_all(self, live_names: Collection[str]) -> None:
-        """End what could not be ended before: the groups had to be loaded first, another broker has begun it, or a
-        deletion was noted and then refused.
+        """Complete the pending deletions.
 
-        :param live_names: of the topics that there are now.
+        A deletion is pending if the consumer groups were not loaded, if another broker has begun it, or if the metadata
+        store rejected it after the record.
+
+        :param live_names: the names of all existing topics.
         """
         names, self._names = self._names, {}
         if names:
@@ -173,26 +177,26 @@ class TopicDeletion:
         try:
             await self._in_metadata_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
         except BarnabasError as error:
-            log.warning("whether topic %s was deleted is looked at later: %s", topic_id.hex(), error)
+            log.warning("cannot check the deletion of topic %s: %s; checking again later", topic_id.hex(), error)
         else:
             self._in_doubt.discard(topic_id)
 
     async def end(self, names: Mapping[bytes, str], live_names: Collection[str]) -> None:
-        """Delete the offsets of topics that have left the tree: the last part of a deletion.
+        """Delete the committed offsets of topics that no longer exist: the last step of a deletion.
 
-        :param names: the names of the topics, by id.
+        :param names: the names of the topics, by topic id.
         """
         try:
             gone = {name for name in names.values() if name not in {"", *live_names}}
             await self._events.deliver(TopicsDeleted(names.keys(), gone))
         except BarnabasError as error:
-            # Nobody is told them, since they are of topics with other ids.
-            if str(error) != self._told:
-                log.warning("offsets of deleted topics are left for now: %s", error)
-            self._told = str(error)
+            # No client can read these offsets, since they belong to topics with other ids.
+            if str(error) != self._last_error:
+                log.warning("cannot delete the offsets of deleted topics: %s; retrying later", error)
+            self._last_error = str(error)
             self._names.update(names)
             return
-        self._told = ""
+        self._last_error = ""
         for topic_id, name in names.items():
             if topic_id not in self._with_folders and not self._replica_logs.may_have_more(name):
                 await self._end(topic_id, name)
@@ -201,5 +205,5 @@ class TopicDeletion:
         try:
             await self._in_metadata_thread(topic_deletions.end_deletion, self._tree, topic_id, self._broker_id)
         except BarnabasError as error:
-            log.warning("that nothing is left of topic %s is noted later: %s", name, error, extra=about(name))
+            log.warning("cannot record that topic %s is fully deleted: %s; retrying", name, error, extra=about(name))
             self._names[topic_id] = name

@@ -401,7 +401,7 @@ class Topics:
         self._events.publish(LeadershipChanged())
         for replica in taken:
             await self.replicas.resign(replica, "other brokers hold it now")
-            await self.removals.carry_out(replica.topic_partition, topic.id, self._work)
+            await self.removals.execute(replica.topic_partition, topic.id, self._work)
 
     def _is_held(self, where: TopicPartition, topic_id: bytes) -> bool:
         topic = self._by_name.get(where.topic)

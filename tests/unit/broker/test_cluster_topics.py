@@ -49,7 +49,7 @@ def test_topic_that_one_creates_is_seen_and_hosted_by_the_others(run: Run) -> No
             assert topic is not None
             assert topic.settings == {"retention.ms": "5"}
             assert [info.state.isr for info in topic.partitions] == [(2, 3), (1, 2)]
-        with pytest.raises(ApiError, match=r"clicks-0 is on brokers \[2, 3\]") as caught:
+        with pytest.raises(ApiError, match=r"clicks-0 has replicas on brokers \[2, 3\]") as caught:
             one.topics.replicas.replica("clicks", 0)
         assert caught.value.code is ErrorCode.NOT_LEADER_OR_FOLLOWER
         with pytest.raises(ApiError, match="already exists"):

@@ -212,8 +212,8 @@ def test_truncations_of_many_partitions_are_one_line(tmp_path: Path, caplog: pyt
 
     caplog.set_level(logging.INFO)
     run(tmp_path, scenario)
-    (line,) = [each for each in caplog.messages if "by the leader's epochs" in each]
-    assert line.startswith("truncated by the leader's epochs: ")
+    (line,) = [each for each in caplog.messages if "to match the leader's epochs" in each]
+    assert line.startswith("truncated to match the leader's epochs: ")
     assert line.endswith(" and 2 more")
 
 
@@ -354,7 +354,7 @@ def test_disk_that_does_not_store_where_a_followers_log_begins_is_tried_again(
         await deleted
         assert failures < 0
         assert [each.getMessage() for each in caplog.records].count(
-            "it cannot be stored where logs begin; tried again every 0.1 s: the disk is full"
+            "cannot store log start offsets: the disk is full; retrying every 0.1 s"
         ) == 1
 
     run(tmp_path, scenario)

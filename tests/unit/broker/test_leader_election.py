@@ -114,7 +114,7 @@ def test_who_was_not_in_sync_leads_only_where_the_topic_allows_it(caplog: pytest
         assert len([each for each in caplog.records if each.levelno == logging.ERROR]) == 1, "told once"
         seen.is_unclean_allowed = True
         assert seen.look() == [PartitionState(2, 8, (2,))]
-    assert "what only those had is lost" in caplog.text
+    assert "records that only the in-sync replicas have are lost" in caplog.text
 
 
 def test_partition_that_is_offline_again_is_told_again(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,8 +172,8 @@ def test_broker_that_lost_memory_tells_what_it_has_before_it_claims(caplog: pyte
     other = Seen(2, told, 1, 2)
     other.end = EpochStart(6, 50)
     assert other.look() == [PartitionState(2, 8, (2,))]
-    assert "replicas [1, 2] lost memory or came back with older copies of their disks" in caplog.text
-    assert "broker 2 has the most and leads, with log end offset 50" in caplog.text
+    assert "replicas [1, 2] lost unflushed records or have older copies of their log directories" in caplog.text
+    assert "broker 2 has the most records and leads, with log end offset 50" in caplog.text
 
 
 def test_what_was_told_and_is_wrong_is_told_anew() -> None:
@@ -204,7 +204,7 @@ def test_leader_of_an_earlier_life_that_cannot_use_its_log_leaves_it_to_others(
     assert [each.state for each in seen.election.resign([CLICKS])] == [given_up]
     assert Seen(2, IN_SYNC, 1, 2, 3).election.resign([CLICKS]) == []
     assert Seen(2, given_up, 1, 2, 3).look() == [PartitionState(2, 9, (2, 3))]
-    assert "cannot use their logs now" in caplog.text
+    assert "cannot open the logs of" in caplog.text
     caplog.clear()
     alone = Seen(1, PartitionState(1, 7, (1,)), 1, 2, 3)
     alone.begin_incarnation(1)
@@ -217,7 +217,7 @@ def test_broker_whose_log_is_gone_withdraws_though_it_alone_was_in_sync(caplog: 
     seen.begin_incarnation(1)
     withdrawn = StateChange(CLICKS, TOPIC_ID, PartitionState(NO_LEADER, 8, (), (Remnant.gone(1),)), 5)
     assert seen.election.withdraw([CLICKS], lambda _where: True) == [withdrawn]
-    assert "its log is gone" in caplog.text
+    assert "its log is missing" in caplog.text
     seen.metadata.put_states([withdrawn])
     seen.end = EpochStart(NO_LEADER_EPOCH, 0)
     assert seen.election.elect([CLICKS], 0.0) == []
@@ -244,7 +244,7 @@ def test_partitions_without_a_leader_are_told_in_one_line(caplog: pytest.LogCapt
     with caplog.at_level(logging.ERROR):
         seen.election.elect([TopicPartition("many", number) for number in range(9)], 0.0)
     assert len(caplog.records) == 1
-    assert "and 6 partitions more" in caplog.text
+    assert "and 6 more partitions" in caplog.text
 
 
 @pytest.mark.parametrize(

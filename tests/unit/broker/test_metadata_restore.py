@@ -96,7 +96,7 @@ def test_note_that_a_replica_is_to_go_deletes_nothing_that_came_back_since(
         (one,) = await cluster.start(1)
         assert one.folders() == ["clicks-0"]
         assert one.logs.all()[CLICKS].log_end_offset == 3
-        assert ("the tree is older than the log here" in caplog.text) is not is_told
+        assert ("the metadata store is older than the log" in caplog.text) is not is_told
         assert reassignments.read_removals(cluster.tree, 1) == []
 
     run(scenario)

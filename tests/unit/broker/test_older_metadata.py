@@ -193,8 +193,8 @@ def test_replica_that_missed_the_step_and_starts_first_begins_no_epoch_again(run
         assert epochs == 1 or leader.id == 1, "the history with more elections leads"
         assert leader.info().state.isr == (leader.id,)
         (refusal,) = set(history.refusals)
-        assert f"the metadata tree was older than {cluster.folder / str(3 - leader.id)}" in refusal
-        assert f"broker {leader.id}, which leads in epoch" in refusal
+        assert f"the metadata store was older than {cluster.folder / str(3 - leader.id)}" in refusal
+        assert f"broker {leader.id}, the leader of epoch" in refusal
         assert "lacks the records from offset 2 to" in refusal
 
     run(scenario)

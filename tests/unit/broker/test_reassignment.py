@@ -231,7 +231,7 @@ def test_replica_of_which_nobody_says_that_it_is_to_go_is_left_on_the_disk(run: 
         )
         await cluster.follow()
         assert two.folders() == ["clicks-0"]
-        with pytest.raises(Exception, match="is on brokers"):
+        with pytest.raises(Exception, match="has replicas on brokers"):
             two.topics.replicas.replica(*CLICKS)
 
     run(scenario)

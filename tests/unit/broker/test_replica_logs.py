@@ -128,7 +128,7 @@ def test_replica_is_made_once(home: Home) -> None:
 
 def test_folder_of_another_topic_is_in_the_way_and_stays(home: Home) -> None:
     home.make().append(batch(), 0)
-    with pytest.raises(ApiError, match="clicks-0 is there, of a topic that is not known") as caught:
+    with pytest.raises(ApiError, match="clicks-0 belongs to an unknown topic") as caught:
         home.make(topic_id=SECOND)
     assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     with pytest.raises(ApiError):
@@ -172,7 +172,7 @@ def test_folders_of_deleted_topics_go_and_all_others_stay(home: Home, caplog: py
     home.make(unread, bytes(16))
     assert home.replica_logs.set_strays_aside({VIEWS}, {"unread"}, {FIRST, THIRD}, ()) == set()
     assert home.folders() == {"clicks-1", "views-0", "unread-0"}
-    assert "the folder of clicks-1 belongs to no topic; it is left as it is" in caplog.text
+    assert "the partition directory of clicks-1 belongs to no topic; it is left as it is" in caplog.text
     assert caplog.text.count("belongs to no topic") == 1
 
 

@@ -430,7 +430,7 @@ def test_leader_that_a_newer_log_deposes_keeps_its_records(stage: Stage) -> None
         old.log.append(batch(count=2), 2)
         follower = await stage.next(old, without_leader((), ALL_REPORT, is_doubted=True))
         assert follower.log.is_newer_than_tree
-        with pytest.raises(StorageError, match="the metadata tree was older than"):
+        with pytest.raises(StorageError, match="the metadata store was older than"):
             await follower.truncate_to(1)
 
     run(scenario())

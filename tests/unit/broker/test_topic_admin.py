@@ -241,7 +241,7 @@ def test_folder_that_the_tree_does_not_know_is_never_touched(bench: Bench, has_m
         (bench.folder / "clicks-0" / "partition.metadata").unlink()
     bench.restart()
     for partition_count in (1, 3):
-        with pytest.raises(ApiError, match="clicks-0 is there, of a topic that is not known") as caught:
+        with pytest.raises(ApiError, match="clicks-0 belongs to an unknown topic") as caught:
             bench.create(partition_count)
         assert caught.value.code is ErrorCode.INVALID_TOPIC_EXCEPTION
     assert bench.folders("clicks*") == ["clicks-0"]

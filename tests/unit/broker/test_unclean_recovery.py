@@ -54,7 +54,7 @@ def test_of_all_that_lost_memory_the_one_with_the_most_leads(
         for node in cluster.nodes:
             assert node.info().state == PartitionState(2, node.info().state.leader_epoch, (2,))
             assert node.leads() == (node.id == 2)
-        assert "broker 2 has the most and leads, with log end offset 5" in caplog.text
+        assert "broker 2 has the most records and leads, with log end offset 5" in caplog.text
 
     run(scenario)
 
@@ -84,7 +84,10 @@ def test_what_was_acknowledged_since_the_trees_backup_is_kept(
         assert (
             next(node for node in cluster.nodes if node.leads()).topics.replicas.leader(*CLICKS).log.log_end_offset == 5
         )
-        assert "the tree is older than the logs here; all replicas have to tell what they have: clicks-0" in caplog.text
+        assert (
+            "the metadata store is older than the logs of this broker; all replicas must report their logs: clicks-0"
+            in caplog.text
+        )
 
     run(scenario)
 
@@ -123,7 +126,7 @@ def test_where_no_replica_has_a_record_left_no_offset_is_used_twice(
         append(leader)
         log = leader.topics.replicas.leader(*CLICKS).log
         assert (log.log_start_offset, log.log_end_offset) == (5, 6)
-        assert "no replica has a record left; broker 2 leads, and its log goes on at offset 5" in caplog.text
+        assert "no replica has any records; broker 2 leads, and its log continues at offset 5" in caplog.text
 
     run(scenario)
 
