@@ -39,7 +39,7 @@ RELEASED_BEGINS = """\
 ACCEPTED_BEGINS = """\
 # Accepted breaks of the public API
 
-Since the last release, as `tools/public_api.py` prints them. Each has a line in the [changelog](../../CHANGELOG.md).
+Since the last release, as `tools/public_api.py` prints them. Each has a line in the changelog.
 
 """
 
