@@ -46,7 +46,7 @@ SETTINGS = {
     # Who leads is what these tests decide.
     "auto_leader_rebalance_enable": "false",
 }
-FENCED = "leads nothing for now"
+FENCED = "stopping leadership of all partitions"
 _numbers = itertools.count(1)
 
 Break = Callable[[Link], None]

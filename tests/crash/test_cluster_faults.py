@@ -250,11 +250,14 @@ def test_broker_whose_registration_somebody_deletes_comes_back(cluster: Cluster,
 def test_zookeeper_is_away_for_longer_than_a_session(cluster: Cluster, topic: str) -> None:
     load = Load(OurSender(cluster.bootstrap, topic))
     wait_for_progress(load, RECORDS)
-    seen = {number: broker.log.read_text().count("leads nothing for now") for number, broker in cluster.brokers.items()}
+    seen = {
+        number: broker.log.read_text().count("stopping leadership of all partitions")
+        for number, broker in cluster.brokers.items()
+    }
     cluster.servers.kill(0)
     wait_until(
         lambda: all(
-            broker.log.read_text().count("leads nothing for now") > seen[number]
+            broker.log.read_text().count("stopping leadership of all partitions") > seen[number]
             for number, broker in cluster.brokers.items()
         ),
         "no broker leads",

@@ -8,7 +8,7 @@ from tests.faults.load import DirectWriter, direct_writers
 from tests.faults.stage import Scenario, Stage
 from tests.support.reading import wait_until
 
-FENCED = "leads nothing for now"
+FENCED = "stopping leadership of all partitions"
 
 
 def leader_without_zookeeper(stage: Stage) -> None:

@@ -1,1 +1,1 @@
-"""The broker process: one handler file for each API over logs, groups and the tree of shared state."""
+"""The broker process: request handlers for each API, over logs, consumer groups and the metadata store."""

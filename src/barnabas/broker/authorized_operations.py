@@ -1,7 +1,7 @@
-"""What a client may do: everything, since there is no authorisation (KIP-430).
+"""The operations that a client may perform: all, because Barnabas has no authorization yet (KIP-430).
 
-Kafka's brokers answer so too where they have no authoriser. A bit for each operation that a kind of resource knows,
-by the operation's number in the protocol.
+Kafka's brokers without an authorizer respond in the same way. Each constant has one bit for each operation of a kind of
+resource; the position of the bit is the operation's number in the protocol.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The broker: puts the parts together, starts them in order and stops them in the reverse order."""
+"""The broker: it creates its parts, starts them in order, and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -81,19 +81,19 @@ if TYPE_CHECKING:
 
 TREE_FILE = "tree.sqlite"
 FINISH_S = 5.0
-"""How long a broker that stops waits for the requests that it has begun."""
+"""The time in seconds that a stopping broker waits for requests in progress."""
 log = logging.getLogger(__name__)
 
 
 class Broker:
-    """One broker with its embedded tree. Used from the thread of the event loop in which it was started.
+    """One broker with its embedded metadata store. Used from the thread of the event loop that started it.
 
-    Each part gets its collaborators from its constructor. What a part must announce to parts that are made later, it
-    publishes (`barnabas.broker.broker_events`). `_start` and `stop` show the order of all steps.
+    The constructor of each part takes its collaborators. A part publishes events for parts that are created later
+    (`barnabas.broker.broker_events`). `_start` and `stop` show the order of all steps.
 
     :param served: the APIs for clients.
-    :param on_failed: called with the reason, on any thread, when no data folder is left.
-    :param with_status: whether `collect` and `not_ready` are called.
+    :param on_failed: called with the reason, on any thread, if no log directory is usable any more.
+    :param with_status: True if the caller uses `collect` and `not_ready`.
     :param out_of_sync_max: see `Readiness`.
     """
 
@@ -155,11 +155,11 @@ class Broker:
     # -- the order of start and stop -------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to serve; `port` is known afterwards.
+        """Start to serve; `port` is set afterwards.
 
-        :raises UnavailableError: the address cannot be listened on, or another broker with this id is alive.
-        :raises DataFolderError: the data folder cannot be used.
-        :raises CoordinationError: the tree cannot be reached.
+        :raises UnavailableError: the address cannot be bound, or another broker with this id is alive.
+        :raises DataFolderError: a log directory cannot be used.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         try:
             await self._start()
@@ -169,10 +169,10 @@ class Broker:
             raise
 
     async def _start(self) -> None:
-        """Take the steps of the start. Each step puts its counterpart on `_stopping`, which runs them in reverse."""
+        """Run the steps of the start. Each step adds its counterpart to `_stopping`, which runs them in reverse."""
         self._open_files = OpenFiles(open_files_limit(), self.config.max_connections, self._count_logs)
-        # Listeners come first: an address in use is an error before any log is touched, and early clients wait in
-        # the backlog instead of being refused.
+        # Listeners come first: an address in use is then an error before any log changes, and early clients wait in
+        # the backlog and get no refused connection.
         self._listen_to_clients()
         self._listen_to_brokers()
         self._listen_to_zookeeper_clients()
@@ -192,30 +192,30 @@ class Broker:
         self._is_started = True
 
     def collect(self) -> Iterator[Sample]:
-        """Yield the metrics; none before the broker has started. Any thread may call it."""
+        """Yield the metrics; none before the start. Any thread may call this method."""
         return self._metrics.collect() if self._is_started else iter(())
 
     def not_ready(self) -> list[str]:
-        """Return why this broker does not serve now. Any thread may call it."""
+        """Return the reasons why this broker is not ready. Any thread may call this method."""
         if self._is_stopping:
             return [STOPPING]
         return self._readiness.reasons_against() if self._is_started else [STARTING]
 
     async def stop(self) -> None:
-        """Stop serving, store everything, and leave a clean data folder."""
+        """Stop serving, store everything, and leave a clean data directory."""
         self._is_stopping = True
         if self._is_started:
-            await self._hand_over()
+            await self._shut_down_leadership()
         self._replication.close()
         await self._listener.finish(FINISH_S)
         self._listener.close()
         if self._zookeeper:
             await self._zookeeper.finish(FINISH_S)
         await self._end_tasks()
-        # Changes that clients have begun are completed, also for clients that are gone.
+        # Complete the changes that clients have begun, also for disconnected clients.
         await self.settings.end_changes()
         await self.topics.end_changes()
-        # Closes the listeners, groups, replication, disk threads, logs, the tree's thread and the tree.
+        # Closes the listeners, groups, replication, disk threads, logs, and the metadata store with its thread.
         self._stopping.close()
 
     # -- the steps of the start ------------------------------------------------------------------------------
@@ -238,7 +238,7 @@ class Broker:
     def _listen_to_zookeeper_clients(self) -> None:
         if not self.config.zookeeper_listener:
             return
-        # Few brokers need it.
+        # Imported here because few brokers have this listener.
         from barnabas.broker.zookeeper_listener import ZooKeeperListener  # noqa: PLC0415
 
         zookeeper = self._zookeeper = ZooKeeperListener(
@@ -402,7 +402,7 @@ class Broker:
             self._stopping.callback(loop_watch.stop)
 
     def _serve_clients(self) -> None:
-        # The stop closes the listener before all else, so that requests end before the parts that they use.
+        # `stop` closes the listener first, so that requests end before the parts that they use.
         self._stopping.callback(self._listener.close)
         self.parts = Parts(
             topics=self.topics,
@@ -436,7 +436,7 @@ class Broker:
         if self._zookeeper:
             self._stopping.callback(self._zookeeper.close)
             session = self._tree.session
-            assert isinstance(session, EmbeddedMetadataStore), "the settings do not go together"
+            assert isinstance(session, EmbeddedMetadataStore), "zookeeper_listener requires the embedded metadata store"
             self._zookeeper.serve(session.store, self._in_metadata_thread)
             self._begin(self._zookeeper.run())
 
@@ -470,10 +470,10 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- what parts ask of the broker ------------------------------------------------------------------------
+    # -- callbacks of the parts ------------------------------------------------------------------------------
 
     async def _apply_update(self, read: Read) -> MetadataUpdate:
-        """Take over what is to be read of the tree."""
+        """Read the metadata store, and apply the update to topics, settings and the registration."""
         update = await self.topics.apply_update(read)
         if update.is_everything or any(change.settings for change in update.changes):
             await self.settings.reread()
@@ -481,8 +481,8 @@ class Broker:
             await self.membership.check_registration(update.brokers)
         return update
 
-    async def _hand_over(self) -> None:
-        """Let others lead what this broker leads, and take it out of what is in sync, before it goes."""
+    async def _shut_down_leadership(self) -> None:
+        """Transfer leadership to other brokers, and leave all ISRs (controlled shutdown)."""
         if len(self.topics.image.brokers) < 2:
             return
         self._is_leaving = True
@@ -492,7 +492,7 @@ class Broker:
                 await ControlledShutdown(self.topics, self.identity.node_id).transfer_all()
         except (BarnabasError, TimeoutError) as error:
             late = f"not done within controlled.shutdown.timeout.ms={self.config.controlled_shutdown_timeout_ms}"
-            log.warning("not all that this broker led could be handed on: %s", reason_of(error, late))
+            log.warning("controlled shutdown is incomplete: %s; other brokers elect leaders", reason_of(error, late))
 
     async def _put_into_force(self, config: BrokerConfig) -> None:
         self.config = config
@@ -507,7 +507,7 @@ class Broker:
 
     @contextlib.contextmanager
     def _explaining_address(self, host: str, port: int, flag: str) -> Iterator[None]:
-        """Turn the error of an address that cannot be listened on into one that says what to do."""
+        """Replace the error of an address that cannot be bound by one with a remedy."""
         try:
             yield
         except OSError as error:
@@ -517,7 +517,7 @@ class Broker:
             raise UnavailableError(f"cannot listen on {host_port(host, port)}: {error.strerror}{hint}") from None
 
     def _new_limits(self) -> Limits:
-        """Return the limits for clients that the settings ask for."""
+        """Return the limits for clients from the settings."""
         config = self.config
         return Limits(
             # Kafka demands socket.request.max.bytes <= queued.max.request.bytes; here the smaller of the two counts.
@@ -540,17 +540,17 @@ class Broker:
         )
 
     async def _load_telemetry(self) -> None:
-        """Prepare the APIs of telemetry, which need a page, the extra, and wanted metrics."""
+        """Prepare the telemetry APIs. They need a status page, the OpenTelemetry package, and requested metrics."""
         environment = self._environment
         if not (self._with_status and self.telemetry.metrics and environment.decodes_otlp()):
             return
-        # The import takes some 60 ms, for which no push of a client must stop the loop.
+        # The import takes about 60 ms, and a later import for the first push would block the event loop.
         thread = environment.new_threads(1, "barnabas-otlp")
         try:
             await asyncio.get_running_loop().run_in_executor(thread, environment.load_otlp)
             self._takes_telemetry = True
-        except Exception as error:  # noqa: BLE001 - any failure of a foreign package
-            log.warning("cannot import OpenTelemetry's messages (%s); clients cannot push metrics", error)
+        except Exception as error:  # noqa: BLE001 - a third-party package may raise any error
+            log.warning("cannot import the OpenTelemetry messages: %s; clients cannot push metrics", error)
         finally:
             thread.shutdown(wait=False)
 
@@ -567,11 +567,11 @@ class Broker:
             self.clock.compare_with_last_life(last_ms)
         try:
             make_folder_to_stay(filesystem, folder)
-            # SQLite would say "disk I/O error" where this says "Read-only file system".
-            # A broker that uses the folder is named here with its process; SQLite would say "locked".
+            # SQLite would report "disk I/O error" for a read-only file system. SQLite would also report "locked"
+            # for a directory in use, without the process that uses it.
             lock_folder(filesystem, folder).close()
         except OSError as error:
-            # Without a tree of its own, a broker can do with its other folders.
+            # A broker with ZooKeeper can run with its other log directories.
             if not self.config.zookeeper_connect or len(self.config.folders) == 1:
                 raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
         self._reserve.give_up_if_short()
@@ -632,11 +632,11 @@ class Broker:
 
     def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         if function in {topic_deletions.note_deletion, topic_metadata_store.take_topic_back}:
-            # Deleting a topic makes room, so it must work on a full disk.
+            # The deletion of a topic frees disk space, so it must work on a full disk.
             self._reserve.give_up_if_short()
         return self._threads.in_metadata_thread(function, *arguments)
 
 
 def _cluster_id_of(new_id: uuid.UUID) -> str:
-    """Make an id as Kafka's are: the 16 bytes of a UUID, in 22 characters."""
+    """Return a cluster id in Kafka's format: the 16 bytes of a UUID in base64, 22 characters."""
     return base64.urlsafe_b64encode(new_id.bytes).decode().rstrip("=")

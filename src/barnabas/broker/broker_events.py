@@ -1,7 +1,7 @@
-"""The events of a broker's parts, and their delivery.
+"""The events that the parts of a broker publish, and their delivery.
 
-A part publishes an event and knows none of its subscribers. `Broker` subscribes the parts while it starts. Besides the
-events here, `barnabas.broker.metadata_image.MetadataDelta` is published whenever the image of the cluster changes.
+A publisher does not know its subscribers. `Broker` subscribes the parts while it starts. In addition to the events in
+this module, `MetadataCache` publishes a `barnabas.broker.metadata_image.MetadataDelta` after each change of the image.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class RoleBegan:
-    """A replica has a new role, or the broker of its leader has begun another life."""
+    """A replica has a new role, or the broker of its leader has registered again."""
 
     replica: Replica
 
 
 @dataclass(frozen=True, slots=True)
 class RoleEnded:
-    """The role of a replica ends now; the next role has not begun."""
+    """The role of a replica ends; its next role has not begun."""
 
     replica: Replica
 
@@ -37,14 +37,14 @@ class LeadershipChanged:
 
 @dataclass(frozen=True, slots=True)
 class IsrChangeDue:
-    """The in-sync replicas of a partition may have to change."""
+    """The ISR of a partition may have to change."""
 
     replica: LeaderReplica
 
 
 @dataclass(frozen=True, slots=True)
 class IsrSettled:
-    """Changes of in-sync replicas are no longer under way, whatever became of them."""
+    """ISR changes are no longer pending; they succeeded or failed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,15 +54,15 @@ class ElectionPostponed:
 
 @dataclass(frozen=True, slots=True)
 class LifeCountersDue:
-    """The life counters must show soon that another copy of the metadata tree is older, or that this copy is."""
+    """The life counters must rise soon, so that older copies of the metadata store or of a disk can be detected."""
 
 
 @dataclass(frozen=True, slots=True)
 class TopicsDeleted:
-    """Topics have left the metadata tree, and groups must forget their offsets in these topics.
+    """Topics were deleted; consumer groups must delete their committed offsets for these topics.
 
-    :ivar topic_ids: of the deleted topics.
-    :ivar names: of those deleted topics that have not been created again.
+    :ivar topic_ids: the ids of the deleted topics.
+    :ivar names: the names of the deleted topics that do not exist again.
     """
 
     topic_ids: Collection[bytes]
@@ -76,19 +76,19 @@ class Events:
         self._subscribers: dict[type, list[Callable[[Any], Awaitable[None] | None]]] = {}
 
     def subscribe(self, kind: type[E], receive: Callable[[E], Awaitable[None] | None]) -> None:
-        """Call a function with each event of a class from now on.
+        """Call a function with each later event of a class.
 
-        :param receive: may be a coroutine function only for events that are published with `deliver`.
+        :param receive: may be a coroutine function only if its events are published with `deliver`.
         """
         self._subscribers.setdefault(kind, []).append(receive)
 
     def publish(self, event: object) -> None:
-        """Call the subscribers of an event. They must not raise, nor block."""
+        """Call the subscribers of an event. They must not raise and must not block."""
         for receive in self._subscribers.get(type(event), ()):
             receive(event)
 
     async def deliver(self, event: object) -> None:
-        """Call the subscribers of an event one after the other, and wait for each.
+        """Await the subscribers of an event one by one.
 
         :raises BarnabasError: a subscriber raised it; later subscribers were not called.
         """

@@ -1,13 +1,12 @@
-"""Transfers of leadership: of a broker that shuts down, to preferred replicas, and away from logs that are offline.
+"""Leadership transfers: in a controlled shutdown, to preferred replicas, and away from offline logs.
 
-The new leader is an in-sync replica that has all records. Appends wait during the transfer, so that records
-acknowledged by the leader alone are kept. The leader writes the new state, so no other broker has to detect that it is
-gone (Kafka's controlled shutdown).
+The new leader is an in-sync replica with all records. Appends wait during the transfer, so that it loses no record that
+this leader acknowledged alone. This leader writes the new state. No other broker has to detect a failure first.
 
-The registration of the broker says that it is leaving. Other leaders remove it from the in-sync replicas at once and do
-not add it again, so that no acknowledgement waits for it after its end.
+In a controlled shutdown, the broker marks its registration as leaving. Other leaders then remove this broker from their
+ISRs immediately and do not add it again. No acknowledgement waits for this broker after its end.
 
-The preferred replica is the first one of the assignment. It receives the leadership, and never takes it.
+The preferred replica is the first replica of the assignment. It receives the leadership, and never claims it.
 """
 
 from __future__ import annotations
@@ -23,15 +22,15 @@ from barnabas.coordination.change_notifications import StateChange
 from barnabas.replication.leader_election import transfer_leadership
 
 CAUGHT_UP_S = 0.25
-"""The time for which appends wait until the next leader has all records."""
+"""The maximum time that appends wait for the next leader to catch up, in seconds."""
 LOOK_S = 0.005
-"""The interval at which the broker checks this."""
+"""The interval of checks for this, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class ControlledShutdown:
-    """Used from the event loop's thread only."""
+    """Transfers the leadership of partitions. Used from the event loop's thread only."""
 
     def __init__(self, topics: Topics, broker_id: int) -> None:
         self._topics = topics
@@ -40,19 +39,19 @@ class ControlledShutdown:
     async def transfer_all(self) -> None:
         """Transfer all partitions that another broker can lead; return when this broker has left all ISRs.
 
-        Runs until it is cancelled: a new leader may need time.
+        The caller must limit the time: a new leader may need long.
 
-        :raises BarnabasError: the metadata store cannot be reached.
+        :raises BarnabasError: the metadata store is unreachable.
         """
         while led := self._transfers({self._broker_id}, self._topics.replicas.leaders()):
             await self._carry_out(led)
-        while self._is_counted_on():  # noqa: ASYNC110 - the image changes with the news of other brokers
+        while self._is_counted_on():  # noqa: ASYNC110 - updates from the metadata store change the image
             await asyncio.sleep(LOOK_S)
 
     async def transfer_to_preferred(self) -> None:
-        """Transfer partitions to their preferred replicas, where these are in sync and have all records.
+        """Transfer partitions to their preferred replicas if these are in sync and have all records.
 
-        :raises BarnabasError: the metadata store cannot be reached.
+        :raises BarnabasError: the metadata store is unreachable.
         """
         preferred = {
             partition: change
@@ -63,9 +62,9 @@ class ControlledShutdown:
             await self._carry_out(preferred, is_urgent=False)
 
     async def transfer_offline(self) -> None:
-        """Transfer the partitions whose log here is offline.
+        """Transfer the partitions whose logs on this broker are offline.
 
-        :raises BarnabasError: the metadata store cannot be reached.
+        :raises BarnabasError: the metadata store is unreachable.
         """
         offline = [
             partition
@@ -75,19 +74,19 @@ class ControlledShutdown:
         changes = self._transfers({self._broker_id}, offline) if offline else {}
         if changes:
             await self._topics.apply_roles(await self._topics.write_states(list(changes.values())))
-            log.warning("handed on %d partitions whose logs are offline here", len(changes))
+            log.warning("transferred the leadership of %d partitions whose logs are offline", len(changes))
 
     async def transfer(self, changes: dict[LeaderReplica, StateChange]) -> None:
-        """Transfer partitions to the leaders of these states, where the new leader has all records.
+        """Transfer partitions to the leaders of the given states if these leaders have all records.
 
-        :param changes: each with the version that follows the state from which it was made: the tree may have a newer
-            state by then.
-        :raises BarnabasError: the metadata store cannot be reached.
+        :param changes: the new state of each partition, with the next version. The write fails if the metadata store
+            has a newer state.
+        :raises BarnabasError: the metadata store is unreachable.
         """
         await self._carry_out(changes, is_urgent=False)
 
     def _transfers(self, leaving: set[int], among: Iterable[LeaderReplica]) -> dict[LeaderReplica, StateChange]:
-        """Return, by partition, the state with another leader, where another broker can lead."""
+        """Return the states with another leader for the partitions that another broker can lead."""
         image = self._topics.image
         live = image.brokers.keys()
         leaving = leaving | {each for each, broker in image.brokers.items() if broker.registration.is_leaving}
@@ -112,14 +111,14 @@ class ControlledShutdown:
             ]
             changed = await self._topics.write_states(ready) if ready else {}
             for partition in changes:
-                # Appends that have waited must fail: the next leader would not have them.
+                # Waiting appends must fail, because the next leader would not have them.
                 if not self._leads_still(partition):
                     partition.fence()
         finally:
             done.set()
             await asyncio.gather(*held, return_exceptions=True)
         await self._topics.apply_roles(changed)
-        log.info("handed on the leadership of %d partitions", sum(map(len, changed.values())))
+        log.info("transferred the leadership of %d partitions", sum(map(len, changed.values())))
 
     def _leads_still(self, partition: LeaderReplica) -> bool:
         info = self._topics.image.partition(partition.topic_partition)

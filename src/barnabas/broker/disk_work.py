@@ -1,10 +1,10 @@
-"""Work on files that may wait for the disk, beside the event loop.
+"""Work that may wait for the disk, on threads beside the event loop.
 
-What changes one log's files (rolls, writes, flushes) stands in that log's queue, and is done in order, one piece after
-the other. The queues of different logs go on side by side. What only reads, from files that it opened itself, or only
-computes, needs no order and has threads of its own: however long clients' searches take, no roll waits for them.
+Each log has a queue for work that changes its files (rolls, writes, flushes). This work runs one piece at a time, in
+order; the queues of different logs run in parallel. Work that only computes, or reads files that it opened itself,
+needs no order and has its own threads. No roll therefore waits for the searches of clients.
 
-A caller waits for its own piece of work only, and the event loop for none.
+A caller waits for its own work only. The event loop's thread never waits.
 """
 
 from __future__ import annotations
@@ -19,17 +19,21 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Run = Callable[..., Awaitable[Any]]
-"""Calls a function with its arguments on a thread that may wait: `asyncio.to_thread`, or what a simulation has."""
+"""Calls a function with its arguments on a thread that may wait: `asyncio.to_thread`, or a simulation's version."""
 
 DISK_THREADS = 16
-"""Most of them wait for the disk, which likes to be asked for several things at once."""
+"""The number of threads for ordered work. Disks are faster with several requests at once."""
 
 SEARCH_THREADS = 2
 
 
 class DiskWork(NamedTuple):
-    """Where work is done: what changes one log, and has to be in order; what only reads or computes, and need not be;
-    and what the broker does for all logs together."""
+    """The functions that run work on threads.
+
+    :ivar in_order: runs work that changes one log, in its order.
+    :ivar in_any_order: runs work that only reads or computes.
+    :ivar for_all: runs work on all logs together.
+    """
 
     in_order: Run = asyncio.to_thread
     in_any_order: Run = asyncio.to_thread
@@ -49,25 +53,28 @@ class BrokerThreads:
         self._ping = ThreadPoolExecutor(1, thread_name_prefix="tree-ping")
 
     def work(self) -> DiskWork:
-        """Return where to do what."""
+        """Return the functions that run work on these threads."""
         return DiskWork(functools.partial(_run, self._disk), functools.partial(_run, self._search))
 
     def in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
-        """Run what asks the tree: one after the other."""
+        """Run a function on the metadata store's thread, after earlier calls."""
         return asyncio.get_running_loop().run_in_executor(self._tree, function, *arguments)
 
     def beside_metadata(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Run what finds out whether the tree answers: behind nothing that waits for the tree, and behind no search of
-        a client, for a broker that does not find out in time goes on leading."""
+        """Run a ping of the metadata store on a thread of its own.
+
+        The ping must not wait for other calls or for searches: a broker that detects its expired session too late keeps
+        acting as a leader.
+        """
         return _run(self._ping, function, *arguments)
 
     def close_disk(self) -> None:
-        """Let what has begun come to its end."""
+        """Run the work that has begun to its end, and stop the threads."""
         self._search.shutdown(cancel_futures=True)
         self._disk.shutdown()
 
     def close_metadata(self) -> None:
-        """Let what has begun come to its end."""
+        """Run the calls that have begun to their end, and stop the threads."""
         self._ping.shutdown(cancel_futures=True)
         self._tree.shutdown()
 
@@ -77,7 +84,7 @@ async def _run(executor: Executor, work: Callable[P, T], *arguments: P.args, **n
 
 
 class DiskQueue:
-    """The queue of what is done to one log. Used from the event loop's thread only."""
+    """The ordered work of one log. Used from the event loop's thread only."""
 
     __slots__ = ("_turn", "_work")
 
@@ -86,17 +93,17 @@ class DiskQueue:
         self._turn = asyncio.Lock()
 
     async def do(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Do a piece of work when those before it are done; return what it returns, or raise what it raises."""
+        """Run work after all earlier work of this queue; return its result, or raise its exception."""
         async with self._turn:
             result: T = await self._work.in_order(work, *arguments, **named)
             return result
 
     async def end(self) -> None:
-        """Return when what has been asked for is done."""
+        """Return when all earlier work is done."""
         async with self._turn:
             pass
 
     async def beside(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Do a piece of work that needs no order: one that only reads, from files of its own, or computes."""
+        """Run work that needs no order, because it only computes or reads files that it opened itself."""
         result: T = await self._work.in_any_order(work, *arguments, **named)
         return result

@@ -1,7 +1,7 @@
 """The environment of a broker: time, files, network, threads and random numbers. A simulation passes its own.
 
-No part of a broker asks the operating system for these; each gets what it needs as an argument. The watch on the event
-loop is the exception, and a simulation leaves it out.
+The parts of a broker do not call the operating system for these; their constructors take them. The watch of the event
+loop is the exception, and a simulation disables it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id() -> str:
-    """Return what names the present boot, another one each time the machine starts; empty where nobody says it."""
+    """Return the id of the machine's current boot; an empty string if the operating system has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:
@@ -38,20 +38,20 @@ def read_boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The machine's, unless others are given.
+    """The interfaces to the operating system, the real ones by default.
 
-    :param threads: makes the threads that run work which may wait.
-    :param new_threads: makes a pool of so many threads with a name: for logs that are loaded or closed in parallel, and
-        to wait for cleaners.
-    :param new_cleaner: makes the object that compacts logs; its argument returns monotonic seconds.
-    :param listen: makes a listener, with limits for clients.
+    :param threads: creates the broker's threads for work that may wait.
+    :param new_threads: creates a pool with a number of threads and a name, to load or close logs in parallel and to
+        wait for cleaners.
+    :param new_cleaner: creates the object that compacts logs; its argument returns monotonic seconds.
+    :param listen: creates a listener with limits for clients.
     :param dial: connects to a host and port, as `barnabas.net.client_connection.dial` does.
-    :param open_metadata_store: opens a session with the metadata tree that the settings name.
-    :param boot_id: names the present boot of the machine.
-    :param process_id: identifies the process in the lock of the data folder.
-    :param watches_loop: whether a thread measures how long the event loop stands still.
-    :param decodes_otlp: returns whether the package that decodes metrics of clients is installed.
-    :param load_otlp: imports that package, on a thread.
+    :param open_metadata_store: opens a session with the metadata store in the settings.
+    :param boot_id: returns the id of the machine's current boot.
+    :param process_id: returns the process id for the lock of the data directory.
+    :param watches_loop: True if a thread measures pauses of the event loop.
+    :param decodes_otlp: returns whether the package that decodes clients' metrics is installed.
+    :param load_otlp: imports that package; called on a thread.
     """
 
     clock: Clock = SYSTEM_CLOCK

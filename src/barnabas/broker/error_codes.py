@@ -1,4 +1,4 @@
-"""Which error code of the protocol tells a client what went wrong in here."""
+"""The mapping from exceptions of the broker to error codes of the protocol."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.errors import (
 
 
 def error_code(error: BarnabasError | None) -> ErrorCode:
-    """Return the code for an error, or NONE."""
+    """Return the error code of an exception; NONE without an exception."""
     if error is None:
         return ErrorCode.NONE
     if isinstance(error, ApiError):
@@ -27,14 +27,14 @@ def error_code(error: BarnabasError | None) -> ErrorCode:
 
 
 def error_message(error: BarnabasError | None) -> str | None:
-    """Return what to say about an error beside its code, or None."""
+    """Return the error message of an exception for a response; None without an exception."""
     if error is None:
         return None
     return error.message if isinstance(error, ApiError) else str(error)
 
 
 _CODES: dict[type[BarnabasError], ErrorCode] = {
-    # The topic is being deleted, or the broker stops: the client asks for metadata again, and learns which.
+    # The topic is being deleted, or the broker stops. The client refreshes its metadata for this code.
     ClosedError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,
     StorageError: ErrorCode.KAFKA_STORAGE_ERROR,

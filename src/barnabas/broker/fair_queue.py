@@ -1,8 +1,8 @@
-"""One thing at a time for many clients, those first that have had least: start-time fair queueing.
+"""A fair queue for work of many clients, one piece at a time: start-time fair queueing.
 
-Each client has a virtual time at which its last turn ended. The next turn begins there, or at the beginning of the turn
-under way if that is later; it ends after the time that it is likely to take. The turn that ends first comes first. So a
-client that asks for little goes before those that ask for much, however many these are, and waits for one turn at most.
+Each client has a virtual time at which its last turn ended. Its next turn begins at that time, or at the beginning of
+the current turn if that is later. The turn ends after its expected duration. The turn with the earliest end runs first.
+A client with little work therefore precedes any number of clients with much work, and waits for at most one turn.
 
 Used from one event loop's thread only.
 """
@@ -19,19 +19,19 @@ T = TypeVar("T")
 
 
 class Share:
-    """What one client has had."""
+    """The use of the queue by one client."""
 
     __slots__ = ("ended_s",)
 
     def __init__(self) -> None:
         self.ended_s = 0.0
-        """When its last turn ended, in virtual time."""
+        """The virtual time at which the client's last turn ended."""
 
 
 class FairQueue:
-    """Gives turns to clients, one client at a time.
+    """Runs work of clients, one piece at a time.
 
-    :param monotonic: measures how long turns take.
+    :param monotonic: returns monotonic seconds, to measure turns.
     """
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -42,9 +42,9 @@ class FairQueue:
         self._virtual_s = 0.0
 
     async def take(self, share: Share, likely_s: float, work: Callable[[], Awaitable[T]]) -> T:
-        """Do a piece of work when it is this client's turn; return what it returns, or raise what it raises.
+        """Run work when the client has its turn; return its result, or raise its exception.
 
-        :param likely_s: how long it will probably take.
+        :param likely_s: the expected duration of the work in seconds.
         """
         begin_s = max(self._virtual_s, share.ended_s)
         if self._is_taken:
@@ -69,7 +69,7 @@ class FairQueue:
             raise
 
     def _hand_on(self) -> None:
-        """Give the turn to the next in line."""
+        """Give the turn to the next waiting client."""
         while self._line:
             _, _, turn = heapq.heappop(self._line)
             if not turn.done():

@@ -1,10 +1,10 @@
-"""Features in Kafka's sense: levels of what the brokers of a cluster agree to do (KIP-584).
+"""The feature levels of a cluster, as Kafka defines features (KIP-584).
 
-Two are known, at level 0 alone: groups have the classic protocol (`group.version` 1 brings KIP-848), and transactions
-the first one (`transaction.version`), which is not served. Nothing can be upgraded.
+Two features exist, both at level 0 only. `group.version` 0 is the classic group protocol; level 1 would be KIP-848.
+`transaction.version` 0 is the first transaction protocol, which Barnabas does not serve. No upgrade is possible.
 """
 
 from __future__ import annotations
 
 FEATURES = {"group.version": 0, "transaction.version": 0}
-"""The greatest level of each feature; the least is 0."""
+"""The maximum level of each feature; the minimum is 0."""

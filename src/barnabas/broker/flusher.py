@@ -1,13 +1,12 @@
-"""When a log is flushed whose topic has `flush.messages` or `flush.ms` (paper, 3.1); the log itself says how.
+"""The schedule of flushes of a log whose topic has `flush.messages` or `flush.ms` (paper, 3.1).
 
-A flush becomes due with the message that completes `flush.messages`, or `flush.ms` after the first message that is
-not flushed yet, or at once where somebody asks. It runs off the event loop. There is one at a time: what becomes
-due meanwhile is covered by one more flush after it, however much it is (group commit). A flush that failed is
-never tried again; the log is offline then. There is one exception: where the process was only
-short of open files, nothing was lost, the log stays online, and the flush is tried again a little later.
+A flush becomes due with the record that completes `flush.messages`, `flush.ms` after the first unflushed record, or
+immediately on request. It runs on a thread. One flush runs at a time. A single further flush covers all requests that
+arrive meanwhile (group commit). A failed flush is never retried, and the log goes offline. The exception is a lack of
+file descriptors: no data is lost then, the log stays online, and the flusher retries after `RETRY_S`.
 
-Kafka's log also counts messages from the last flush, but flushes on the thread that appends, and looks for
-`flush.ms` only every few seconds.
+Kafka's log also counts records since the last flush, but flushes on the thread that appends, and checks `flush.ms` only
+every few seconds.
 """
 
 from __future__ import annotations
@@ -27,12 +26,12 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OnFlushed = Callable[[BarnabasError | None], None]
-"""Called after a flush, on the event loop, with the reason if it failed."""
+"""Called after a flush on the event loop's thread, with the error if the flush failed."""
 
 RETRY_S = 1.0
 
 _TIMER_S_MAX = 365 * 24 * 3600.0
-"""The longest delay that an event loop accepts."""
+"""The longest delay that an event loop accepts, in seconds."""
 
 
 class Flusher:
@@ -43,14 +42,14 @@ class Flusher:
         self._disk = disk
         self._on_flushed = on_flushed
         self._covered_offset = log.recovery_point
-        """Below it everything is flushed, or will be by the flush that runs."""
+        """All records below this offset are flushed, or the flush in progress covers them."""
         self._running: asyncio.Task[None] | None = None
         self._again = False
         self._timer: asyncio.TimerHandle | None = None
         self._stopped = False
 
     def note_append(self) -> None:
-        """Check whether a flush is due. Called after each append, and when the settings changed."""
+        """Schedule a flush if one is due. Called after each append, and after a change of settings."""
         unflushed = self._log.log_end_offset - self._covered_offset
         if unflushed >= self._log.config.flush_messages:
             self.flush_soon()
@@ -58,17 +57,19 @@ class Flusher:
             self._start_timer()
 
     def note_truncation(self) -> None:
-        """Take note that the log ends earlier than before: what comes there now is covered by no flush yet."""
+        """Lower the covered offset after a truncation: no flush covers later records at the same offsets yet."""
         self._covered_offset = min(self._covered_offset, self._log.log_end_offset)
 
     def must_cover(self, end_offset: int) -> bool:
-        """Whether messages below an offset, not flushed yet, have their acknowledgement from a flush: because their
-        number makes one due, or because one that is under way covers them."""
+        """Return whether the acknowledgement of unflushed records below an offset waits for a flush.
+
+        It does if the number of records makes a flush due, or if the flush in progress covers the records.
+        """
         unflushed = end_offset - self._covered_offset
         return unflushed <= 0 or unflushed >= self._log.config.flush_messages
 
     def flush_soon(self) -> None:
-        """Flush now, or again after the flush that is running."""
+        """Flush now, or again after the flush in progress."""
         self._stop_timer()
         if self._running:
             self._again = True
@@ -76,12 +77,12 @@ class Flusher:
             self._running = asyncio.get_running_loop().create_task(self._flush())
 
     def restart_timer(self) -> None:
-        """Begin to count `flush.ms` from now on, because the setting changed."""
+        """Restart the timer of `flush.ms` after a change of the setting."""
         self._stop_timer()
         self.note_append()
 
     def stop(self) -> None:
-        """Flush no more; the outcome of a flush that is running is dropped."""
+        """Stop flushing. `on_flushed` is not called for a flush in progress."""
         self._stopped = True
         self._stop_timer()
 
@@ -111,7 +112,7 @@ class Flusher:
         except BarnabasError as error:
             return error
         except Exception as error:
-            # Those who wait must be told, whatever it is.
+            # The waiting requests need a result for any kind of error.
             log.exception("%s: a flush failed", self._log.partition)
             return StorageError(f"{self._log.partition}: flush failed: {error!r}")
         return None

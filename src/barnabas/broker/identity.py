@@ -1,4 +1,4 @@
-"""The identity and the addresses of brokers as clients see them."""
+"""The identity and the addresses of brokers, as clients see them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ WILDCARD_HOSTS = frozenset({"", "0.0.0.0", "::"})
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """What clients are told of a broker."""
+    """The id, cluster id, address and rack that a broker reports to clients."""
 
     node_id: int
     cluster_id: str
@@ -22,15 +22,15 @@ class Identity:
     rack: str = ""
 
     def address_for(self, connection: ConnectionState) -> tuple[str, int]:
-        """Return the address that a client is to use for this broker.
+        """Return the address that a client should use for this broker.
 
-        A broker that listens on all addresses tells each client the one at which that client reached it.
+        A broker that listens on all addresses returns the address of the client's current connection.
         """
         return connection.local_host if self.host in WILDCARD_HOSTS else self.host, self.port
 
 
 class BrokerAddress(NamedTuple):
-    """A broker, and where a client reaches it; `rack` is None where nobody said."""
+    """The id and address of a broker for a client; `rack` is None without a rack."""
 
     id: int
     host: str
@@ -39,14 +39,14 @@ class BrokerAddress(NamedTuple):
 
 
 def addresses(image: MetadataImage, identity: Identity, connection: ConnectionState) -> list[BrokerAddress]:
-    """Return all brokers that live, by id; this one too, even while it is not registered.
+    """Return the addresses of all live brokers by id, and of this broker even while it is not registered.
 
-    :param connection: of the client that asks. A broker that listens on all addresses names the one at which the client
-        reached it.
+    :param connection: the connection of the client. A broker that listens on all addresses returns the address of this
+        connection.
     """
     found = {
-        each: BrokerAddress(each, told.host, told.port, told.rack or None)
-        for each, told in ((number, broker.registration) for number, broker in image.brokers.items())
+        each: BrokerAddress(each, own.host, own.port, own.rack or None)
+        for each, own in ((number, broker.registration) for number, broker in image.brokers.items())
     }
     host, port = identity.address_for(connection)
     found[identity.node_id] = BrokerAddress(identity.node_id, host, port, identity.rack or None)
@@ -56,5 +56,5 @@ def addresses(image: MetadataImage, identity: Identity, connection: ConnectionSt
 def address_of(
     broker_id: int, image: MetadataImage, identity: Identity, connection: ConnectionState
 ) -> BrokerAddress | None:
-    """Return where a client reaches a broker; None if it does not live."""
+    """Return a broker's address for a client; None if the broker is not live."""
     return next((each for each in addresses(image, identity, connection) if each.id == broker_id), None)

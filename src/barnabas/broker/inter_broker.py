@@ -1,8 +1,8 @@
-"""What brokers serve each other, on a listener of their own.
+"""The APIs that brokers serve each other, on the inter-broker listener.
 
-Followers are believed there what nobody is believed on the listener for clients: that they are replicas, and how far
-they have come (CVE-2018-1288). Beside that they pass on what an administrator wants and only another can do: to hand on
-leadership, or to claim it; and they ask whether another has heard of a new topic. Nothing else is served there.
+Only on this listener does a leader accept that a peer is a replica with a certain fetch offset (CVE-2018-1288). Brokers
+also forward administrators' requests for leadership transfers and elections, and ask for the propagation of new topics.
+The listener serves no other APIs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SERVED: dict[int, ServedApi] = {
 
 @dataclass(frozen=True, slots=True)
 class InterBrokerParts:
-    """What these handlers may ask for; see `barnabas.broker.parts`."""
+    """The parts that these handlers use; see `barnabas.broker.parts`."""
 
     topics: Topics
     replicas: ReplicaManager
@@ -51,6 +51,6 @@ def inter_broker_requests(
     scheduler: CooperativeScheduler,
     clock: Clock,
 ) -> RequestPipeline:
-    """Return the pipeline of the listener that brokers have for each other."""
+    """Return the request pipeline of the inter-broker listener."""
     parts = InterBrokerParts(topics, replicas, follower_sessions, check_broker, elections, scheduler, clock, SERVED)
     return RequestPipeline({key: each.bind(parts) for key, each in SERVED.items()}, scheduler, BROKERS)

@@ -1,14 +1,14 @@
-"""The brokers' own topics: clients see and read them, and change little of them.
+"""The internal topics, such as `__consumer_offsets`: clients can read them, and can change only a few settings.
 
-Clients lose committed offsets when somebody changes `__consumer_offsets`: `cleanup.policy=delete` deletes offsets,
-`max.message.bytes=1` refuses commits. So this module has one table of internal topics and one allow-list of settings.
-Every way to a topic's configuration passes it:
+A wrong setting of `__consumer_offsets` loses committed offsets: `cleanup.policy=delete` deletes them, and
+`max.message.bytes=1` rejects commits. This module therefore has one table of internal topics and one allow-list of
+settings, and all access to a topic's configuration uses it:
 
-- requests that create a topic or change its settings (`check_settings`): other settings are refused;
-- settings that are in force (`config_in_force`): other settings that another broker or a tool wrote into the metadata
-  tree are ignored and logged. Defaults of the broker that would ruin the topic are bounded.
+- `check_settings` rejects other settings in requests that create a topic or change its settings.
+- `config_in_force` ignores other settings that another broker or a tool wrote into the metadata store; `log_ignored`
+  logs them. It also bounds defaults of the broker that would break the topic.
 
-Requests that write, delete or add partitions are refused as a whole (`check_not_internal`). Pure.
+`check_not_internal` rejects requests that write to these topics, delete them or add partitions. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -25,22 +25,22 @@ from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.storage.log_config import NEVER
 
 CONSUMER_OFFSETS = "__consumer_offsets"
-"""Groups, and the offsets that they commit."""
+"""The topic of consumer groups and their committed offsets."""
 
 TRANSACTION_STATE = "__transaction_state"
-"""Transactions, in Kafka. Nothing here uses it yet."""
+"""Kafka's topic of transactions. Barnabas does not use it yet."""
 
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
-"""The names that Kafka keeps to itself."""
+"""The topic names that Kafka reserves."""
 
 _MADE_HERE = frozenset({CONSUMER_OFFSETS})
 
 _HOURS_MS = 3_600_000
 _SEGMENT_BYTES_MIN = 1_048_576
 _MESSAGE_BYTES_MIN = 1_048_588
-"""Kafka's default of `message.max.bytes`: a group of some hundred members fits."""
+"""Kafka's default of `message.max.bytes`: the state of a group with some hundred members fits."""
 _FLUSH_MS_MAX = 1000
-"""Commits wait for a flush where the brokers have a flush policy, and not for the next million of messages."""
+"""The maximum of `flush.ms` with a flush policy. Commits wait for flushes, so a longer interval would delay them."""
 
 _FIXED = {
     CLEANUP_POLICY: "compact",
@@ -57,15 +57,15 @@ _FIXED = {
     "segment.ms": str(7 * 24 * _HOURS_MS),
     VALUE_SCHEMA_VALIDATION: "false",
 }
-"""The same for every internal topic, whatever topic and broker say."""
+"""The settings that every internal topic has, in spite of topic and broker settings."""
 
 log = logging.getLogger(__name__)
 
 
 def check_not_internal(name: str, what: str) -> None:
-    """Refuse what a client wants to do to a topic of the brokers.
+    """Reject a client's operation on an internal topic.
 
-    :param what: "cannot be deleted", for instance.
+    :param what: the end of the error message, such as "cannot be deleted".
     :raises ApiError: INVALID_TOPIC_EXCEPTION.
     """
     if name in INTERNAL_TOPICS:
@@ -73,8 +73,7 @@ def check_not_internal(name: str, what: str) -> None:
 
 
 def check_creation(name: str, config: BrokerConfig, replication_factor: int, broker_count: int) -> None:
-    """Check that an internal topic is not created for a service that is not there, nor with fewer replicas than the
-    brokers would give it.
+    """Check the creation of an internal topic: Barnabas must use it, and it must have enough replicas.
 
     :raises ApiError: INVALID_TOPIC_EXCEPTION, INVALID_REPLICATION_FACTOR.
     """
@@ -97,9 +96,9 @@ def check_settings(
     after: Mapping[str, str | None],
     replication_factor: int,
 ) -> None:
-    """Check that a change of a topic's own settings keeps an internal topic usable.
+    """Check that a change of a topic's settings keeps an internal topic usable.
 
-    :param before: its own settings; none for a new topic.
+    :param before: the topic's own settings; empty for a new topic.
     :raises ApiError: INVALID_CONFIG.
     """
     if name not in INTERNAL_TOPICS:
@@ -121,9 +120,9 @@ def check_settings(
 def config_in_force(
     config: BrokerConfig, name: str, settings: Mapping[str, str | None], replication_factor: int
 ) -> TopicConfig:
-    """Return what the settings of a topic come to.
+    """Return the effective settings of a topic.
 
-    :raises ApiError: INVALID_CONFIG for an unknown name or a wrong value; never for an internal topic.
+    :raises ApiError: INVALID_CONFIG for an unknown name or an invalid value; never for an internal topic.
     """
     return topic_config(config, settings_in_force(config, name, settings, replication_factor))
 
@@ -131,8 +130,7 @@ def config_in_force(
 def settings_in_force(
     config: BrokerConfig, name: str, settings: Mapping[str, str | None], replication_factor: int
 ) -> Mapping[str, str | None]:
-    """Return a topic's own settings as they count: of an internal topic, those that it can have, and those that are
-    fixed or bounded."""
+    """Return a topic's effective own settings. An internal topic has its allowed, fixed and bounded settings only."""
     if name not in INTERNAL_TOPICS:
         return settings
     rules = _changeable(config, INT_MAX)
@@ -152,12 +150,15 @@ def settings_in_force(
 
 
 def settings_to_keep(name: str, settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Return settings as they are written into the metadata tree: brokers of release 0.1 need the policy there."""
+    """Return settings for the metadata store.
+
+    Brokers of release 0.1 need the cleanup policy of internal topics there.
+    """
     return {**settings, CLEANUP_POLICY: _FIXED[CLEANUP_POLICY]} if name in INTERNAL_TOPICS else settings
 
 
 def log_ignored(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
-    """Log which settings of an internal topic somebody wrote into the metadata tree in vain."""
+    """Log the settings of an internal topic in the metadata store that this broker ignores."""
     if name not in INTERNAL_TOPICS:
         return
     rules = _changeable(config, INT_MAX)
@@ -171,12 +172,12 @@ def log_ignored(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
 
 
 def replication_factor_of(partitions: Iterable[PartitionInfo]) -> int:
-    """Return how many replicas each partition has at least."""
+    """Return the lowest number of replicas of any partition."""
     return min((len(each.replicas) for each in partitions), default=1)
 
 
 def _changeable(config: BrokerConfig, replication_factor: int) -> dict[str, Rule]:
-    """Return the allow-list: the settings of internal topics that clients can change, with their values."""
+    """Return the allow-list: the settings of internal topics that clients can change, with their valid values."""
     return {
         "compression.type": TOPIC_SETTINGS["compression.type"].rule,
         "flush.messages": whole(1, 1),
@@ -200,16 +201,15 @@ def _fits(rule: Rule | None, name: str, value: str) -> bool:
 
 
 def partition_count(name: str, config: BrokerConfig) -> int:
-    """Return how many partitions a topic gets that is made without saying."""
+    """Return the default number of partitions of a new topic."""
     return config.offsets_topic_num_partitions if name == CONSUMER_OFFSETS else config.num_partitions
 
 
 def replication_factor(name: str, config: BrokerConfig, broker_count: int) -> int:
-    """Return how many replicas a topic gets that is made without saying.
+    """Return the default number of replicas of a new topic.
 
-    The brokers' own topics get as many as the settings say: in a cluster that is starting, its first client waits until
-    there are so many brokers, or the topic would have too few replicas for ever. A broker that is a cluster of its own
-    gives one.
+    An internal topic gets the configured number in a cluster. While the cluster starts, the first client waits until
+    enough brokers have registered; otherwise the topic would keep too few replicas. A standalone broker uses 1.
     """
     if name == CONSUMER_OFFSETS:
         wanted = config.offsets_topic_replication_factor
@@ -218,7 +218,7 @@ def replication_factor(name: str, config: BrokerConfig, broker_count: int) -> in
 
 
 def settings_of(name: str, config: BrokerConfig) -> dict[str, str | None]:
-    """Return the settings with which a topic is made, if nobody says others: none, but for the brokers' own."""
+    """Return the default settings of a new topic: none, except for internal topics."""
     if name != CONSUMER_OFFSETS:
         return {}
     return {

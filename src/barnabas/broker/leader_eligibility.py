@@ -1,4 +1,4 @@
-"""The local facts on which leader elections depend: whether a replica may lead, its log end, its missing records."""
+"""The local facts for leader elections: the usable logs, their ends, and their missing records."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.storage.checkpoints import EpochStart
 
 
 class LeaderEligibility:
-    """Used from the event loop's thread only."""
+    """Answers the questions of `LeaderElection` about this broker's logs. Used from the event loop's thread only."""
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, replica_logs: ReplicaLogs) -> None:
         self._replicas = replicas
@@ -20,32 +20,34 @@ class LeaderEligibility:
         self._replica_logs = replica_logs
 
     def may_lead(self, where: TopicPartition) -> bool:
-        """Whether there is a log here that can be used; a sole replica is led whatever it has."""
+        """Return whether this broker has a usable log of a partition. A sole replica may lead without one."""
         replica = self._replicas.get(where)
         return replica is not None and (not replica.log.is_offline or self._is_sole(where))
 
     def lacks_records(self, replica: Replica) -> bool:
-        """Whether others may have records that this replica should have: its log is gone, or cannot be used, or a part
-        of it is lost."""
+        """Return whether other replicas may have records that this replica lacks.
+
+        That is so if its log is missing, offline, or damaged at its end.
+        """
         where, opened = replica.topic_partition, replica.log
         is_lost = opened.is_offline or opened.lost_from is not None or self._replica_logs.was_missing(where)
         return is_lost and not self._is_sole(where)
 
     def known_epoch(self, where: TopicPartition) -> int:
-        """Return the latest leader epoch that the log here knows, or -1."""
+        """Return the latest leader epoch in the log of a partition, or -1."""
         replica = self._replicas.get(where)
         return NO_LEADER_EPOCH if replica is None else replica.log.leader_epochs.latest
 
     def is_ahead_of_tree(self, where: TopicPartition) -> bool:
-        """Return whether the log here is newer than the metadata tree, and has not been compared with a leader's."""
+        """Return whether the log is newer than the metadata store, and has not been compared with a leader's log."""
         replica = self._replicas.get(where)
         return replica is not None and replica.log.is_newer_than_tree
 
     def end_of(self, where: TopicPartition) -> EpochStart:
-        """Return of which epoch the last record here is before which none are lost, and the offset behind it.
+        """Return the leader epoch of the last record before any lost record, and the offset after that record.
 
-        A log that lost all its records returns the offset with which it goes on: of several such replicas the one that
-        reached furthest leads, so that no offset is used twice.
+        For a log without records, the offset is the log end offset. If all replicas lost their records, the replica
+        with the highest log end offset leads, so that no offset is used twice.
         """
         replica = self._replicas.get(where)
         if replica is None:

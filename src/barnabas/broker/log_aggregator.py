@@ -1,4 +1,4 @@
-"""Log lines that concern many partitions: one line names a few of them, instead of one line for each of thousands."""
+"""Log lines about many partitions: one line names a few of them, instead of one line for each of thousands."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from barnabas.log_lines import LogEvent, event
 from barnabas.model import TopicPartition
 
 _NAMED_MAX = 3
-"""So many are named in a line."""
+"""The maximum number of partitions that one line names."""
 
 
 def named(them: Sequence[object]) -> str:
-    """Name a few, and say how many more there are.
+    """Return the first few names, and the number of the others.
 
     >>> named(["clicks-0"]), named(["clicks-0", "clicks-1", "clicks-2", "clicks-3", "clicks-4"])
     ('clicks-0', 'clicks-0, clicks-1, clicks-2 and 2 more')
@@ -25,7 +25,7 @@ def named(them: Sequence[object]) -> str:
     return f"{names} and {more} more" if more > 0 else names
 
 
-class _Told(NamedTuple):
+class _Message(NamedTuple):
     partition: TopicPartition
     alone: str
 
@@ -34,33 +34,33 @@ class _Told(NamedTuple):
 
 
 class LogAggregator:
-    """Joins the notes of one round of the event loop that have the same text. Used from the event loop's thread only.
+    """Joins messages with the same text in one round of the event loop. Used from the event loop's thread only.
 
-    :param log: receives the lines.
+    :param log: the logger that receives the lines.
     """
 
     def __init__(self, log: logging.Logger) -> None:
         self._log = log
-        self._told: dict[tuple[int, str, LogEvent | None], list[_Told]] = {}
+        self._messages: dict[tuple[int, str, LogEvent | None], list[_Message]] = {}
 
     def note(self, level: int, what: str, whom: TopicPartition, alone: str = "", event: LogEvent | None = None) -> None:
-        """Note a text of a partition.
+        """Add a message about a partition.
 
-        :param level: of the log.
+        :param level: the log level.
         :param what: the text; partitions with the same text share a line.
-        :param alone: the text of this partition alone, behind its name.
-        :param event: of the line.
+        :param alone: an additional text for this partition, after its name.
+        :param event: the event of the line.
         """
-        if not self._told:
+        if not self._messages:
             asyncio.get_running_loop().call_soon(self._write)
-        self._told.setdefault((level, what, event), []).append(_Told(whom, alone))
+        self._messages.setdefault((level, what, event), []).append(_Message(whom, alone))
 
     def _write(self) -> None:
-        told, self._told = self._told, {}
-        for (level, what, of), whom in told.items():
+        messages, self._messages = self._messages, {}
+        for (level, what, of), whom in messages.items():
             extra = None if of is None else event(of)
             if len(whom) == 1:
-                # The partition is an argument as it is, so that the line is known to be about it.
+                # Pass the `TopicPartition` itself, so that the log formatter can add its topic and partition.
                 self._log.log(level, "%s: %s%s", what, *whom[0], extra=extra)
             else:
                 self._log.log(level, "%s: %s", what, named(whom), extra=extra)

@@ -1,11 +1,11 @@
-"""The membership of this broker in the cluster: its registration in the metadata tree, and the session that keeps it.
+"""The membership of this broker in the cluster: its registration in the metadata store, and the session that keeps it.
 
-A lost connection is no lost session: the broker continues until two thirds of the session timeout have passed without
-an answer of the metadata store. Then it stops to act as a leader (`LeaderReplica.fence`), before the session can expire
-and other brokers take over. With a new session it registers first, then reads the present state, and leads each
-partition again in a new epoch.
+A lost connection is not a lost session. The broker continues until two thirds of the session timeout have passed
+without a response of the metadata store. It then stops acting as a leader (`LeaderReplica.fence`), before the session
+can expire and other brokers become leaders. With a new session the broker registers first, then reads the current
+metadata, and leads each partition again in a new epoch.
 
-The time of an answer is the time of its request: the store cannot have counted from an earlier time.
+The age of a response counts from its request: the metadata store cannot have renewed the session before the request.
 """
 
 from __future__ import annotations
@@ -29,23 +29,23 @@ from barnabas.errors import BarnabasError, UnavailableError
 from barnabas.log_lines import LogEvent, event
 
 ASKED_TIMES = 6
-"""The pings in one session timeout."""
+"""The number of pings per session timeout."""
 SILENCE = 2 / 3
-"""The share of the session timeout without an answer after which this broker does not lead."""
+"""The share of the session timeout without a response after which this broker stops leading."""
 AGAIN_S = 0.2
 
 log = logging.getLogger(__name__)
 
 Beside = Callable[..., Awaitable[Any]]
-"""Runs a function with its arguments on a thread that may wait."""
+"""Runs a function with its arguments on a thread other than the metadata store's."""
 
 
 class Membership:
-    """Used from the event loop's thread only.
+    """Registers this broker and keeps its session alive. Used from the event loop's thread only.
 
-    :param registration: returns the registration without the epoch.
+    :param registration: returns the registration without the broker epoch.
     :param new_epoch: returns a random broker epoch.
-    :param beside: runs pings: the thread of the metadata store may be waiting for an answer.
+    :param beside: runs pings: the thread of the metadata store may be waiting for a response.
     """
 
     def __init__(
@@ -70,26 +70,26 @@ class Membership:
         self._timeout_s = tree.session_timeout_s
         self._last_word_s = clock.monotonic()
         self._in_doubt: list[LeaderReplica] | None = None
-        """The partitions led when the store fell silent; the broker leads them again if the session is alive."""
+        """The partitions fenced because of the silence. This broker leads them again if the session survives."""
         self.epoch = -1
-        """The broker epoch of this registration (KIP-380)."""
+        """The broker epoch of the current registration (KIP-380)."""
         self.registration_count = 0
-        """The registrations of this broker since its start."""
+        """The number of registrations since the start of this broker."""
 
     @property
     def is_member(self) -> bool:
-        """Return whether this broker is registered, and the metadata store has answered lately."""
+        """True if this broker is registered, and the metadata store has responded recently."""
         return self._is_registered and self._in_doubt is None and not self._is_lost.is_set()
 
     async def register(self) -> None:
-        """Register; wait for one session timeout if another broker has this id.
+        """Register this broker. If another broker has this id, retry for one session timeout.
 
         :raises UnavailableError: another broker with this id is alive.
-        :raises CoordinationError: the metadata store cannot be reached.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         self._is_registered = False
         self._is_lost.clear()
-        self._why_lost = "its session with the tree is lost"
+        self._why_lost = "its session with the metadata store has expired"
         self._tree.on_session_end(self._on_session_end)
         deadline = self._clock.monotonic() + (self._timeout_s or 0)
         self.epoch = self._new_epoch()
@@ -110,7 +110,7 @@ class Membership:
     async def announce(self) -> None:
         """Write the registration of this broker again.
 
-        :raises CoordinationError: the metadata store cannot be reached.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         registration = replace(self._registration(), epoch=self.epoch)
         await self._in_metadata_thread(topic_metadata_store.register_broker, self._tree, registration)
@@ -118,25 +118,25 @@ class Membership:
     async def check_registration(self, brokers: Container[int]) -> None:
         """Register again if the registration was deleted; write it again if it was changed.
 
-        Other brokers take a broker without a registration for dead. A starting broker skips a changed registration, or
-        finds another address.
+        To other brokers, a broker without a registration is dead. With a changed registration, other brokers reject
+        this broker or connect to a wrong address.
 
-        :param brokers: the registered brokers, as they were read last.
-        :raises CoordinationError: the metadata store cannot be reached.
+        :param brokers: the ids of the registered brokers in the last read.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         own = replace(self._registration(), epoch=self.epoch)
         if self._is_lost.is_set():
             return
         if own.id in brokers:
             if not await self._in_metadata_thread(topic_metadata_store.is_as_registered, self._tree, own):
-                log.warning("somebody changed the registration of this broker; writing it again")
+                log.warning("the registration of this broker was changed from outside; writing it again")
                 await self.announce()
-        # The read may be older than the registration.
+        # The list of brokers may be older than the registration.
         elif (
             not await self._in_metadata_thread(topic_metadata_store.is_registered, self._tree, own.id)
             and not self._is_lost.is_set()
         ):
-            self._why_lost = "somebody has deleted its registration"
+            self._why_lost = "its registration was deleted from outside"
             self._is_lost.set()
 
     async def keep(self, replicas: ReplicaManager, watch: ClusterWatch) -> None:
@@ -161,12 +161,12 @@ class Membership:
             await self._beside(self._tree.ping, interval_s)
         except BarnabasError as error:
             if self._in_doubt is None and self._clock.monotonic() - self._last_word_s > timeout_s * SILENCE:
-                why = f"the tree has been silent for two thirds of the session timeout ({error})"
+                why = f"the metadata store has not responded for two thirds of the session timeout ({error})"
                 self._in_doubt = self._fence(replicas, why)
         else:
             self._last_word_s = asked_s
             if self._in_doubt is not None and not self._is_lost.is_set():
-                log.info("the tree is there again, and the session lives: this broker leads what it led")
+                log.info("the metadata store responds again, and the session is alive; resuming leadership")
                 for partition in self._in_doubt:
                     partition.unfence()
                 self._in_doubt = None
@@ -179,28 +179,28 @@ class Membership:
 
     def _fence(self, replicas: ReplicaManager, why: str) -> list[LeaderReplica]:
         """Fence all partitions that this broker leads; return them."""
-        log.warning("this broker leads nothing for now: %s", why, extra=event(LogEvent.NOT_LEADING))
+        log.warning("stopping leadership of all partitions: %s", why, extra=event(LogEvent.NOT_LEADING))
         led = [partition for partition in replicas.leaders() if partition.is_led]
         for partition in led:
             partition.fence()
         return led
 
     async def _renew(self) -> None:
-        told = ""
+        last_error = ""
         while True:
             try:
                 await self._in_metadata_thread(self._tree.renew)
                 await self.register()
             except BarnabasError as error:
-                if str(error) != told:
+                if str(error) != last_error:
                     extra = event(LogEvent.TREE_UNREACHABLE)
-                    log.warning("there is no session with the tree; tried again: %s", error, extra=extra)
-                    told = str(error)
+                    log.warning("cannot open a session with the metadata store: %s; retrying", error, extra=extra)
+                    last_error = str(error)
                 await asyncio.sleep(AGAIN_S)
             else:
                 log.info("registered again, with a new broker epoch")
                 return
 
     def _on_session_end(self) -> None:
-        """Called on a thread of the tree's."""
+        """Handle the end of the session. Called on a thread of the metadata store."""
         self._loop.call_soon_threadsafe(self._is_lost.set)

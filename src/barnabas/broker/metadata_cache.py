@@ -1,11 +1,11 @@
-"""The image of the cluster that a broker holds now, and the rules by which reports of the metadata tree replace it.
+"""The current image of the cluster on a broker, and the rules for its replacement by data from the metadata store.
 
-A report may come twice: from the broker's own write, and from the notifications of others
-(`barnabas.coordination.change_notifications`). An older report may follow a newer one. The versions of the nodes
-decide.
+The same state may arrive twice: from the broker's own write, and from the notifications of other brokers
+(`barnabas.coordination.change_notifications`). An older state may follow a newer one. The versions of the nodes decide.
 
-The tree is untrusted. A state that no broker can have written after the known state is not believed. The image keeps
-the known state with the version of the node, so that the next write of a broker replaces what a stranger wrote.
+The metadata store is untrusted. The cache rejects a state that no broker can have written after the known state. The
+image then keeps the known state with the new version of the node. The next write of a broker therefore replaces the
+foreign state.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 
 
 class MetadataCache:
-    """Used from the event loop's thread only. Each change replaces `image` as a whole.
+    """The image of a broker. Used from the event loop's thread only. Each change replaces `image` as a whole.
 
-    It computes how the new image differs from the one before, once, and publishes this `MetadataDelta`.
+    Each change computes the difference to the previous image once, and publishes this `MetadataDelta`.
 
-    :ivar image: the present image.
-    :ivar disbelieved: the states of nodes that the image does not believe, by partition.
+    :ivar image: the current image.
+    :ivar disbelieved: the rejected states of nodes, by partition.
     """
 
     def __init__(self, events: Events) -> None:
@@ -35,25 +35,27 @@ class MetadataCache:
         self.image = MetadataImage()
         self.disbelieved: dict[TopicPartition, PartitionState] = {}
         self._earlier: dict[tuple[bytes, int], int] = {}
-        """The latest epoch that this broker led in an earlier incarnation, by topic id and partition. A topic that is
-        deleted and created again begins with epoch 0."""
+        """The latest epoch that this broker led before its current registration, by topic id and partition.
+
+        The leader epochs of a recreated topic begin with 0.
+        """
 
     # -- incarnations of this broker -------------------------------------------------------------------------
 
     def begin_incarnation(self, broker_id: int, topics: Iterable[TopicInfo]) -> None:
-        """Note that this broker has registered again.
+        """Begin a new incarnation: this broker has registered again.
 
-        It leads a partition in later epochs only: followers may lack what it has of the epochs of its earlier
+        The broker leads a partition only in later epochs: followers may lack records from the epochs of its earlier
         incarnation.
 
-        :param topics: as they are in the tree.
+        :param topics: the topics in the metadata store.
         """
         self._earlier = {}
         for topic in topics:
             self.add_to_incarnation(broker_id, topic)
 
     def add_to_incarnation(self, broker_id: int, topic: TopicInfo) -> None:
-        """Do the same for a topic that the broker could not read when it registered."""
+        """Add a topic to the incarnation that the broker could not read during its registration."""
         known = self.image.topics.get(topic.name)
         both = [topic, known] if known is not None and known.topic_id == topic.topic_id else [topic]
         for info in both:
@@ -63,7 +65,7 @@ class MetadataCache:
                     self._earlier[topic.topic_id, number] = max(earlier, each.state.leader_epoch)
 
     def leads_in_this_incarnation(self, broker_id: int, where: TopicPartition, state: PartitionState) -> bool:
-        """Return whether a state makes this broker the leader, in an epoch that began after it had registered.
+        """Return whether a state makes this broker the leader in an epoch that began after its registration.
 
         :param where: a partition of a topic in the image.
         """
@@ -71,18 +73,18 @@ class MetadataCache:
         earlier = self._earlier.get((topic_id, where.partition), NO_LEADER_EPOCH)
         return state.leader == broker_id and state.leader_epoch > earlier
 
-    # -- reports of the tree ---------------------------------------------------------------------------------
+    # -- data from the metadata store ------------------------------------------------------------------------
 
     def put_brokers(self, brokers: Mapping[int, LiveBroker]) -> MetadataDelta:
         """Apply the list of live brokers."""
         return self._replace(self.image.with_brokers(brokers), [])
 
     def put_topic(self, info: TopicInfo) -> MetadataDelta:
-        """Apply a topic as it was read. States and replicas of the image stay where they are newer."""
+        """Apply the metadata of a topic. Newer states and replicas in the image stay."""
         return self.put_topics([info])
 
     def put_topics(self, topics: Iterable[TopicInfo]) -> MetadataDelta:
-        """Apply topics as they were read, as one change of the image."""
+        """Apply the metadata of topics as one change of the image."""
         changed = [info for each in topics if (info := self._merged(each)) != self.image.topics.get(each.name)]
         if not changed:
             return self._replace(self.image, [])
@@ -99,7 +101,7 @@ class MetadataCache:
         return replace(info, partitions=partitions, version=newer.version)
 
     def put_states(self, changes: Iterable[StateChange]) -> MetadataDelta:
-        """Apply states of partitions that are newer than those of the image."""
+        """Apply partition states that are newer than those of the image."""
         by_topic: dict[tuple[str, bytes], list[StateChange]] = {}
         for change in changes:
             by_topic.setdefault((change.where.topic, change.topic_id), []).append(change)
@@ -113,7 +115,7 @@ class MetadataCache:
         return self._replace(self.image.with_topics(*changed), [info.name for info in changed])
 
     def remove_topic(self, name: str) -> MetadataDelta:
-        """Remove a topic."""
+        """Remove a topic from the image."""
         self.disbelieved = {where: found for where, found in self.disbelieved.items() if where.topic != name}
         if name not in self.image.topics:
             return self._replace(self.image, [])
@@ -126,7 +128,7 @@ class MetadataCache:
             self._events.publish(delta)
         return delta
 
-    # -- belief ----------------------------------------------------------------------------------------------
+    # -- validation ------------------------------------------------------------------------------------------
 
     def _believed(
         self, name: str, known: tuple[PartitionInfo, ...], found: tuple[PartitionInfo, ...]
@@ -141,7 +143,7 @@ class MetadataCache:
     def _believe(
         self, where: TopicPartition, known: PartitionState, found: PartitionState, replicas: tuple[int, ...]
     ) -> PartitionState:
-        """Return the state that counts after another one than the known state was read."""
+        """Return the new state if it can follow the known state and names replicas only; otherwise the known state."""
         is_believed = _can_follow(known, found) and {found.leader, *found.isr} <= {NO_LEADER, *replicas}
         if is_believed:
             self.disbelieved.pop(where, None)
@@ -150,14 +152,14 @@ class MetadataCache:
         return known
 
     def _with_states(self, name: str, topic_id: bytes, changes: Iterable[StateChange]) -> TopicInfo | None:
-        """Return a topic with newer states; None if the image has no such topic, or no state is newer."""
+        """Return a topic with newer states; None if the image does not have the topic, or no state is newer."""
         topic = self.image.topics.get(name)
         if topic is None or topic.topic_id != topic_id:
             return None
         partitions, is_changed = list(topic.partitions), False
         for change in changes:
             number = change.where.partition
-            # A partition that the image lacks is read with its topic.
+            # A read of the topic adds a partition that the image does not have yet.
             if number < len(partitions) and change.version > partitions[number].version:
                 known = partitions[number]
                 state = self._believe(change.where, known.state, change.state, known.replicas)
@@ -167,14 +169,14 @@ class MetadataCache:
 
 
 def _can_follow(known: PartitionState, found: PartitionState) -> bool:
-    """Return whether brokers can have written a state after the known one: epochs grow, and each has one leader."""
+    """Return whether a broker can have written a state after the known one: epochs grow, and each has one leader."""
     if found.leader_epoch != known.leader_epoch:
         return found.leader_epoch > known.leader_epoch
     return found.leader in {known.leader, NO_LEADER}
 
 
 def _newer(replicas_of: PartitionInfo, other: PartitionInfo) -> PartitionInfo:
-    """Return a partition with the replicas of the one, and the newer state of both."""
+    """Return a partition with the replicas of the first argument, and the newer state of both arguments."""
     if other.version <= replicas_of.version:
         return replicas_of
     return replace(replicas_of, state=other.state, version=other.version)

@@ -1,7 +1,7 @@
-"""Waits until all live brokers know a new topic or partition, before its creator gets the response.
+"""The propagation of new topics and partitions: their creator answers after all live brokers have read them.
 
-Brokers learn of each other's changes from the metadata tree, some milliseconds later. A client that asks another broker
-meanwhile learns that the topic does not exist, and may keep that for long: librdkafka's consumers refresh their
+Brokers read each other's changes from the metadata store some milliseconds later. Meanwhile another broker would report
+to a client that the topic does not exist. Clients may keep that result for long: librdkafka's consumers refresh their
 metadata after `topic.metadata.refresh.interval.ms`, which is five minutes.
 
 Used from the event loop's thread only.
@@ -21,15 +21,15 @@ from barnabas.net.client_connection import ClientConnection
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 LOOK_S, LOOK_MAX_S = 0.005, 0.2
-"""The first and the longest pause between two requests to a broker; each pause is twice the last one."""
+"""The first and the longest pause between two requests to a broker, in seconds. Each pause doubles the last one."""
 KNOWN_S = 2.0
-"""The limit of the wait. A broker that hangs is not asked after its session has ended."""
+"""The maximum wait in seconds. A broker that hangs is no longer asked once its session has expired."""
 
 log = logging.getLogger(__name__)
 
 
 class MetadataPropagation:
-    """The new topics and partitions of this broker, on their way to the other brokers."""
+    """Waits until other brokers have the new topics and partitions of this broker."""
 
     def __init__(self, topics: Topics, broker_id: int, connect: Connect) -> None:
         self._topics = topics
@@ -37,12 +37,12 @@ class MetadataPropagation:
         self._connect = connect
 
     async def until_known(self, counts: Mapping[bytes, int], timeout_s: float) -> None:
-        """Wait until each live broker knows these topics with all their partitions.
+        """Wait until each live broker has these topics with all their partitions, but at most `KNOWN_S`.
 
-        One that cannot be asked is not waited for: it reads everything when it is there again. After `timeout_s`, or
-        `KNOWN_S` if that is shorter, none is.
+        An unreachable broker is skipped: it reads all metadata when it is back.
 
         :param counts: the partition counts, by topic id.
+        :param timeout_s: a shorter limit of the wait, in seconds.
         """
         others = [each for each in self._topics.image.brokers if each != self._broker_id]
         if counts and timeout_s > 0:
@@ -57,12 +57,12 @@ class MetadataPropagation:
                         await asyncio.sleep(pause_s)
                         pause_s = min(2 * pause_s, LOOK_MAX_S)
         except BarnabasError as error:
-            log.info("broker %d cannot be asked what it has heard of: %s", broker_id, error)
+            log.info("cannot check the metadata of broker %d: %s; not waiting for it", broker_id, error)
         except TimeoutError:
-            log.warning("broker %d has not told within %g s that it has heard of what was made", broker_id, timeout_s)
+            log.warning("broker %d has not read new topics within %g s; not waiting for it", broker_id, timeout_s)
 
     async def _unknown(self, connection: ClientConnection, counts: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Return the topics that the other broker does not know, unless they were deleted here meanwhile."""
+        """Return the topics that the other broker does not have yet, without topics that were deleted meanwhile."""
         asked = [MetadataRequestTopic(topic_id=each, name=None) for each in counts]
         response: MetadataResponse = await connection.send(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False)

@@ -1,8 +1,8 @@
-"""Preparation of a metadata tree that was restored from a backup, before the first broker starts.
+"""The preparation of a metadata store that was restored from a backup, before the first broker starts.
 
-The restored tree names the in-sync replicas and leader epochs of the time of the backup. Other replicas may have
-records that were acknowledged later, in epochs that the first leader would use again. Replicas that were to be deleted
-then may be the only ones now. Producer ids would be assigned twice.
+The restored metadata has the ISRs and leader epochs from the time of the backup. Replicas outside those ISRs may have
+records acknowledged later, in epochs that the first leader would use again. A replica with a pending deletion in the
+backup may be the only one now. Without preparation, brokers would also assign producer ids twice.
 """
 
 from __future__ import annotations
@@ -16,15 +16,16 @@ from barnabas.model import TopicPartition
 from barnabas.replication.unclean_recovery import doubt
 
 PRODUCER_IDS_PASSED_OVER = 2**32
-"""More than were given out since the backup; there are 2^63."""
+"""The number of skipped producer ids: more than brokers can have assigned since the backup. There are 2^63 ids."""
 _NO_BROKER = -1
 
 
 def prepare_restored_store(tree: MetadataStore) -> int:
-    """Make all replicas report their log ends, forget pending deletions of moved replicas, and skip used producer ids.
+    """Make all replicas report their log ends, drop pending deletions of moved replicas, and skip used producer ids.
 
     :returns: the number of partitions with several replicas. A sole replica leads without a report.
-    :raises CoordinationError: a broker is registered, a topic's nodes are damaged, or the store does not answer.
+    :raises CoordinationError: a broker is registered, a topic's nodes are damaged, or the metadata store is
+        unreachable.
     """
     if brokers := topic_metadata_store.read_brokers(tree):
         raise CoordinationError(f"brokers {sorted(brokers)} are registered; stop them first")
@@ -32,12 +33,12 @@ def prepare_restored_store(tree: MetadataStore) -> int:
     changes = []
     for name, topic in topic_metadata_store.each_topic(tree):
         if not isinstance(topic, TopicInfo):
-            raise CoordinationError(f"topic {name}: {topic}; mend its node first")
+            raise CoordinationError(f"the node of topic {name} is damaged: {topic}; repair it first")
         for number, info in enumerate(topic.partitions):
             state = doubt(info.replicas, info.state, info.state.leader_epoch + 1)
             if state is not None:
                 changes.append(next_state(TopicPartition(name, number), topic, state))
     if len(topic_metadata_store.write_partition_states(tree, changes)) < len(changes):
-        raise CoordinationError("somebody else changes the tree; stop all brokers first")
+        raise CoordinationError("another process changes the metadata store; stop all brokers first")
     topic_metadata_store.take_producer_ids(tree, _NO_BROKER, PRODUCER_IDS_PASSED_OVER)
     return len(changes)

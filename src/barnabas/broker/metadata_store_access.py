@@ -1,4 +1,4 @@
-"""How the broker reaches the metadata store: how it opens a session, and on which thread it uses the session."""
+"""The broker's access to the metadata store: the opening of a session, and the thread that uses the session."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ InMetadataThread = Callable[..., "asyncio.Future[Any]"]
 
 
 def open_metadata_store(config: BrokerConfig, own_file: Path, clock: Clock) -> MetadataStore:
-    """Open a session with the metadata store that the settings name: ZooKeeper, or a file of this broker.
+    """Open a session with the metadata store in the settings: ZooKeeper, or a file of this broker.
 
-    :param own_file: the file of a broker that is a cluster of its own.
+    :param own_file: the file of a standalone broker.
     :raises ConfigurationError: the address of ZooKeeper is invalid.
-    :raises CoordinationError: ZooKeeper does not answer.
+    :raises CoordinationError: ZooKeeper does not respond.
     :raises DataFolderError: the file cannot be used.
     """
     if not config.zookeeper_connect:
         return EmbeddedMetadataStore(own_file, clock, keeps_sessions=bool(config.zookeeper_listener))
-    # A broker with a file of its own does not need kazoo, which takes long to load.
+    # A standalone broker does not need kazoo, which takes long to import.
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig  # noqa: PLC0415
     from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415
 

@@ -1,7 +1,7 @@
-"""Reassignments of the partitions that this broker leads: completed when all new replicas are in sync.
+"""The reassignments of the partitions that this broker leads: it completes them when all new replicas are in sync.
 
-The rules are in `barnabas.replication.reassignment`. Every leader applies them, so a reassignment continues if the
-leader changes. If an answer of the metadata store is lost, the broker reads the state before it writes again.
+`barnabas.replication.reassignment` has the rules. Every leader applies them, so a reassignment continues under a new
+leader. After a lost response of the metadata store, the broker reads the state before it writes again.
 
 Used from the event loop's thread only.
 """
@@ -28,13 +28,13 @@ from barnabas.errors import BarnabasError, StorageError
 from barnabas.replication.reassignment import end_state, heir, is_complete
 
 LOOK_S = 1.0
-"""The interval of checks without news, and the pause after a failure."""
+"""The interval of checks without events, and the pause after a failure, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class PartitionReassignment:
-    """The reassignments of the partitions that this broker leads."""
+    """Advances and completes the reassignments of the partitions that this broker leads."""
 
     def __init__(self, topics: Topics, topic_admin: TopicAdmin, broker_id: int) -> None:
         self._topics = topics
@@ -42,17 +42,20 @@ class PartitionReassignment:
         self._broker_id = broker_id
         self._controlled_shutdown = ControlledShutdown(topics, broker_id)
         self._in_doubt: dict[LeaderReplica, End] = {}
-        """Completions whose write had no answer."""
+        """The completions with an unknown result: the metadata store's response was lost."""
         self._is_due = asyncio.Event()
         self._log_lines = LogAggregator(log)
 
     def check_soon(self) -> None:
-        """Check the partitions under reassignment soon."""
+        """Schedule a check of the partitions under reassignment."""
         if self._topics.image.is_moving:
             self._is_due.set()
 
     async def run(self) -> None:
-        """Complete reassignments until cancelled. A cluster without reassignments costs nothing."""
+        """Complete reassignments until cancelled.
+
+        The task does not wake up while no partition is under reassignment.
+        """
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_S if self._topics.image.is_moving else None):
@@ -61,19 +64,19 @@ class PartitionReassignment:
             try:
                 await self.advance()
             except BarnabasError as error:
-                log.warning("partitions cannot be moved on; tried again: %s", error)
+                log.warning("cannot advance the reassignment of partitions: %s; retrying", error)
                 await asyncio.sleep(LOOK_S)
                 self._is_due.set()
             except Exception:
-                log.exception("partitions cannot be moved on")
+                log.exception("cannot advance the reassignment of partitions; retrying")
                 await asyncio.sleep(LOOK_S)
                 self._is_due.set()
 
     async def advance(self) -> None:
-        """Advance each reassignment as far as possible now.
+        """Advance each reassignment as far as currently possible.
 
-        :raises BarnabasError: the tree cannot be reached; or it refuses what concerns one topic, which keeps nothing
-            from those that can go on.
+        :raises BarnabasError: the metadata store is unreachable, or rejected a write of one topic. The reassignments of
+            other topics have advanced in that case.
         """
         refused = await self._read_again()
         moving = self._led_and_moving()
@@ -108,10 +111,10 @@ class PartitionReassignment:
             return False
         return is_complete(info.replica_set, info.state.isr, partition.config.min_insync_replicas)
 
-    # -- a sole replica that gets others ----------------------------------------------------------------------
+    # -- a sole replica that gets followers -------------------------------------------------------------------
 
     async def _keep_account_of_followers(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
-        """Begin another leader epoch: this one began without followers."""
+        """Begin a new leader epoch of each sole replica with new followers. Its current role has no followers."""
         changes = [
             self._change(partition, PartitionState(self._broker_id, info.state.leader_epoch + 1, info.state.isr))
             for partition, info in partitions.items()
@@ -127,7 +130,7 @@ class PartitionReassignment:
     # -- the end ------------------------------------------------------------------------------------------------
 
     async def _hand_on(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
-        """Transfer the leadership to a replica that stays, which then completes the reassignment."""
+        """Transfer the leadership to a remaining replica, which then completes the reassignment."""
         image = self._topics.image
         able = {each for each in image.brokers if image.is_eligible(each)}
         changes = {}
@@ -136,17 +139,17 @@ class PartitionReassignment:
             where = partition.topic_partition
             topic = image.topics.get(where.topic)
             if state is not None and topic is not None:
-                # The version of the state from which it was made: a write over a newer state fails.
+                # The version of the state that the change replaces: a write over a newer state fails.
                 changes[partition] = StateChange(where, topic.topic_id, state, info.version + 1)
         if changes:
             await self._controlled_shutdown.transfer(changes)
 
     async def _end(self, partitions: dict[LeaderReplica, PartitionInfo]) -> list[BarnabasError]:
-        """Complete reassignments; return the errors of topics whose outcome is unknown then."""
+        """Complete reassignments; return the errors of topics whose result is unknown."""
         by_topic: dict[str, list[End]] = {}
         for partition, info in partitions.items():
             followers = partition.followers
-            # The transfers have taken time.
+            # Recheck, because the transfers took time.
             if followers is None or followers.is_changing or not partition.is_led:
                 continue
             state = end_state(info.replica_set, info.state)
@@ -163,15 +166,15 @@ class PartitionReassignment:
         return await self._each_on_its_own(by_topic, end_those_of)
 
     async def _read_again(self) -> list[BarnabasError]:
-        """Read whether reassignments are complete; return the errors of topics that cannot be read."""
+        """Read the unknown results of completions again; return the errors of topics that cannot be read."""
         names = sorted({partition.topic_partition.topic for partition in self._in_doubt})
         return await self._each_on_its_own(names, lambda name: self._topics.reread_topics([name]))
 
     async def _each_on_its_own(self, names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> list[BarnabasError]:
-        """Do something with each topic, and settle what was in doubt of it; return what was refused.
+        """Call a function for each topic, and settle the topic's unknown results; return the errors.
 
-        A topic whose node is damaged, say, keeps no other from going on: as long as a change is in doubt, no follower
-        leaves the in-sync replicas.
+        An error of one topic, such as a damaged node, does not stop the others: while a change has no known result, no
+        follower can leave the ISR.
         """
         refused: list[BarnabasError] = []
         for name in names:
@@ -184,15 +187,13 @@ class PartitionReassignment:
         return refused
 
     def _settle(self, name: str) -> None:
-        """Apply the in-sync replicas of the tree to the partitions of a topic."""
+        """Apply the ISRs in the metadata store to the partitions of a topic."""
         in_doubt = {each: end for each, end in self._in_doubt.items() if end.where.topic == name}
         for partition, end in in_doubt.items():
             del self._in_doubt[partition]
             info, followers = self._topics.image.partition(partition.topic_partition), partition.followers
             if info is not None and info.replica_set == end.after:
-                self._log_lines.note(
-                    logging.INFO, f"is on brokers {list(info.replicas)} now", partition.topic_partition
-                )
+                self._log_lines.note(logging.INFO, f"moved to brokers {list(info.replicas)}", partition.topic_partition)
             if info is None or followers is None or info.state.leader_epoch != partition.leader_epoch:
                 continue
             followers.adopt(info.state.isr)

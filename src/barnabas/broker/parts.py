@@ -1,4 +1,4 @@
-"""The parts of a running broker that handlers work with. Each names those that it needs, and is given no others."""
+"""The parts of a running broker that request handlers use. Each handler declares the parts that it needs."""
 
 from __future__ import annotations
 
@@ -48,5 +48,5 @@ class Parts:
     served: ServedApis
 
     def bind_all(self) -> ServedApis:
-        """Return all that is served, with handlers that have their parts."""
+        """Return the served APIs with handlers that are bound to these parts."""
         return {key: each.bind(self) for key, each in self.served.items()}

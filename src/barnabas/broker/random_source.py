@@ -1,4 +1,4 @@
-"""Random numbers and ids."""
+"""The random numbers and ids of a broker."""
 
 from __future__ import annotations
 
@@ -10,17 +10,18 @@ from dataclasses import dataclass
 from barnabas.coordination.values import BROKER_EPOCH_MAX
 
 EPOCH_BLOCK = 2**12
-"""Each election takes a leader epoch from the next block of so many."""
+"""The number of leader epochs in a block. Each election takes an epoch from the next block."""
 
 LEAPING_EPOCH_MAX = 2**30
-"""Elections skip no epochs beyond this one, so that the epochs last: an epoch has 31 bits."""
+"""The highest epoch from which elections skip to the next block. An epoch has 31 bits, and they must last."""
 
 
 @dataclass(frozen=True, slots=True)
 class RandomSource:
-    """The operating system's, unless another one is given.
+    """The source of random numbers and ids: the operating system's by default.
 
     :param random_below: returns a random number from 0 to its argument, exclusive.
+    :param new_id: returns a new UUID.
     """
 
     random_below: Callable[[int], int] = secrets.randbelow
@@ -31,11 +32,12 @@ class RandomSource:
         return 1 + self.random_below(BROKER_EPOCH_MAX)
 
     def later_epoch(self, epoch: int) -> int:
-        """Return a leader epoch in a later block, for an election that may not go below an epoch.
+        """Return a leader epoch from a later block, for an election that needs at least the given epoch.
 
-        The metadata tree may be older than the logs, from a backup or a snapshot. Then other replicas may have records
-        of the epochs that follow the tree's, and two histories with one leader epoch could not be told apart. A history
-        with more elections has the later epoch, so that `barnabas.replication.unclean_recovery.doubt` recognises it.
+        The metadata store may be older than the logs, after a restore of a backup or a snapshot. Other replicas may
+        then have records of the epochs after the store's. Random epochs keep two histories from sharing a leader epoch.
+        A history with more elections has the later epoch, so `barnabas.replication.unclean_recovery.doubt` identifies
+        it.
 
         >>> RandomSource(lambda _: 7).later_epoch(5), RandomSource(lambda _: 0).later_epoch(4103)
         (4103, 8192)

@@ -1,8 +1,8 @@
 """The readiness of a broker, which `/readyz` shows (`barnabas.net.status_server`).
 
 A broker is ready when it is registered, its logs and groups are loaded, and its replicas are in sync. A rolling restart
-waits for that before it stops the next broker. Partitions that lack another broker's replica do not count: one broker
-that is away for long must not make all others unready.
+waits for that before it stops the next broker. Missing replicas of other brokers do not count: one broker that is down
+for long must not make all others unready.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ STOPPING = "the broker is stopping"
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """Any thread may call `reasons_against`.
+    """The checks of readiness. Any thread may call `reasons_against`.
 
-    :param out_of_sync_max: the replicas of this broker that may be out of sync.
+    :param out_of_sync_max: the number of this broker's replicas that may be out of sync.
     """
 
     broker_id: int
@@ -32,12 +32,12 @@ class Readiness:
     out_of_sync_max: int
 
     def reasons_against(self) -> list[str]:
-        """Return why the broker is not ready; nothing if it is."""
+        """Return the reasons why the broker is not ready; an empty list if it is."""
         reasons = []
         if not self.membership.is_member:
-            reasons.append("this broker is not registered in the metadata tree, and leads nothing")
+            reasons.append("this broker is not registered in the metadata store, and leads no partitions")
         if loading := self._loading_count():
-            reasons.append(f"{loading} partitions of groups are being loaded")
+            reasons.append(f"{loading} partitions of groups are still loading")
         out_of_sync = self._out_of_sync_count()
         if out_of_sync > self.out_of_sync_max:
             reasons.append(f"{out_of_sync} replicas of this broker are out of sync, more than {self.out_of_sync_max}")

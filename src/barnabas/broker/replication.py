@@ -1,7 +1,7 @@
-"""This broker's part in replication: what it fetches from others, and what others fetch from it.
+"""This broker's part in replication: its fetches from leaders, and the fetches of its followers.
 
-Others fetch at a listener of its own (`barnabas.broker.inter_broker`). Who asks there must be a broker that is
-registered, in the life that it names.
+Followers fetch at the inter-broker listener (`barnabas.broker.inter_broker`). A fetch must name a registered broker and
+its current broker epoch.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Replication:
-    """Used from the event loop's thread only.
+    """Runs fetchers for the followers here, and serves other followers. Used from the event loop's thread only.
 
-    :param own_epoch: returns the epoch of this broker's registration.
-    :param throttles: how fast replicas are copied that are to be copied slowly.
+    :param own_epoch: returns the broker epoch of this broker's registration.
+    :param throttles: the replication throttles.
     """
 
     def __init__(
@@ -67,17 +67,17 @@ class Replication:
         self.requests = inter_broker_requests(
             topics, topics.replicas, sessions, self._check_broker, self.elections, scheduler, environment.clock
         )
-        """Serves the other brokers."""
+        """The request pipeline for other brokers."""
 
     def begin(self) -> None:
-        """Fetch what is followed, from now on."""
+        """Start fetching for all followers on this broker."""
         self._events.subscribe(RoleBegan, lambda event: self._follow(event.replica))
         self._events.subscribe(RoleEnded, lambda event: self._unfollow(event.replica))
         for replica in self._topics.replicas.all():
             self._follow(replica)
 
     def close(self) -> None:
-        """Fetch nothing more."""
+        """Stop all fetches."""
         self._manager.close()
 
     def _follow(self, replica: Replica) -> None:
@@ -94,21 +94,21 @@ class Replication:
         return self._broker_id, self._own_epoch() if epoch is None else epoch
 
     def _address_of(self, broker_id: int) -> Node | None:
-        """Return where a live broker serves others."""
+        """Return the inter-broker address of a live broker."""
         broker = self._topics.image.brokers.get(broker_id)
         if broker is None or not broker.registration.replication_port:
             return None
-        told = broker.registration
-        return Node(told.id, told.replication_host or told.host, told.replication_port)
+        registration = broker.registration
+        return Node(registration.id, registration.replication_host or registration.host, registration.replication_port)
 
     async def connect(self, broker_id: int) -> ClientConnection:
-        """Connect to another broker, at the listener that brokers have for each other.
+        """Connect to the inter-broker listener of another broker.
 
-        :raises BarnabasError: it cannot be reached.
+        :raises BarnabasError: the broker is unreachable.
         """
         address = self._address_of(broker_id)
         if address is None:
-            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "it is not known where it serves other brokers")
+            raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, f"the inter-broker address of broker {broker_id} is unknown")
         return await self._dial(address.host, address.port)
 
     def _unfollow(self, replica: Replica) -> None:

@@ -1,8 +1,8 @@
-"""Elections that an administrator requests: of preferred replicas, or unclean ones (ElectLeaders, KIP-460).
+"""The elections that an administrator requests: of preferred replicas, or unclean elections (ElectLeaders, KIP-460).
 
-No broker can appoint a leader: the present leader transfers its leadership, and a partition without a leader is taken
-over by its first candidate. So the broker that receives a request passes each partition on to the broker that can act,
-over the inter-broker listener.
+No broker can appoint another leader: the current leader transfers its leadership, and the first candidate claims a
+partition without a leader. The broker that receives a request therefore forwards each partition to the broker that can
+act, over the inter-broker listener.
 
 Used from the event loop's thread only.
 """
@@ -32,9 +32,9 @@ from barnabas.protocol.messages.elect_leaders import (
 from barnabas.replication.leader_election import candidacy, transfer_leadership
 
 LOOK_S = 0.02
-"""The interval at which this broker checks whether its image has the change of another broker."""
+"""The interval of checks for another broker's change in the image, in seconds."""
 KNOWN_S = 5.0
-"""The limit of that wait."""
+"""The maximum wait for another broker's change, in seconds."""
 
 Outcome = ApiError | None
 Connect = Callable[[int], Awaitable[ClientConnection]]
@@ -42,7 +42,7 @@ Connect = Callable[[int], Awaitable[ClientConnection]]
 
 
 class RequestedElections:
-    """The requested elections of clients and of other brokers."""
+    """Runs the elections that clients and other brokers request."""
 
     def __init__(self, topics: Topics, broker_id: int, connect: Connect, scheduler: CooperativeScheduler) -> None:
         self._topics = topics
@@ -56,7 +56,7 @@ class RequestedElections:
         return [TopicPartition(topic.name, n) for topic in topics for n in range(len(topic.partitions))]
 
     async def elect(self, wanted: Iterable[TopicPartition], kind: int) -> dict[TopicPartition, Outcome]:
-        """Elect leaders of partitions, on this broker or on others; return the error of each partition, or None.
+        """Elect leaders of partitions, on this broker or on others; return the error or None for each partition.
 
         :param kind: PREFERRED_ELECTION or UNCLEAN_ELECTION.
         """
@@ -75,7 +75,7 @@ class RequestedElections:
         return outcomes
 
     async def elect_here(self, wanted: Iterable[TopicPartition], kind: int) -> dict[TopicPartition, Outcome]:
-        """Act as this broker: transfer partitions that it leads, or take over partitions without a leader."""
+        """Run elections on this broker: transfer partitions that it leads, or claim partitions without a leader."""
         outcomes: dict[TopicPartition, Outcome] = {}
         own = []
         async for where in self._scheduler.each(wanted):
@@ -87,7 +87,7 @@ class RequestedElections:
             if broker_id == self._broker_id:
                 own.append(where)
             else:
-                message = f"{where}: broker {broker_id} has to do it"
+                message = f"{where}: broker {broker_id} must run this election"
                 outcomes[where] = ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
         try:
             await (self._claim(own) if kind == UNCLEAN_ELECTION else self._hand_on(own))
@@ -97,12 +97,12 @@ class RequestedElections:
             outcomes[where] = self._why_not(where, kind)
         return outcomes
 
-    # -- who, and whether at all ------------------------------------------------------------------------------
+    # -- the broker that runs an election ---------------------------------------------------------------------
 
     def _who_can(self, where: TopicPartition, kind: int) -> int:
-        """Return the broker that can give a partition the requested leader.
+        """Return the broker that can run the requested election of a partition.
 
-        :raises ApiError: no broker can, or the partition has that leader.
+        :raises ApiError: no broker can, or the election is not necessary.
         """
         image = self._topics.image
         info = image.partition(where)
@@ -122,7 +122,7 @@ class RequestedElections:
             is_done, code = info is not None and info.state.leader == info.replicas[0], _NO_PREFERRED
         return None if is_done else ApiError(code, f"{where}: the replica that is to lead cannot take it now")
 
-    # -- what is done here --------------------------------------------------------------------------------------
+    # -- elections on this broker -------------------------------------------------------------------------------
 
     async def _hand_on(self, own: Iterable[TopicPartition]) -> None:
         image, changes = self._topics.image, dict[LeaderReplica, StateChange]()
@@ -146,7 +146,7 @@ class RequestedElections:
         if own:
             await self._topics.elect_uncleanly(own)
 
-    # -- what others do -------------------------------------------------------------------------------------------
+    # -- elections on other brokers -------------------------------------------------------------------------------
 
     async def _ask(self, broker_id: int, some: list[TopicPartition], kind: int) -> Mapping[TopicPartition, Outcome]:
         by_topic: dict[str, list[int]] = {}
@@ -202,7 +202,7 @@ def _transferring_broker(where: TopicPartition, info: PartitionInfo, image: Meta
 
 
 def _first_candidate(where: TopicPartition, info: PartitionInfo, image: MetadataImage) -> int:
-    """Return the first candidate of a partition without a leader.
+    """Return the first candidate for the leadership of a partition without a leader.
 
     :raises ApiError: ELECTION_NOT_NEEDED, ELIGIBLE_LEADERS_NOT_AVAILABLE.
     """

@@ -20,7 +20,7 @@ log = logging.getLogger(__name__)
 def shielded(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
     """Decorate a coroutine function: cancelling the caller does not cancel the call.
 
-    Half a change would leave the metadata tree and the logs in disagreement.
+    A change that stops halfway would leave the metadata store and the logs inconsistent.
     """
 
     @functools.wraps(change)
@@ -36,7 +36,7 @@ def shielded(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
 
 
 def _read_outcome(changing: asyncio.Task[Any]) -> None:
-    """Log an unexpected error of a change without a caller. asyncio would also log the expected ones."""
+    """Log an unexpected error of a change whose caller is gone. asyncio would also log the expected errors."""
     if not changing.cancelled() and (error := changing.exception()) and not isinstance(error, BarnabasError):
         extra = event(LogEvent.UNEXPECTED_ERROR)
         log.error("a change failed after its client had disconnected", exc_info=error, extra=extra)

@@ -1,7 +1,8 @@
-"""How fast this broker copies replicas that are to be copied slowly (KIP-73): as leader, as follower, between folders.
+"""The replication throttles of this broker (KIP-73): as leader, as follower, and between log directories.
 
-A replica is held back if its topic names it, the rate is exceeded, and it is not in sync. What is in sync is never
-held back, since producers with acks=all wait for it; what it brings counts all the same. Clients are never held back.
+A replica is throttled if its topic lists it, the rate is exceeded, and it is not in sync. In-sync replicas are never
+throttled, since producers with acks=all wait for them, but their bytes count towards the rate. Clients are never
+throttled here.
 
 Used from the event loop's thread only.
 """
@@ -19,9 +20,9 @@ from barnabas.replication.quota import NONE_THROTTLED, ReplicationQuota
 
 
 class Throttles:
-    """The rates of one broker, and what has passed.
+    """The three replication quotas of one broker.
 
-    :param now_s: monotonic seconds.
+    :param now_s: returns monotonic seconds.
     """
 
     def __init__(self, config: BrokerConfig, now_s: Callable[[], float]) -> None:
@@ -30,16 +31,16 @@ class Throttles:
         self.log_dirs = ReplicationQuota(config.replica_alter_log_dirs_io_max_bytes_per_second, now_s)
 
     def configure(self, config: BrokerConfig) -> None:
-        """Use these rates from now on."""
+        """Apply new rates."""
         self.leader.set_rate(config.leader_replication_throttled_rate)
         self.follower.set_rate(config.follower_replication_throttled_rate)
         self.log_dirs.set_rate(config.replica_alter_log_dirs_io_max_bytes_per_second)
 
 
 class LeaderThrottle:
-    """What a leader does not give to followers for now.
+    """Decides which partitions a leader withholds from followers.
 
-    :param broker_id: of the leader.
+    :param broker_id: the id of the leader's broker.
     """
 
     def __init__(self, quota: ReplicationQuota, broker_id: int) -> None:
@@ -47,12 +48,12 @@ class LeaderThrottle:
         self._broker_id = broker_id
 
     def note(self, partition: LeaderReplica, size: int) -> None:
-        """So many bytes of a partition go to a follower."""
+        """Count the bytes of a partition that go to a follower."""
         if self._counts(partition):
             self.quota.note(size)
 
     def holds_back(self, partition: LeaderReplica, follower: int) -> bool:
-        """Whether a follower is to get nothing of a partition now."""
+        """Return whether a follower must not get records of a partition now."""
         if not self._counts(partition) or not self.quota.is_exceeded:
             return False
         return partition.followers is not None and not partition.followers.is_in_sync(follower)
@@ -63,10 +64,10 @@ class LeaderThrottle:
 
 
 class FollowerThrottle:
-    """What a follower does not ask its leaders for now.
+    """Decides which partitions a follower leaves out of its fetches.
 
-    :param broker_id: of the follower.
-    :param is_in_sync: whether a replica of this broker is, as far as it is known here.
+    :param broker_id: the id of the follower's broker.
+    :param is_in_sync: returns whether a replica of this broker is in sync, by this broker's image.
     """
 
     def __init__(self, quota: ReplicationQuota, broker_id: int, is_in_sync: Callable[[TopicPartition], bool]) -> None:
@@ -75,14 +76,14 @@ class FollowerThrottle:
         self._is_in_sync = is_in_sync
 
     def note(self, follower: FollowerReplica, size: int) -> bool:
-        """So many bytes have come for a replica; return whether they count."""
+        """Count the received bytes of a replica; return whether they count towards the quota."""
         counts = self._counts(follower)
         if counts:
             self.quota.note(size)
         return counts
 
     def holds_back(self, follower: FollowerReplica) -> bool:
-        """Whether nothing is to be asked for now."""
+        """Return whether the follower must not fetch for a replica now."""
         if not self._counts(follower) or not self.quota.is_exceeded:
             return False
         return not self._is_in_sync(follower.topic_partition)

@@ -1,9 +1,10 @@
-"""Creates, grows, moves, alters and deletes topics.
+"""The administration of topics: create, grow, reassign, alter and delete.
 
-`TopicAdmin` writes each change into the metadata tree first. Then `Topics` applies the change, as it applies the
-changes of other brokers. A deleted topic leaves the tree first; its folders are set aside, and removed later.
+`TopicAdmin` writes each change into the metadata store first. `Topics` then applies the change like a change of another
+broker. A deletion also removes the topic from the metadata store first. The broker then renames the partition
+directories, and removes them later.
 
-Used from the event loop's thread. The tree reads and writes on its own thread.
+Used from the event loop's thread. The metadata store has its own thread.
 """
 
 from __future__ import annotations
@@ -38,14 +39,14 @@ from barnabas.replication.assignment import assign_added, assign_replicas, check
 from barnabas.replication.reassignment import cancelled, check_target, reassigned
 
 PARTITIONS_MAX = 10_000
-"""The most partitions of a topic. Kafka's controllers allow as many in one request; each costs folders and files."""
+"""The maximum number of partitions of a topic. Kafka's controllers allow as many in one request."""
 
 Assignment = Sequence[Sequence[int]] | None
-"""For each new partition its brokers, the one first that is meant to lead; None: they are to be chosen."""
+"""The brokers of each new partition's replicas, the preferred leader first; None: the broker chooses them."""
 
 
 def check_partition_count(count: int) -> None:
-    """Check that a topic can have so many partitions.
+    """Check that a topic may have this number of partitions.
 
     :raises ApiError: POLICY_VIOLATION.
     """
@@ -76,9 +77,9 @@ def new_replicas(
 def added_replicas(
     image: MetadataImage, existing: Sequence[tuple[int, ...]], added_count: int, assignment: Assignment
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of each partition that a topic gets in addition.
+    """Return the replicas of each new partition of a growing topic.
 
-    :param existing: those of the partitions that it has.
+    :param existing: the replicas of the existing partitions.
     :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
     """
     if assignment is not None:
@@ -95,10 +96,10 @@ def reassigned_partitions(
     live: AbstractSet[int],
     may_change_factor: bool,
 ) -> tuple[dict[int, ReplicaSet], dict[int, ApiError]]:
-    """Return the replicas of the partitions of a topic that can move as it is wanted, and of the others why not.
+    """Return the replica sets of the partitions that can be reassigned, and the errors of the others.
 
-    :param found: the topic as it is.
-    :param wanted: by partition, the brokers that are to hold it; None: it stays where it was.
+    :param found: the current assignment of the topic.
+    :param wanted: the target replicas of each partition; None cancels a reassignment.
     """
     changed: dict[int, ReplicaSet] = {}
     refused: dict[int, ApiError] = {}
@@ -122,29 +123,30 @@ def reassigned_partitions(
 
 
 def unknown_partition(name: str, number: int) -> ApiError:
-    """Return the error that there is no such partition."""
+    """Return the error for a partition that does not exist."""
     return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
 
 
 def _racks(image: MetadataImage) -> dict[int, str | None]:
-    """The brokers that live, and where they stand."""
+    """Return the racks of the live brokers; None for a broker without a rack."""
     return {each: broker.registration.rack or None for each, broker in image.brokers.items()}
 
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""How often a change is tried. Each time that another broker deletes the topic and creates it again costs one."""
+"""The maximum number of attempts. Another broker that deletes and recreates the topic costs one attempt."""
 
 T = TypeVar("T")
 
 
 class TopicAdmin:
-    """Used from the event loop's thread only.
+    """Creates, changes and deletes topics. Used from the event loop's thread only.
 
-    :param topics: the topics that this broker knows. A change holds their lock `changing`.
-    :param open_files: refuses partitions for which the process has no files left.
-    :param check_disk: raises StorageError if the disk has no room for so many new partitions (`Reserve.check_room`).
+    :param topics: the topics of this broker. A change holds their lock `changing`.
+    :param open_files: rejects partitions if the process has too few file descriptors left.
+    :param check_disk: raises StorageError if the disk is too full for this many new partitions
+        (`Reserve.check_room`).
     """
 
     def __init__(
@@ -179,7 +181,7 @@ class TopicAdmin:
     ) -> list[tuple[int, ...]]:
         """Check that a topic can be created; return the brokers of each partition's replicas.
 
-        :raises ApiError: the topic exists, or its name, a setting or the placement is wrong.
+        :raises ApiError: the topic exists, or its name, a setting or the assignment is invalid.
         :raises StorageError: the disk is full.
         """
         check_topic_name(name)
@@ -220,9 +222,9 @@ class TopicAdmin:
         """Create a topic.
 
         :param assignment: the brokers of each partition's replicas; None spreads them over all brokers.
-        :raises ApiError: as `check_new`; or a folder of another topic has the name of a partition.
-        :raises StorageError: the disk refused a folder. Nothing of the topic is left.
-        :raises CoordinationError: the tree did not store the topic durably. Nothing of the topic is left.
+        :raises ApiError: as `check_new`; or a partition directory of another topic has the name of a partition.
+        :raises StorageError: a partition directory could not be created. The creation is undone.
+        :raises CoordinationError: the metadata store did not store the topic durably. The creation is undone.
         """
         topics = self._topics
         async with topics.changing:
@@ -252,9 +254,9 @@ class TopicAdmin:
             return topic
 
     async def _undo_creation(self, info: TopicInfo) -> None:
-        """Delete a topic without logs: clients could neither use it nor create it again."""
-        # `check_new` has found no folders of its own replicas, so all that are there now belong to this creation.
-        # Folders of other brokers' partitions may belong to a topic that the tree does not know.
+        """Delete a topic without logs. Clients could neither use it nor create it again."""
+        # `check_new` found no directories of this broker's replicas, so all existing ones belong to this creation.
+        # Directories of other partitions may belong to a topic that the metadata store does not have.
         own = self._own_numbers([each.replicas for each in info.partitions])
         refused = self._topics.replica_logs.delete(TopicPartition(info.name, number) for number in own)
         # Other brokers may have created their logs already.
@@ -265,7 +267,7 @@ class TopicAdmin:
         ):
             await self._topics.deletions.delete(info.topic_id, info.name, holders)
         self._topics.metadata.remove_topic(info.name)
-        # Another broker may have deleted the topic meanwhile, with a note that names this broker.
+        # Another broker may have deleted the topic meanwhile, with a deletion record that names this broker.
         self._topics.deletions.begin(info.topic_id, info.name, has_folders=refused is not None)
 
     async def create_with_defaults(self, name: str) -> Topic:
@@ -281,9 +283,10 @@ class TopicAdmin:
     # -- grow ------------------------------------------------------------------------------------------------
 
     def check_growth(self, name: str, partition_count: int) -> int:
-        """Check that a topic can grow to so many partitions; return the number of new partitions.
+        """Check that a topic can grow to this number of partitions; return the number of new partitions.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, or INVALID_PARTITIONS where it would not grow.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if the number is not higher than the current
+            one.
         """
         topic = self._topics.get(name)
         if topic is None:
@@ -297,12 +300,13 @@ class TopicAdmin:
 
     @shielded
     async def grow(self, name: str, partition_count: int, assignment: Assignment = None) -> None:
-        """Add partitions to a topic, with as many replicas as it has.
+        """Add partitions to a topic, with the topic's replication factor.
 
         :param assignment: the brokers of each new partition's replicas; None spreads them over all brokers.
-        :raises ApiError: the topic does not exist, or would not grow.
-        :raises StorageError: the disk refused a folder.
-        :raises CoordinationError: the tree refused the change, or its answer is lost. The caller can try again.
+        :raises ApiError: the topic does not exist, or the number of partitions is not higher than the current one.
+        :raises StorageError: a partition directory could not be created.
+        :raises CoordinationError: the metadata store rejected the change, or its response was lost. The caller may
+            retry.
         """
         async with self._topics.changing:
             await self._change(name, lambda topic: self._grow(topic, partition_count, assignment))
@@ -320,7 +324,7 @@ class TopicAdmin:
         new = [where for where in own if not replica_logs.is_there(where)]
         config = config_in_force(self._topics.config, name, topic.settings, replication_factor_of(topic.partitions))
         try:
-            # Logs first: the tree must not list a partition whose log cannot be opened.
+            # Logs first: the metadata store must not have a partition whose log cannot be opened.
             await create_logs(replica_logs.create, own, config.log, topic.id)
             grow, live = topic_metadata_store.grow_topic, set(self._topics.image.brokers)
             there = await self._in_metadata_thread(grow, self._tree, name, placed, count, live, topic.id)
@@ -337,17 +341,19 @@ class TopicAdmin:
     async def reassign(
         self, name: str, wanted: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[int, ApiError]:
-        """Begin to move partitions of a topic to other brokers. The moves end after this call.
+        """Begin to reassign partitions of a topic to other brokers. The reassignments complete after this call.
 
-        :param wanted: the brokers for each partition, the preferred leader first; None cancels a move under way.
-        :param may_change_factor: whether partitions may get more or fewer replicas.
-        :returns: the refused partitions with the reason, by number; the others move.
-        :raises CoordinationError: the tree refused the change.
+        :param wanted: the brokers for each partition, the preferred leader first; None cancels a reassignment.
+        :param may_change_factor: True if a partition's number of replicas may change.
+        :returns: the errors of rejected partitions, by number. The other partitions move.
+        :raises CoordinationError: the metadata store rejected the change.
         """
         async with self._topics.changing:
             topic = self._topics.get(name)
             if topic is None:
-                return dict.fromkeys(wanted, _unknown_topic(name))  # one error for all: a request may name very many
+                return dict.fromkeys(
+                    wanted, _unknown_topic(name)
+                )  # One shared error: a request may name many partitions.
             live, refused = set(self._topics.image.brokers), dict[int, ApiError]()
 
             def change(found: TopicAssignment) -> dict[int, ReplicaSet]:
@@ -365,9 +371,9 @@ class TopicAdmin:
             return refused
 
     async def end_reassignments(self, topic_id: bytes, ends: Sequence[End]) -> None:
-        """End moves of one topic's partitions that this broker leads; apply the resulting state.
+        """Complete reassignments of one topic's partitions that this broker leads; apply the resulting state.
 
-        :raises CoordinationError: the tree refused. Some of the moves may have ended.
+        :raises CoordinationError: the metadata store rejected a write. Some reassignments may be complete.
         """
         async with self._topics.changing:
             with suppress(NoNodeError):
@@ -380,11 +386,11 @@ class TopicAdmin:
     async def alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
-        """Change the settings of a topic. They are in force when this call returns.
+        """Change the settings of a topic. They are effective when this call returns.
 
-        :param change: returns the new settings of the topic for its present ones; its exceptions reach the caller. It
-            runs on any thread, and runs again where another broker changes the settings meanwhile.
-        :raises ApiError: the topic does not exist, or a setting is wrong.
+        :param change: returns the new settings for the current settings; its exceptions reach the caller. It runs on
+            any thread, and runs again if another broker changes the settings meanwhile.
+        :raises ApiError: the topic does not exist, or a setting is invalid.
         """
 
         async def alter(topic: Topic) -> None:
@@ -408,9 +414,9 @@ class TopicAdmin:
             await self._change(name, alter)
 
     async def _change(self, name: str, change: Callable[[Topic], Awaitable[T]]) -> T:
-        """Change the topic that has a name now.
+        """Change the topic that currently has this name.
 
-        :param change: raises `NoNodeError` where the topic is gone; its other exceptions reach the caller.
+        :param change: raises `NoNodeError` if the topic is deleted; its other exceptions reach the caller.
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
         """
         for _ in range(ATTEMPTS):
@@ -428,12 +434,12 @@ class TopicAdmin:
 
     @shielded
     async def delete(self, name: str, topic_id: bytes | None = None) -> None:
-        """Delete a topic with its records, and every group's offsets in it.
+        """Delete a topic with its records, and all offsets that groups have committed for it.
 
-        :param topic_id: of the topic; None: of any topic with this name.
+        :param topic_id: the expected topic id; None accepts any topic with this name.
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
-        :raises StorageError: the disk refused for some folders. The topic is gone; the next start, or a new topic of
-            this name, removes these folders.
+        :raises StorageError: some partition directories could not be renamed. The topic is deleted. The next start, or
+            a new topic with this name, removes these directories.
         """
 
         async def delete(topic: Topic) -> Topic:
@@ -451,7 +457,7 @@ class TopicAdmin:
             if refused:
                 self._topics.deletions.keep_folders(topic.id)
             log.info("deleted topic %s", name, extra=about(name))
-        # Without the lock: this may take long, and concerns no other topic.
+        # Without the lock: the deletion of offsets may take long, and affects no other topic.
         await self._topics.deletions.end({topic.id: name}, self._topics.names())
         if refused:
             raise refused

@@ -1,4 +1,4 @@
-"""What a topic may be called: as in Kafka, what can be part of a folder's name."""
+"""The rules for topic names. As in Kafka, a name must be usable as part of a directory name."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ import re
 from barnabas.errors import ApiError, ErrorCode
 
 TOPIC_NAME_CHARACTERS_MAX = 249
-"""The longest name whose partition folders still fit a file name, as in Kafka."""
+"""The maximum length of a name, as in Kafka: the partition directory's name must fit into a file name."""
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 
 
 def check_topic_name(name: str) -> None:
-    """Check that a topic may have this name.
+    """Check that a topic name is valid.
 
-    :raises ApiError: INVALID_TOPIC_EXCEPTION, with what is wrong with it.
+    :raises ApiError: INVALID_TOPIC_EXCEPTION, with the problem in its message.
     """
     if not name:
         problem = "it is empty"

@@ -1,10 +1,11 @@
-"""The topics of the cluster: the metadata that clients see, and how this broker applies changes of the metadata tree.
+"""The topics of the cluster: the metadata that clients see, and the application of metadata changes on this broker.
 
-The tree decides which topics and leaders exist; `MetadataImage` is the broker's copy. A topic exists once it is in the
-tree. Clients see it once the logs of this broker's replicas (`ReplicaManager`) are open. The broker applies the changes
-of other brokers. Its own changes, such as its leadership, it writes into the tree first.
+The metadata store decides which topics and leaders exist; `MetadataImage` is the broker's copy. A topic exists once the
+metadata store has it. Clients see a topic once the logs of this broker's replicas (`ReplicaManager`) are open. The
+broker applies the changes of other brokers. It writes its own changes, such as its leadership, into the metadata store
+first.
 
-Used from the event loop's thread; the metadata store is used on a thread of its own.
+Used from the event loop's thread; the metadata store has its own thread.
 """
 
 from __future__ import annotations
@@ -62,8 +63,8 @@ log = logging.getLogger(__name__)
 class Topic:
     """A topic as clients see it.
 
-    :ivar partitions: each at the index of its number.
-    :ivar settings: the topic's own, without defaults.
+    :ivar partitions: the partitions, in the order of their numbers.
+    :ivar settings: the topic's own settings, without defaults.
     """
 
     name: str
@@ -73,7 +74,7 @@ class Topic:
 
 
 class Topics:
-    """All topics."""
+    """All topics, and the application of metadata updates to them."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class Topics:
         self._clock = clock
         self._work = work
         self.changing = asyncio.Lock()
-        """Held by each change of topics, and while an update of the tree is applied."""
+        """Held during each change of topics, and while a metadata update is applied."""
         self.metadata = MetadataCache(events)
         self.replica_logs = ReplicaLogs(logs, work.in_order)
         self.replicas = ReplicaManager(
@@ -115,31 +116,31 @@ class Topics:
         self.deletions = TopicDeletion(config.broker_id, tree, in_metadata_thread, self.replica_logs, events)
         self.removals = ReplicaRemoval(config.broker_id, tree, in_metadata_thread, self.replica_logs)
         self._damaged: dict[str, BarnabasError] = {}
-        """The errors of the topics whose nodes are damaged, by name."""
+        """The errors of topics whose nodes are damaged, by name."""
         self._logged_damage: dict[str, str] = {}
-        """The same errors as they were logged last, by name."""
+        """The last logged errors of damaged topics, by name."""
         self._unread: set[str] = set()
-        """The topics that this broker has not been able to read since it registered."""
+        """The topics that this broker has not been able to read since its registration."""
         self._lost_memory = False
         self._may_have_missed = False
-        """True if topics may have been created and deleted without a note to this broker."""
+        """True if topics may have been created and deleted while this broker could not read their deletion records."""
         self._incomplete: set[TopicPartition] = set()
-        """The replicas that may lack acknowledged records, until they have left the in-sync replicas."""
+        """The replicas that may lack acknowledged records and have not left the ISRs yet."""
 
     @property
     def config(self) -> BrokerConfig:
-        """The settings of the broker that are in force."""
+        """The effective settings of the broker."""
         return self._config
 
     @property
     def image(self) -> MetadataImage:
-        """The present image of the cluster."""
+        """The current image of the cluster."""
         return self.metadata.image
 
     # -- lookup ----------------------------------------------------------------------------------------------
 
     def get(self, name: str) -> Topic | None:
-        """Return the topic, or None."""
+        """Return the topic with this name, or None."""
         return self._by_name.get(name)
 
     def by_id(self, topic_id: bytes) -> Topic | None:
@@ -157,7 +158,7 @@ class Topics:
         return topic.name
 
     def all(self) -> Iterable[Topic]:
-        """Return every topic."""
+        """Return all topics."""
         return self._by_name.values()
 
     def names(self) -> set[str]:
@@ -165,7 +166,7 @@ class Topics:
         return set(self._by_name)
 
     def has_partition(self, where: TopicPartition) -> bool:
-        """Return whether there is such a partition."""
+        """Return whether a partition exists."""
         topic = self._by_name.get(where.topic)
         return topic is not None and 0 <= where.partition < len(topic.partitions)
 
@@ -177,15 +178,15 @@ class Topics:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
 
-    # -- updates of the tree --------------------------------------------------------------------------------
+    # -- updates of the metadata -----------------------------------------------------------------------------
 
     async def load(self, update: MetadataUpdate, *, lost_memory: bool = False) -> None:
-        """Open the logs of this broker's replicas, and take over the partitions that it has to lead.
+        """Open the logs of this broker's replicas, and claim the partitions that this broker should lead.
 
-        A topic with a damaged node is not served, and its folders stay as they are.
+        The broker does not serve a topic with a damaged node, and keeps its partition directories.
 
-        :param update: the whole tree.
-        :param lost_memory: whether acknowledged records may be missing here.
+        :param update: the result of a full read.
+        :param lost_memory: True if acknowledged records may be missing from this broker's disks.
         """
         self._lost_memory = lost_memory
         self.metadata.put_brokers(update.brokers or {})
@@ -203,7 +204,9 @@ class Topics:
             await self._restore(*topic)
         self._logged_damage = {name: str(reason) for name, reason in self._damaged.items()}
         for name, reason in self._damaged.items():
-            message = "topic %s is not served: %s; its folders stay as they are; mend it and start again"
+            message = (
+                "topic %s is not served: %s; its partition directories stay; repair its nodes and restart the broker"
+            )
             log.error(message, name, reason, extra=event(LogEvent.TREE_DAMAGED, name))
         self._unread.update(self._damaged)
         own = [each.topic_partition for each in self.replicas.all()]
@@ -212,7 +215,7 @@ class Topics:
         while doubted := self.election.doubt(own):
             await self._write_and_apply_states(doubted)
             if not any(self.image.has_version_of(each) for each in doubted):
-                break  # their topics are being deleted
+                break  # The topics are being deleted.
         await self._withdraw()
         await self._elect(own)
         await self._in_metadata_thread(self._tree.flush)
@@ -220,13 +223,14 @@ class Topics:
         self._log_logs_left()
 
     def _log_logs_left(self) -> None:
-        """Log each log here whose partition is on other brokers: with a restored tree, it may be the only copy."""
+        """Log each log whose partition has no replica here: after a restore of the metadata it may be the only copy."""
         for topic in self._by_id.values():
             for number, info in enumerate(topic.partitions):
                 where = TopicPartition(topic.name, number)
                 if self._config.broker_id not in info.replicas and self.replica_logs.belongs_to(where, topic.id):
                     message = (
-                        "%s is on brokers %s by the tree, in epoch %d; a log of it is left here, which knows epoch %d"
+                        "%s has replicas on brokers %s in the metadata store, with leader epoch %d;"
+                        " this broker still has a log of it, with leader epoch %d"
                     )
                     log.error(
                         message,
@@ -246,8 +250,10 @@ class Topics:
         self._incomplete.update(each.topic_partition for each in opened if self._is_incomplete(each))
 
     def _protect_newer_logs(self, opened: Iterable[Replica]) -> None:
-        """Mark the logs that may be newer than the tree: a follower must not truncate them before the comparison with a
-        leader's log."""
+        """Mark the logs that may be newer than the metadata store.
+
+        A follower must not truncate such a log before the comparison with a leader's log.
+        """
         for replica in opened:
             if self.replica_logs.is_in_newer_folder(replica.topic_partition):
                 replica.log.mark_newer_than_tree()
@@ -258,12 +264,14 @@ class Topics:
 
     @property
     def has_unread(self) -> bool:
-        """Return whether an ISR may name this broker wrongly: this broker has not read some topics, or has not left
-        some ISRs."""
+        """Return whether an ISR may wrongly contain this broker.
+
+        That is so if this broker has not read some topics yet, or has not left some ISRs yet.
+        """
         return bool(self._unread or self._incomplete)
 
     async def _withdraw(self) -> None:
-        """Leave the ISR of the partitions whose records may be incomplete here."""
+        """Leave the ISRs of the partitions whose records may be incomplete on this broker."""
         while wanted := self.election.withdraw(
             sorted(self._incomplete), self.replica_logs.is_gone, self.replica_logs.is_in_old_copy
         ):
@@ -275,7 +283,7 @@ class Topics:
     def _usable(
         self, name: str, info: TopicInfo | NodeError | None, loading: Mapping[bytes, tuple[TopicInfo, TopicConfig]]
     ) -> tuple[TopicInfo, TopicConfig] | None:
-        """Return a topic that can be served, with its settings; None if the topic is gone or damaged.
+        """Return a usable topic with its settings; None if the topic does not exist or is damaged.
 
         :param loading: the topics read before this one that have no replicas yet, by id.
         """
@@ -313,7 +321,10 @@ class Topics:
         return info, self._config_of(info)
 
     def _config_of(self, info: TopicInfo) -> TopicConfig:
-        """:raises ApiError: a setting is invalid."""
+        """Return the effective settings of a topic.
+
+        :raises ApiError: a setting is invalid.
+        """
         known = self._by_name.get(info.name)
         if known is None or known.settings != info.config:
             internal_topics.log_ignored(self._config, info.name, info.config)
@@ -325,9 +336,9 @@ class Topics:
         self._keep(Topic(info.name, info.topic_id, info.partitions, dict(info.config)))
 
     async def apply_update(self, read: Read) -> MetadataUpdate:
-        """Read the tree, apply what was read, and return it.
+        """Read the metadata store, apply the update, and return it.
 
-        The read holds `changing`: a read from before a change of this broker would undo the change.
+        The read holds `changing`. Otherwise an update from before a change of this broker would undo the change.
         """
         async with self.changing:
             update = await read()
@@ -358,7 +369,7 @@ class Topics:
         await self._elect(own)
 
     async def _apply_topic(self, name: str, info: TopicInfo | NodeError | None) -> list[int]:
-        """Apply the state of a topic; return the partitions that may have changed."""
+        """Apply the metadata of a topic; return the partitions that may have changed."""
         known = self._by_name.get(name)
         if known is None or not isinstance(info, TopicInfo) or known.id != info.topic_id:
             self._may_have_missed = True
@@ -367,7 +378,7 @@ class Topics:
             if name in self._damaged:
                 if self._logged_damage.get(name) != str(self._damaged[name]):
                     extra = event(LogEvent.TREE_DAMAGED, name)
-                    log.error("topic %s stays as it was: %s", name, self._damaged[name], extra=extra)
+                    log.error("topic %s keeps its last valid state: %s", name, self._damaged[name], extra=extra)
                 self._logged_damage[name] = str(self._damaged[name])
             elif known is not None:
                 await self._drop(known)
@@ -385,12 +396,12 @@ class Topics:
         if before is not None and before.version != info.version:
             self.removals.check_soon()
         self.metadata.put_topic(info)
-        await self._let_go_of_removed(name)
+        await self._end_removed_replicas(name)
         await self._open_new(self.image.topics[name], config, self.replica_logs.create_or_put_offline)
         return list(range(len(info.partitions)))
 
-    async def _let_go_of_removed(self, name: str) -> None:
-        """End replicas that other brokers hold instead; delete the folders that the tree names for deletion."""
+    async def _end_removed_replicas(self, name: str) -> None:
+        """End replicas that moved to other brokers; delete the directories that the metadata store names for this."""
         topic, info = self._by_name.get(name), self.image.topics[name]
         own = self._config.broker_id
         removed = [number for number in self.replicas.of_topic(name) if own not in info.partitions[number].replicas]
@@ -400,7 +411,7 @@ class Topics:
         self._keep(replace(topic, partitions=info.partitions))
         self._events.publish(LeadershipChanged())
         for replica in taken:
-            await self.replicas.resign(replica, "other brokers hold it now")
+            await self.replicas.resign(replica, "the partition moved to other brokers")
             await self.removals.execute(replica.topic_partition, topic.id, self._work)
 
     def _is_held(self, where: TopicPartition, topic_id: bytes) -> bool:
@@ -408,7 +419,7 @@ class Topics:
         return topic is not None and topic.id == topic_id and self.replicas.get(where) is not None
 
     async def _open_late(self, info: TopicInfo, config: TopicConfig) -> None:
-        """Open the logs of a topic whose node was unreadable at the start."""
+        """Open the logs of a topic whose nodes were unreadable at the start."""
         self.metadata.put_topic(info)
         await self._restore(info, config)
         opened = self.replicas.of_topic(info.name).values()
@@ -416,9 +427,9 @@ class Topics:
         self._protect_newer_logs(opened)
 
     async def _open_new(self, info: TopicInfo, config: TopicConfig, make: CreateLog) -> Topic:
-        """Open the logs of replicas that are new here, and put the topic's settings into force.
+        """Open the logs of replicas that are new on this broker, and apply the topic's settings.
 
-        :raises BarnabasError: see `make`.
+        :raises BarnabasError: `make` fails.
         """
         known = self._by_name.get(info.name)
         await self.replicas.open_new(info, config, make)
@@ -429,16 +440,16 @@ class Topics:
         return topic
 
     async def open_created(self, info: TopicInfo) -> Topic:
-        """Open the logs of a topic that this broker has just created in the tree. The caller holds `changing`.
+        """Create the logs of a topic that this broker has just created in the metadata store. Requires `changing`.
 
-        :raises BarnabasError: a log cannot be created, or a setting is wrong.
+        :raises BarnabasError: a log cannot be created, or a setting is invalid.
         """
         return await self._open_new(info, self._config_of(info), self.replica_logs.create)
 
     def apply_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
-        """Apply settings of a topic that this broker has just written into the tree. The caller holds `changing`.
+        """Apply settings of a topic that this broker has just written to the metadata store. Requires `changing`.
 
-        :raises ApiError: a setting is wrong.
+        :raises ApiError: a setting is invalid.
         """
         factor = internal_topics.replication_factor_of(topic.partitions)
         config = internal_topics.config_in_force(self._config, topic.name, settings, factor)
@@ -448,7 +459,7 @@ class Topics:
 
     @shielded
     async def apply_defaults(self, config: BrokerConfig) -> None:
-        """Use these settings of the broker as defaults of existing and new topics."""
+        """Apply settings of the broker as defaults of existing and new topics."""
         async with self.changing:
             self._config = config
             for topic in list(self.all()):
@@ -458,12 +469,12 @@ class Topics:
                 await asyncio.sleep(0)
 
     async def end_changes(self) -> None:
-        """Wait until no change is under way."""
+        """Return when no change is in progress."""
         async with self.changing:
             pass
 
     async def _apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Give replicas the roles of the image."""
+        """Begin the roles that the image gives replicas of this broker."""
         for name, numbers in changed.items():
             topic = self._by_name.get(name)
             if topic is None or name not in self.image.topics:
@@ -473,7 +484,7 @@ class Topics:
         self._events.publish(LeadershipChanged())
 
     def _apply_states(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Put states into the image; return the partitions that have changed, by topic, for `_apply_roles`."""
+        """Apply states to the image; return the changed partitions, by topic, for `_apply_roles`."""
         changed = self.metadata.put_states(states).partitions
         for name in changed:
             if (topic := self._by_name.get(name)) is not None:
@@ -481,7 +492,7 @@ class Topics:
         return changed
 
     def _concerned(self, brokers: BrokersDelta) -> list[TopicPartition]:
-        """Return the partitions with a replica here whose leader or ISR may change because brokers came or went."""
+        """Return the partitions with a replica here whose leader or ISR may change because of a change of brokers."""
         others = brokers.all
         found = []
         for replica in self.replicas.all():
@@ -495,16 +506,16 @@ class Topics:
     # -- leadership -----------------------------------------------------------------------------------------
 
     async def elect_due(self) -> None:
-        """Take over the partitions that no earlier candidate has taken over in time."""
+        """Claim the partitions that no earlier candidate has claimed in time."""
         async with self.changing:
             await self._elect(self.election.due(self._clock.monotonic()))
 
     async def elect_uncleanly(self, partitions: Sequence[TopicPartition]) -> None:
-        """Take over partitions without a live in-sync replica for which this broker is the first candidate.
+        """Claim partitions without a live in-sync replica for which this broker is the first candidate.
 
-        An administrator requests the unclean election, whatever the topics' settings are.
+        An administrator requests this unclean election. It does not depend on the topics' settings.
 
-        :raises BarnabasError: the metadata store cannot be reached.
+        :raises BarnabasError: the metadata store is unreachable.
         """
         async with self.changing:
             with self.election.allowing_unclean(partitions):
@@ -523,12 +534,12 @@ class Topics:
             except BarnabasError:
                 self.election.retry_soon((change.where for change in changes), self._clock.monotonic())
                 raise
-            # A state of another broker may name no leader: the last leader may have changed the ISR before it died.
-            # Or this broker's report of its log end was the last one that was missing.
+            # Another broker's state may name no leader, because the last leader changed the ISR before it died. Or this
+            # broker's report of its log end was the last missing one. Both cases need another election.
             known = [each for each in changes if self.image.has_version_of(each)]
             own = [each.where for each in known if self.image.has_other_than(each) or each.state.leader == NO_LEADER]
             if unknown := [each.where for each in changes if not self.image.has_version_of(each)]:
-                # The topic is being deleted: its states are gone, and the note of the deletion follows.
+                # The topic is being deleted: its states are gone, and its deletion is read next.
                 self.election.retry_soon(unknown, self._clock.monotonic())
 
     def _that_may_lead(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -539,11 +550,11 @@ class Topics:
         return info is not None and info.state.leader not in {NO_LEADER, *self.image.brokers}
 
     async def _with_brokers_read(self, own: list[TopicPartition]) -> list[TopicPartition]:
-        """Read the live brokers again, if the image does not have the leader of a partition.
+        """Read the live brokers again if the image does not have the leader of a partition.
 
         States may be newer than the list of live brokers: the leader may have registered since.
 
-        :returns: these partitions, and those whose leader or ISR may change because of the brokers that were read.
+        :returns: `own`, and the partitions whose leader or ISR may change because of new or missing brokers.
         """
         if not any(self._is_led_by_an_unknown(each) for each in own):
             return own
@@ -558,17 +569,16 @@ class Topics:
         return list(dict.fromkeys([*own, *self._that_may_lead(self._concerned(change))]))
 
     async def _write_and_apply_states(self, wanted: Sequence[StateChange]) -> None:
-        """Write states, and give the replicas here their roles."""
+        """Write states, and begin the resulting roles."""
         if wanted:
             await self._apply_roles(await self.write_states(wanted))
 
     async def write_states(self, wanted: Sequence[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Write states by compare-and-set; put the resulting states of the tree into the image.
+        """Write states by compare-and-set; apply the resulting states in the metadata store to the image.
 
-        A state that adds a broker to the ISR is written only if the topic is unchanged too: the broker may have lost
-        its replica.
+        A write that adds a broker to an ISR also requires an unchanged topic: the broker may have lost its replica.
 
-        :returns: the partitions that have changed, by topic, for `apply_roles`.
+        :returns: the changed partitions, by topic, for `apply_roles`.
         """
         versions = {
             each.where.topic: self.image.topics[each.where.topic].version
@@ -581,7 +591,7 @@ class Topics:
         if any(each.state.leader == self._config.broker_id for each in written):
             self._events.publish(LifeCountersDue())
         changed = set(written)
-        # In the order of `wanted`, so that each run of a simulation gives the roles in the same order.
+        # In the order of `wanted`, so that every run of a simulation begins the roles in the same order.
         others = [each for each in wanted if each not in changed]
         if others:
             written += await self._in_metadata_thread(topic_metadata_store.read_partition_states, self._tree, others)
@@ -592,14 +602,14 @@ class Topics:
         return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
 
     def _names_other_brokers(self, change: StateChange) -> bool:
-        """Return whether the known state names brokers that hold no replica by the image."""
+        """Return whether the known state names brokers without a replica in the image."""
         info = self.image.partition(change.where)
         return info is not None and not {*info.state.isr, info.state.leader} <= {*info.replicas, NO_LEADER}
 
     async def read_broker_epochs(self, broker_ids: Iterable[int]) -> dict[int, int]:
-        """Return the broker epochs in the tree, of the brokers that are registered.
+        """Return the broker epochs of registered brokers, from the metadata store.
 
-        :raises CoordinationError: the tree cannot be reached.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         epochs: dict[int, int] = await self._in_metadata_thread(
             topic_metadata_store.read_broker_epochs, self._tree, list(broker_ids)
@@ -607,47 +617,47 @@ class Topics:
         return epochs
 
     async def reread(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Read states again; return the partitions that have changed, by topic."""
+        """Read states again, and apply them to the image; return the changed partitions, by topic."""
         return self._apply_states(
             await self._in_metadata_thread(topic_metadata_store.read_partition_states, self._tree, list(states))
         )
 
     async def reread_topics(self, names: Iterable[str]) -> None:
-        """Read topics from the tree and apply what was read.
+        """Read topics from the metadata store and apply them.
 
-        :raises CoordinationError: the tree cannot be reached.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         async with self.changing:
             await self.reread_while_changing(names)
 
     async def reread_while_changing(self, names: Iterable[str]) -> None:
-        """Read topics from the tree and apply what was read. The caller holds `changing`.
+        """Read topics from the metadata store and apply them. Requires `changing`.
 
-        :raises CoordinationError: the tree cannot be reached.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         changed: dict[str, Sequence[int]] = {}
         for name in names:
             info = await self._in_metadata_thread(topic_metadata_store.read_topic, self._tree, name)
-            if info is not None:  # the note of a deletion comes with the changes of the tree
+            if info is not None:  # `ClusterWatch` applies deletions.
                 changed[name] = await self._apply_topic(name, info)
         await self._apply_roles_and_elect_soon(changed)
 
     async def apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Give the replicas here the roles of the image."""
+        """Begin the roles that the image gives replicas of this broker."""
         async with self.changing:
             await self._apply_roles_and_elect_soon(changed)
 
     async def _apply_roles_and_elect_soon(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Give replicas their roles, and check soon whether their partitions need an election.
+        """Begin roles, and schedule elections of their partitions.
 
-        The watch of the tree finds these states unchanged later, so it would not start elections.
+        `ClusterWatch` later finds these states unchanged, and would not start elections.
         """
         await self._apply_roles(changed)
         places = (TopicPartition(name, number) for name, numbers in changed.items() for number in numbers)
         self.election.retry_soon(places, self._clock.monotonic())
 
     def preferred_replica(self, where: TopicPartition) -> int:
-        """Return the preferred replica of a partition, or -1 if there is no such partition."""
+        """Return the preferred replica of a partition; -1 if the partition does not exist."""
         info = self.image.partition(where)
         return NO_LEADER if info is None else info.replicas[0]
 
@@ -659,34 +669,34 @@ class Topics:
         settings = internal_topics.settings_in_force(self._config, name, topic.settings, factor)
         return is_unclean_election_allowed(self._config, settings)
 
-    # -- topics that go; old records ------------------------------------------------------------------------
+    # -- deletion and retention ------------------------------------------------------------------------------
 
     async def _drop(self, topic: Topic) -> None:
-        """Drop a topic that has left the tree; rename its folders if the tree notes its deletion."""
+        """Drop a topic that the metadata store no longer has; rename its directories if its deletion is recorded."""
         if await self.deletions.is_noted(topic.id):
             refused = await self.delete_replicas(topic)
             if refused:
-                log.warning("%s", refused, extra=about(topic.name))
+                log.warning("cannot delete a partition directory: %s", refused, extra=about(topic.name))
             log.info("topic %s was deleted", topic.name, extra=about(topic.name))
             self.deletions.begin(topic.id, topic.name, has_folders=refused is not None)
             return
         if self.replicas.of_topic(topic.name):
-            message = "topic %s has left the tree, and nobody deleted it; its folders stay as they are"
+            message = "topic %s is missing from the metadata store, and no broker deleted it; its directories stay"
             log.error(message, topic.name, extra=event(LogEvent.TOPIC_NOT_IN_TREE, topic.name))
-        else:  # its creator may have had no room for its logs
-            log.info("topic %s has left the tree; this broker had nothing of it", topic.name, extra=about(topic.name))
-        for replica in self._let_go(topic):
-            await self.replicas.resign(replica, "the topic has left the tree")
+        else:  # Its creator may have failed to create its logs.
+            log.info("topic %s was removed before this broker had a replica", topic.name, extra=about(topic.name))
+        for replica in self._forget(topic):
+            await self.replicas.resign(replica, "the topic is missing from the metadata store")
 
     async def delete_replicas(self, topic: Topic) -> StorageError | None:
-        """Remove a deleted topic from memory, and rename its folders. The caller holds `changing`.
+        """Remove a deleted topic from memory, and rename its partition directories. Requires `changing`.
 
-        :returns: the error of the first folder that is left; None if none is.
+        :returns: the error of the first directory that could not be renamed; None if all were renamed.
         """
-        return await self.replicas.delete(self._let_go(topic))
+        return await self.replicas.delete(self._forget(topic))
 
-    def _let_go(self, topic: Topic) -> list[Replica]:
-        """Forget a topic; return its replicas, whose roles have to end."""
+    def _forget(self, topic: Topic) -> list[Replica]:
+        """Remove a topic from memory; return its replicas. The caller must end their roles."""
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         self.metadata.remove_topic(topic.name)
@@ -695,7 +705,7 @@ class Topics:
         return taken
 
     async def end_deletions(self) -> None:
-        """Complete deletions of topics and of moved replicas that had to wait or failed before."""
+        """Complete pending deletions of topics and of moved replicas."""
         async with self.changing:
             await self.removals.resume(self._is_held, self._work)
         if self._may_have_missed:
@@ -710,5 +720,5 @@ def _same_id(info: TopicInfo, other: str) -> DamagedNodeError:
 
 
 def _oldest_first(topics: Mapping[str, TopicInfo | NodeError | None]) -> list[tuple[str, TopicInfo | NodeError | None]]:
-    """Return topics in the order of their creation, so that a copy of a node comes after the original."""
+    """Return topics in the order of their creation, so that a copied node comes after the original."""
     return sorted(topics.items(), key=lambda each: each[1].created_at if isinstance(each[1], TopicInfo) else 0)

@@ -440,7 +440,7 @@ def test_topic_that_left_the_tree_without_a_note_keeps_its_folders(run: Run, cap
         assert one.folders() == two.folders() == ["clicks-0"]
 
     run(scenario)
-    assert "nobody deleted it" in caplog.text
+    assert "no broker deleted it" in caplog.text
 
 
 # --- growth, settings, damage ---

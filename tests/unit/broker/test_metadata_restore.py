@@ -117,7 +117,7 @@ def test_log_that_had_moved_since_the_backup_is_named_and_leads_once_it_is_a_rep
         reassignments.begin_reassignments(cluster.tree, "clicks", found.topic_id, lambda _: by_backup)
         prepare_restored_store(cluster.tree)
         (three,) = await cluster.start(3)
-        assert "clicks-0 is on brokers [1, 2] by the tree, in epoch 1; a log of it is left here" in caplog.text
+        assert "clicks-0 has replicas on brokers [1, 2] in the metadata store, with leader epoch 1" in caplog.text
         assert await three.topic_admin.reassign("clicks", {0: [3, 1, 2]}) == {}
         await cluster.follow()
         assert not three.leads()

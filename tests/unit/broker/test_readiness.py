@@ -39,8 +39,8 @@ def test_replicas_of_other_brokers_do_not_count() -> None:
 
 def test_each_reason_has_a_line() -> None:
     assert readiness((1, 3), (1,), (1, 2), is_member=False, loading=2).reasons_against() == [
-        "this broker is not registered in the metadata tree, and leads nothing",
-        "2 partitions of groups are being loaded",
+        "this broker is not registered in the metadata store, and leads no partitions",
+        "2 partitions of groups are still loading",
         "2 replicas of this broker are out of sync, more than 0",
     ]
 
