@@ -508,7 +508,7 @@ def encode_in_slices(call: Call, response: Any) -> Steps[Answer]:
 
 
 def encode_run(version: int, responses: Sequence[Any], correlation_ids: Sequence[int]) -> Answer:
-    """Return the frames of the responses to some requests of a run, as one piece of memory.
+    """Return the frames of the responses to some requests of a run, as one piece of memory; no piece without answers.
 
     The fewer pieces, the less it costs to send them.
     """

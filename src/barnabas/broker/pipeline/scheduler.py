@@ -448,7 +448,7 @@ class ConnectionRequests:
         ids = [each for _, _, each in run]
         answer = encode_run(call.version, responses, ids)
         if responses:
-            self._chain.leave_run(call, responses, sum(map(len, answer)))
+            self._chain.leave_run(call, responses, len(answer[0]) if answer else 0)
         if not isinstance(reply, LaterReply):
             return FrameReply(len(run), answer)
         call.left_count = len(responses)
@@ -523,7 +523,7 @@ class ConnectionRequests:
         finally:
             self._waiting[call.served.key] -= count
         answer = encode_run(call.version, responses, correlation_ids)
-        self._chain.leave_run(call, responses, sum(map(len, answer)))
+        self._chain.leave_run(call, responses, len(answer[0]) if answer else 0)
         return answer
 
     def _steps_in_pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Answer | LaterReply]:
