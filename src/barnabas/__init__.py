@@ -1,4 +1,4 @@
-"""Barnabas: a distributed log for log and activity data, speaking Kafka's protocol.
+"""Barnabas: a distributed log for log and activity data that speaks Kafka's protocol.
 
     with barnabas.Producer("localhost:9092") as producer:
         producer.send("clicks", b"/jobs", key=b"member-42")
@@ -8,8 +8,8 @@
         for record in consumer:
             ...
 
-The first use of a name imports its module, so that `import barnabas` costs next to nothing. Type checkers read
-`__init__.pyi`; a test compares its names with those here.
+The first use of a name imports the module of that name, so `import barnabas` takes little time. Type checkers read
+`__init__.pyi`; a test compares its names with the names in this module.
 """
 
 from __future__ import annotations
@@ -76,8 +76,8 @@ _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in na
 
 
 def _names() -> list[str]:
-    """Return the public names, without those of an extra that is missing: `import *` would fail."""
-    from importlib.util import find_spec  # noqa: PLC0415 - `import barnabas` does without it
+    """Return the public names. If the package of an extra is missing, its names are left out: `import *` would fail."""
+    from importlib.util import find_spec  # noqa: PLC0415 - not every import of `barnabas` needs it
 
     hidden = () if find_spec("opentelemetry") else _NAMES_IN["barnabas.client.tracing"]
     return [*(name for name in _MODULE_OF if name not in hidden), "__version__"]

@@ -1,6 +1,6 @@
-"""Hosts and ports as text: the one place that reads and writes `host:port`, with IPv6 addresses in brackets (RFC 3986).
+"""Hosts and ports as text. Only this module parses and formats `host:port`, with IPv6 addresses in brackets (RFC 3986).
 
-Everywhere else a host has no brackets.
+All other modules keep hosts without brackets.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ Address = tuple[str, int]
 
 
 def host_port(host: str, port: int) -> str:
-    """Return an address as clients accept it.
+    """Return `host:port` in the form that clients accept.
 
     >>> host_port("broker-1", 9092), host_port("::1", 9092)
     ('broker-1:9092', '[::1]:9092')
@@ -23,12 +23,12 @@ def host_port(host: str, port: int) -> str:
 
 
 def host_ports(addresses: Iterable[Address], separator: str = ",") -> str:
-    """Return several addresses as clients accept them."""
+    """Return several addresses in the form that clients accept."""
     return separator.join(host_port(host, port) for host, port in addresses)
 
 
 def without_brackets(host: str) -> str:
-    """Return a host as the other end may have meant it; whatever else is wrong shows when the host is looked up.
+    """Return a host without brackets, unchecked. If the host is invalid, its lookup reports the error.
 
     >>> without_brackets("[::1]"), without_brackets("broker-1")
     ('::1', 'broker-1')
@@ -37,7 +37,7 @@ def without_brackets(host: str) -> str:
 
 
 def bare_host(text: str) -> str:
-    """Return a host without the brackets that an IPv6 address may be written in.
+    """Check a host, and return it without the brackets of an IPv6 address.
 
     :raises ValueError: the text is not a host; the message begins with the text.
 
@@ -67,9 +67,9 @@ def _is_ipv6(text: str) -> bool:
 
 
 def split_host_port(text: str, default_port: int | None = None) -> Address:
-    """Return host and port of `host:port`; an address without a port has `default_port`.
+    """Return the host and the port of `host:port`.
 
-    :param default_port: None: the port is required.
+    :param default_port: the port of an address without a port; None: the port is required.
     :raises ValueError: the text is not an address; the message begins with the text.
 
     >>> split_host_port("[::1]:9093"), split_host_port("[::1]", 9092), split_host_port("a", 9092)
@@ -88,7 +88,7 @@ def split_host_port(text: str, default_port: int | None = None) -> Address:
 
 
 def split_listener(text: str) -> Address:
-    """Return the host and the port of `host:port`; a port alone is one of the loopback address.
+    """Return the host and the port of `host:port`; the host of a port without a host is 127.0.0.1.
 
     :raises ValueError: the text is not such an address; the message begins with the text.
 

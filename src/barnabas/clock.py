@@ -1,10 +1,10 @@
-"""Time as an argument: the only module that asks the operating system what time it is.
+"""The clocks. Only this module reads the time of the operating system.
 
-Everything that needs the time takes a `Clock`, so a test moves time by hand instead of sleeping.
+All code that needs the time takes a `Clock` argument, so tests advance the time by hand instead of sleeping.
 
-Wall time is used for what is stored or shown (timestamps), in milliseconds since the epoch as in Kafka's protocol.
-Monotonic time is used for what is waited for (timeouts, sessions), in seconds. Whether data has expired is decided by
-`Clock.expiry_ms`: a wall clock may be a year ahead for four seconds, and what is deleted then does not come back.
+Wall time, in milliseconds since the epoch, is for stored and displayed timestamps. Monotonic time, in seconds, is for
+timeouts and sessions. `Clock.expiry_ms` decides about the deletion of expired data: a wall clock may be a year ahead
+for a few seconds, and a deletion cannot be undone.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from typing import Protocol
 from barnabas.model import NO_TIMESTAMP
 
 JUMP_S_MAX = 10.0
-"""A step of the wall clock up to this length is no jump; NTP steps by less. The clock may make one in each `HOLD_S`."""
+"""The maximum change of the wall clock in each `HOLD_S` that is not a jump, in seconds. NTP steps are smaller."""
 
 HOLD_S = 600.0
-"""After a jump of the wall clock no data expires for this time."""
+"""The time after a jump of the wall clock during which no data expires, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class Clock(Protocol):
-    """Tells the time. Implementations are safe to use from several threads."""
+    """A source of wall time and monotonic time. Implementations are thread-safe."""
 
     def time_ms(self) -> int:
         """Return wall time in milliseconds since the epoch."""
@@ -37,42 +37,48 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds on a scale that never goes back; only differences mean something."""
+        """Return seconds of a clock that never goes back. Only the difference of two readings has a meaning."""
         ...
 
     def since_boot(self) -> float:
-        """Return seconds on a scale that never goes back and goes on while the machine is suspended, if it has one."""
+        """Return seconds of a clock that never goes back.
+
+        On Linux, this clock also advances while the machine is suspended.
+        """
         ...
 
     def expiry_ms(self) -> int | None:
-        """Return the wall time by which data expires; None while the wall clock is in doubt and no data may expire.
+        """Return the wall time for decisions about expired data; None if the wall clock may be wrong, so no data may
+        expire.
 
-        Only a `GuardedClock` doubts. A program that deletes by time takes one.
+        Only a `GuardedClock` returns None. Programs that delete data by time use a `GuardedClock`.
         """
         ...
 
     def stored_ms(self) -> int:
-        """Return wall time for a record by which data expires later; NO_TIMESTAMP while the wall clock is in doubt.
+        """Return the wall time for a record whose age decides later about its deletion; NO_TIMESTAMP if the clock may
+        be wrong.
 
-        A later start may have the right time, and cannot see that the stored time is wrong.
+        After a restart the clock may be right, but a wrong timestamp in the record cannot be detected.
         """
         ...
 
 
 class SystemClock:
-    """The machine's clock."""
+    """The clock of the operating system."""
 
-    # The functions themselves: they are called several times for each request.
+    # The functions of `time` are attributes, without a Python method around them: each request calls them several
+    # times.
     time_s = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
-    """For threads that have to be on time to within microseconds. No part of `Clock`: others wait for something."""
+    """Sleep, for threads that need a precision of microseconds. `Clock` has no `sleep`: other code waits for events."""
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
 
     def since_boot(self) -> float:
-        # Linux has a scale that counts suspension. Other systems' monotonic scales differ in that.
+        # CLOCK_BOOTTIME exists on Linux only. On other systems, the monotonic clock may stop during suspension.
         return time.clock_gettime(time.CLOCK_BOOTTIME) if hasattr(time, "CLOCK_BOOTTIME") else time.monotonic()
 
     def expiry_ms(self) -> int | None:
@@ -83,7 +89,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that moves only when told to.
+    """A clock that only `advance` and `jump` change.
 
     >>> clock = ManualClock(start_ms=1_000)
     >>> clock.advance(2.5)
@@ -114,7 +120,7 @@ class ManualClock:
         return self.time_ms()
 
     def advance(self, seconds: float) -> None:
-        """Move both scales forward.
+        """Advance both wall time and monotonic time.
 
         :raises ValueError: `seconds` is negative.
         """
@@ -123,16 +129,16 @@ class ManualClock:
         self._elapsed_s += seconds
 
     def jump(self, seconds: float) -> None:
-        """Move wall time alone, forward or back."""
+        """Change wall time alone, forward or back."""
         self._start_ms += round(seconds * 1000)
 
 
 class GuardedClock:
-    """A clock by which no data expires while its wall time is in doubt.
+    """A clock that lets no data expire while its wall time may be wrong.
 
-    Wall time is compared with the time since the boot. After a jump that this scale does not confirm, ahead or back, no
-    data expires for `HOLD_S`; a wall clock that keeps its new course for so long is believed. The course may change by
-    `JUMP_S_MAX` in each `HOLD_S`, so that small corrections do not add up to a jump.
+    The clock compares wall time with the time since boot. After a jump of wall time that the time since boot does not
+    confirm, no data expires for `HOLD_S` seconds. After `HOLD_S` seconds without a further jump, the new wall time
+    counts as right. A change of less than `JUMP_S_MAX` in each `HOLD_S` is no jump; small corrections do not add up.
 
     >>> wall = ManualClock(start_ms=1_000)
     >>> clock = GuardedClock(wall)
@@ -144,7 +150,8 @@ class GuardedClock:
     """
 
     def __init__(self, clock: Clock) -> None:
-        # The functions themselves, as they are called several times for each request.
+        # The functions of the clock are attributes, without a Python method around them: each request calls them
+        # several times.
         self.time_ms = clock.time_ms
         self.time_s = clock.time_s
         self.monotonic = clock.monotonic
@@ -167,23 +174,24 @@ class GuardedClock:
             if abs(jump_s) > JUMP_S_MAX or now_s - self._course_read_s >= HOLD_S:
                 self._course_s = (low_s + high_s) / 2
                 self._course_read_s = now_s
-            # The reading that was compared, and no other: the clock may jump between two.
+            # The reading that was checked must be the one returned: the clock may jump between two readings.
             return None if now_s < self._held_until_s else round(wall_s * 1000)
 
     def stored_ms(self) -> int:
         wall_s, boot_s = self.time_s(), self.since_boot()
         if abs(wall_s - boot_s - self._course_s) > JUMP_S_MAX:
-            # Perhaps a jump, or the thread stood still between the two readings: `expiry_ms` finds out.
+            # The wall clock may have jumped, or the thread was suspended between the two readings. `expiry_ms` checks
+            # both.
             wall_ms = self.expiry_ms()
             return NO_TIMESTAMP if wall_ms is None else wall_ms
         return int(wall_s * 1000) if boot_s >= self._held_until_s else NO_TIMESTAMP
 
     def compare_with_last_life(self, last_ms: int) -> None:
-        """Doubt the wall clock of a start that does not follow closely upon the program's last sign of life.
+        """Let no data expire for `HOLD_S` if this start is not shortly after the end of the previous run of the broker.
 
-        The machine may have been off for so long, or its clock is wrong: nothing tells which.
+        Either the machine was off for that time, or its clock is wrong. The broker cannot distinguish the two cases.
 
-        :param last_ms: the wall time of that sign, as when the newest file was written.
+        :param last_ms: the wall time of the last activity before this start, such as the last write to a file.
         """
         away_s = self.time_s() - last_ms / 1000
         if -JUMP_S_MAX <= away_s <= HOLD_S:
@@ -199,9 +207,9 @@ class GuardedClock:
             log.warning("%s; no data expires for %.0f minutes", why, HOLD_S / 60)
 
     def _read_course(self) -> tuple[float, float, float, float]:
-        """Return the least and the most by which wall time is ahead of the boot time, the boot time, and wall time.
+        """Return the lower and the upper bound of (wall time - boot time), the boot time, and the wall time.
 
-        The thread may stand still between two readings: what passed then is no jump.
+        The thread may be suspended between two readings; the bounds include the time of the suspension.
         """
         before_s = self.since_boot()
         wall_s = self.time_s()

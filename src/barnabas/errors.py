@@ -1,8 +1,8 @@
-"""Every error that Barnabas raises, and every error code of the wire protocol.
+"""The errors that Barnabas raises, and the error codes of the wire protocol.
 
-One tree: all are `BarnabasError`, and `retriable` says whether the same call may succeed later. `ApiError` carries a
-code of the protocol, which one side returns to the other; the other errors stay on their side. The codes, and which of
-them are retriable, are those of Apache Kafka.
+All errors are subclasses of `BarnabasError`. The property `retriable` is True if the same call may succeed later.
+`ApiError` carries an error code of the protocol, which a broker returns to a client; no other error is sent over the
+network. The codes, and the set of retriable codes, are those of Apache Kafka.
 """
 
 from __future__ import annotations
@@ -14,7 +14,11 @@ from typing import Any, Self
 
 
 class ErrorCode(enum.IntEnum):
-    """The error codes of the protocol."""
+    """The error codes of the Kafka protocol.
+
+    >>> ErrorCode.of(3).name, ErrorCode.of(3).retriable
+    ('UNKNOWN_TOPIC_OR_PARTITION', True)
+    """
 
     UNKNOWN_SERVER_ERROR = -1
     NONE = 0
@@ -130,12 +134,14 @@ class ErrorCode(enum.IntEnum):
 
     @property
     def retriable(self) -> bool:
-        """Whether the same request may succeed later, perhaps at another broker."""
+        """True if the same request may succeed later, perhaps at another broker."""
         return self in _RETRIABLE
 
     @classmethod
     def of(cls, code: int) -> ErrorCode:
-        """Return the member for `code`, or UNKNOWN_SERVER_ERROR for one that this version does not know."""
+        """Return the member for `code`, or UNKNOWN_SERVER_ERROR for a code that this version of Barnabas does not
+        define.
+        """
         try:
             return cls(code)
         except ValueError:
@@ -178,20 +184,20 @@ _RETRIABLE = frozenset(
 
 
 class BarnabasError(Exception):
-    """The root of all errors that Barnabas raises on purpose."""
+    """The base class of all errors that Barnabas raises on purpose."""
 
     @property
     def retriable(self) -> bool:
-        """Whether the same call may succeed later, without a change of anything."""
+        """True if the same call may succeed later although the caller changes nothing."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The cause of a failure as a value; `error` returns a new exception with each call.
+    """The type and the arguments of an exception as a value; `error` returns a new exception at each call.
 
-    An exception that is raised again and again grows by a traceback entry each time, and each entry keeps the local
-    variables of its function alive.
+    A raised exception gets another traceback entry each time it is raised again. Each entry keeps the local variables
+    of its function alive.
 
     >>> failure = Failure.of(ClosedError("this client is closed"))
     >>> failure.error() is failure.error(), str(failure.error())
@@ -203,20 +209,19 @@ class Failure:
 
     @classmethod
     def of(cls, error: BarnabasError) -> Self:
-        """Return type and arguments of `error`, without its traceback, its cause and its context."""
+        """Return the type and the arguments of `error`, without its traceback, cause and context."""
         made_by = error.__reduce__()
         assert isinstance(made_by, tuple)
         return cls(made_by[0], made_by[1])
 
     def error(self) -> BarnabasError:
-        """Return a new exception."""
         return self.kind(*self.arguments)
 
 
 class RetriableError(BarnabasError):
-    """A temporary failure, such as a lost connection or a late answer.
+    """A temporary failure, such as a lost connection or a timeout.
 
-    :param reason: the operating system's reason, if there is one; the message contains it too.
+    :param reason: the reason that the operating system gives, or an empty string; the message contains it too.
     """
 
     def __init__(self, message: str = "", reason: str = "") -> None:
@@ -232,12 +237,15 @@ class RetriableError(BarnabasError):
 
 
 class ApiError(BarnabasError):
-    """An error code of the protocol: a client raises the code that a broker returned, a broker the code to return.
+    """An error code of the protocol.
 
-    :param reason: the cause in words; empty if the code says enough.
-    :param subject: the topic, group or other thing that the error is about; empty if the reason names it.
+    A client raises the code that a broker returned; a broker raises the code to return.
 
-    `message` is subject and reason.
+    :param code: an `ErrorCode`, or its number.
+    :param reason: the cause in words; empty if the code is clear enough.
+    :param subject: the topic, partition, group or other object of the failed request; empty if the reason names it.
+
+    `message` joins subject and reason.
 
     >>> error = ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, subject="topic 'clicks'")
     >>> str(error), error.retriable, error.reason
@@ -255,7 +263,9 @@ class ApiError(BarnabasError):
 
     @classmethod
     def about(cls, code: ErrorCode | int, subject: str, advice: str = "") -> Self:
-        """Return the error for a subject. The advice continues the sentence that begins with the subject.
+        """Return an error whose reason is the subject followed by the advice.
+
+        :param advice: the rest of a sentence that begins with the subject; empty for an error without a reason.
 
         >>> ApiError.about(ErrorCode.NON_EMPTY_GROUP, "group 'ctr'", " has members; stop them first").reason
         "group 'ctr' has members; stop them first"
@@ -271,32 +281,32 @@ class ApiError(BarnabasError):
 
 
 class MalformedMessageError(BarnabasError):
-    """Bytes that are no message of the protocol, such as a length beyond the end of the frame."""
+    """The bytes are not a valid message of the protocol: for example, a length exceeds the end of the frame."""
 
 
 class UnsupportedVersionError(BarnabasError):
-    """A version, or a field of a version, that client or broker does not support."""
+    """The client or the broker does not support this version of a request, or a field of the request."""
 
 
 class CorruptBatchError(BarnabasError):
-    """A record batch whose length, CRC or structure is wrong; it must not be stored, served or trusted.
+    """The length, the CRC or the structure of a record batch is wrong. Such a batch is neither stored nor served.
 
-    :ivar next_offset: the offset behind the batch, where a consumer can continue; None if it is not known.
+    :ivar next_offset: the offset after the batch, where a consumer can continue; None if it is unknown.
     """
 
     next_offset: int | None = None
 
 
 class ConfigurationError(BarnabasError):
-    """A setting that does not exist or cannot have the given value."""
+    """A setting or an argument does not exist or cannot have the given value."""
 
 
 class MissingExtraError(ConfigurationError):
-    """A package of an extra is missing; the message has the command that installs it."""
+    """A package of an optional extra is not installed. The message contains the command that installs it."""
 
 
 class UnavailableError(ConfigurationError):
-    """An address or a broker id that this process cannot have now: another one has it, or the machine lacks it."""
+    """An address or a broker id is in use by another process, or the machine does not have the address."""
 
     @property
     def retriable(self) -> bool:
@@ -304,15 +314,15 @@ class UnavailableError(ConfigurationError):
 
 
 class DisconnectedError(RetriableError, ConnectionError):
-    """The connection ended before the answer came. The request may or may not have been carried out."""
+    """The connection was closed before the response arrived. The broker may have executed the request."""
 
 
 class TimedOutError(RetriableError, TimeoutError):
-    """An operation took longer than its time limit."""
+    """An operation exceeded its timeout."""
 
 
 class BufferFullError(TimedOutError):
-    """The producer's memory was full for longer than `max_block_ms`."""
+    """The producer's memory (`buffer_memory`) stayed full for longer than `max_block_ms`."""
 
 
 class ClosedError(BarnabasError):
@@ -320,29 +330,33 @@ class ClosedError(BarnabasError):
 
 
 class StorageError(BarnabasError):
-    """A disk is full, failing or read-only. The log that wrote to it is offline."""
+    """A disk is full, broken or read-only. The log on this disk goes offline."""
 
 
 class DataFolderError(BarnabasError):
-    """A data folder that another broker has locked, that has a newer format, or that is read-only."""
+    """Another broker has locked the data folder, or the folder has a newer format, or it is read-only."""
 
 
 class CoordinationError(BarnabasError):
-    """The tree of shared state refused an operation. Its subclasses stand in `barnabas.coordination.metadata_store`."""
+    """The metadata store refused an operation. `barnabas.coordination.metadata_store` defines the subclasses."""
 
 
 class FencedError(BarnabasError):
-    """Another producer or group member has taken the place of this one, which must stop."""
+    """Another producer with the same id, or another group member with the same instance id, is active.
+
+    This client must stop.
+    """
 
 
 class SerializationError(BarnabasError):
-    """A value does not fit its schema, or bytes are no record with a schema."""
+    """A value does not match its schema, or bytes do not contain a value with a schema."""
 
 
 class SchemaRegistryError(BarnabasError):
     """A schema registry returned an error.
 
-    :param code: Confluent's error code, for example 40403 for a schema that does not exist; 0 if there was none.
+    :param code: Confluent's error code, for example 40403 for a schema that does not exist; 0 if the response has none.
+    :param message: the message of the registry.
     """
 
     def __init__(self, code: int, message: str) -> None:
@@ -351,9 +365,10 @@ class SchemaRegistryError(BarnabasError):
 
     @property
     def is_about_schema(self) -> bool:
-        """Whether the registry lacks the schema, or one that it refers to, or cannot hand it out in the asked form.
+        """True if the registry cannot return the requested schema: it, or a schema that it references, is missing, or
+        the requested format is not supported.
 
-        Other errors, a plain 404 among them, are about the registry.
+        All other errors, including a plain 404, concern the registry itself.
         """
         return 40401 <= self.code <= 40407 or self.code == 42201
 
@@ -362,9 +377,11 @@ class SchemaRegistryError(BarnabasError):
 
 
 class DeserializationError(BarnabasError):
-    """A consumer's deserializer raised for a key or a value.
+    """A deserializer of the application raised an exception for a key or a value.
 
-    The consumer's position stays before that record; `seek` skips it.
+    The position of the consumer stays before that record; `seek` skips the record.
+
+    :param offset: the offset of the record in its partition.
 
     >>> error = DeserializationError("clicks", 0, 42, "value_deserializer: ValueError('no JSON')")
     >>> str(error), error.offset
@@ -380,12 +397,12 @@ class DeserializationError(BarnabasError):
 
 
 RENAMED = {"KafkaError": "ApiError"}
-"""Old names that stay for one release; docs/reference/api-stability.md says how long."""
+"""Deprecated names of errors by old name. They stay for one release (docs/reference/api-stability.md)."""
 
 
 def warn_of_old_name(module: str, name: str) -> None:
-    """Warn the module that reads an old name of `module`."""
-    message = f"{module}.{name} is now {module}.{RENAMED[name]}; the old name goes with version 0.3"
+    """Issue a DeprecationWarning for the old name of a class of `module`."""
+    message = f"{module}.{name} is now {module}.{RENAMED[name]}; version 0.3 removes the old name"
     warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
@@ -397,7 +414,7 @@ def __getattr__(name: str) -> object:
 
 
 def reason_of(error: BaseException, otherwise: str = "") -> str:
-    """Return the message of an error for a log line. Timeouts and reset connections often have none.
+    """Return the message of an error for a log line. Timeouts and reset connections often have no message.
 
     :param otherwise: the text for an error without a message; by default the name of its type.
 

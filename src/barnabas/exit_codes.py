@@ -1,4 +1,4 @@
-"""Exit codes of the command, and those of any process in words."""
+"""The exit codes of the command, and a description of the exit codes of any process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ import signal
 
 EXIT_FAILED = 1
 EXIT_WRONG_SETTINGS = 2
-"""As wrong usage has. A supervisor does not start the command again: the result would be the same."""
+"""The settings or the arguments of the command are wrong. A supervisor does not restart the command."""
 EXIT_TOO_MANY_BAD_RECORDS = 6
 """A load has more bad records than `--max-bad-records` allows."""
 
 
 def how_it_ended(code: int) -> str:
-    """Return the words for an exit code, as `subprocess` has it: the negative number of a signal that ended it.
+    """Return a description of an exit code of `subprocess`, in which -9 means that signal 9 ended the process.
 
     >>> how_it_ended(1), how_it_ended(-9)
     ('ended with exit code 1', 'was ended by SIGKILL')

@@ -1,4 +1,4 @@
-"""Packages that only an extra brings: the error that names the extra where one is missing."""
+"""Optional packages: the error for a missing package names the extra that installs it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from types import ModuleType
 from barnabas.errors import MissingExtraError
 
 DISTRIBUTIONS = {"google": "protobuf", "opentelemetry": "opentelemetry-api"}
-"""The names of packages by which they are installed, where these differ."""
+"""The name on PyPI of each package whose import name differs from it."""
 EXTRAS_OF_PACKAGE = {
     "avro": ("registry",),
     "deltalake": ("delta",),
@@ -33,13 +33,13 @@ EXTRAS_OF_PACKAGE = {
     "starlette": ("registry",),
     "uvicorn": ("registry",),
 }
-"""The extras that bring a package, by the name under which it is imported."""
+"""The extras that install a package, by its import name."""
 
 
 def missing_extra(error: ModuleNotFoundError, extra: str = "") -> MissingExtraError | None:
-    """Return the error that names the extra of a missing package; None where no extra has the package.
+    """Return the error that names the extra of a missing package; None if no extra installs the package.
 
-    :param extra: the extra of the caller; it is named if it has the package.
+    :param extra: the extra that the caller belongs to; the error names this extra if it installs the package.
 
     >>> str(missing_extra(ModuleNotFoundError(name="pyarrow.compute"), "sql"))
     "the package pyarrow is missing; run: pip install 'barnabas[sql]'"
@@ -57,7 +57,7 @@ def missing_extra(error: ModuleNotFoundError, extra: str = "") -> MissingExtraEr
 
 @contextmanager
 def naming_extra(extra: str = "") -> Iterator[None]:
-    """Name the extra where an import inside fails.
+    """Return a context manager. If an import inside it fails, the error names the extra of the missing package.
 
     :raises MissingExtraError: a package of an extra is missing.
     """
@@ -71,7 +71,7 @@ def naming_extra(extra: str = "") -> Iterator[None]:
 
 
 def require_installed(package: str, extra: str) -> None:
-    """Look for a package of an extra without importing it.
+    """Check that a package of an extra is installed, without importing it.
 
     :raises MissingExtraError: the package is missing.
     """

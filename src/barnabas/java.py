@@ -1,6 +1,6 @@
-"""Finds the Java runtimes of this machine, so that nobody has to set JAVA_HOME.
+"""The Java runtimes of this machine. Users need not set JAVA_HOME.
 
-A home is judged by its `release` file, without starting it.
+The version of a Java home is read from its `release` file; no Java process is started.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ USUAL_FOLDERS = (
 
 
 def java_homes(environ: Mapping[str, str], folders: Iterable[Path] = USUAL_FOLDERS) -> Iterator[Path]:
-    """Yield what may be homes: JAVA_HOME, that of the `java` on the PATH, then the usual folders, oldest first."""
+    """Yield candidates for Java homes: JAVA_HOME, the home of `java` on the PATH, then the usual folders, oldest
+    version first.
+    """
     if environ.get("JAVA_HOME"):
         yield Path(environ["JAVA_HOME"])
     for folder in environ.get("PATH", "").split(":"):
@@ -31,13 +33,13 @@ def java_homes(environ: Mapping[str, str], folders: Iterable[Path] = USUAL_FOLDE
 
 
 def java_version(home: Path) -> int | None:
-    """Return the major version that the `release` file of a Java home states, None if it is not one."""
+    """Return the major version in the `release` file of a Java home; None if the folder is not a Java home."""
     match = re.search(r'^JAVA_VERSION="(?:1\.)?(\d+)', release_of(home), re.MULTILINE)
     return int(match.group(1)) if match and (home / "bin/java").exists() else None
 
 
 def release_of(home: Path) -> str:
-    """Return what the `release` file of a home says; nothing where there is none."""
+    """Return the content of the `release` file of a Java home; an empty string if there is no such file."""
     try:
         return (home / "release").read_text(errors="replace")
     except OSError:

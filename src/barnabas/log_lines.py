@@ -1,11 +1,11 @@
-"""The lines of the log: one a thing, for people or as JSON for what collects logs, and which partition each is about.
+"""The format of log lines, as text or JSON, and the partition and event of each line.
 
-A line is about a partition if the `TopicPartition` is among the arguments of its message, as in
-`log.warning("%s: an append failed", partition)`, if it was logged with `extra=about(partition)`, or within
-`lines_about(partition)`. So nobody has to find it in the text.
+A line has a partition in three cases. A `TopicPartition` is among the arguments of its message, as in `log.warning("%s:
+an append failed", partition)`; the call has `extra=about(partition)`; or the call runs within `lines_about(partition)`.
+Log collectors need not parse the text.
 
-A line that an operator acts on has an event: `extra=event(LogEvent.LOG_OFFLINE)`. Its name stays the same over
-releases, so alerts go by the event, and not by the text.
+A line that an operator acts on has an event: `extra=event(LogEvent.LOG_OFFLINE)`. The name of an event stays the same
+over releases, so alerts use the event instead of the text.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _subject: ContextVar[TopicPartition | None] = ContextVar("subject of log lines",
 
 
 class LogEvent(StrEnum):
-    """The events of log lines that an operator acts on.
+    """The events of the log lines that require an action of an operator.
 
     :ivar advice: the meaning of the event, and the remedy.
     """
@@ -131,7 +131,9 @@ class LogEvent(StrEnum):
 
 
 def event(what: LogEvent, subject: TopicPartition | str | None = None) -> dict[str, str | int]:
-    """Return the fields, for `extra`, of a line with an event, which may be about a partition or a topic.
+    """Return the `extra` argument for a log line with an event.
+
+    :param subject: the partition or the topic of the line, if it has one.
 
     >>> event(LogEvent.LOG_OFFLINE, "clicks")
     {'event': 'log.offline', 'topic': 'clicks'}
@@ -140,7 +142,7 @@ def event(what: LogEvent, subject: TopicPartition | str | None = None) -> dict[s
 
 
 def about(what: TopicPartition | str) -> dict[str, str | int]:
-    """Return the fields, for `extra`, of a line that is about a partition, or about a topic as a whole.
+    """Return the `extra` argument for a log line that concerns a partition, or a whole topic.
 
     >>> about(TopicPartition("clicks", 3)), about("clicks")
     ({'topic': 'clicks', 'partition': 3}, {'topic': 'clicks'})
@@ -150,7 +152,10 @@ def about(what: TopicPartition | str) -> dict[str, str | int]:
 
 @contextmanager
 def lines_about(partition: TopicPartition) -> Iterator[None]:
-    """Whatever is logged inside, on this thread, is about a partition unless it says otherwise."""
+    """Return a context manager.
+
+    Log lines of this thread inside it concern `partition`, unless a line names another one.
+    """
     token = _subject.set(partition)
     try:
         yield
@@ -161,7 +166,7 @@ def lines_about(partition: TopicPartition) -> Iterator[None]:
 def lines_about_partition(
     method: Callable[Concatenate[Owner, TopicPartition, Given], Outcome],
 ) -> Callable[Concatenate[Owner, TopicPartition, Given], Outcome]:
-    """Decorate a method whose first argument is a partition: what it logs is about that one (`lines_about`)."""
+    """Decorate a method whose first argument is a partition: its log lines concern this partition (`lines_about`)."""
 
     @functools.wraps(method)
     def do(owner: Owner, partition: TopicPartition, /, *arguments: Given.args, **named: Given.kwargs) -> Outcome:
@@ -172,16 +177,19 @@ def lines_about_partition(
 
 
 class Lines(logging.Formatter):
-    """A form of the lines.
+    """A formatter of log lines.
 
-    :ivar broker: the id of the broker whose lines these are, once it is known; only JSON tells it.
+    :ivar broker: the id of this process's broker, once it is known; only JSON lines contain it.
     """
 
     broker: int | None = None
 
 
 class PlainLines(Lines):
-    """Time, level and message; the message on one line, whatever is in it. A traceback follows on its own lines."""
+    """Formats a line as time, level and message.
+
+    Line breaks in the message are escaped; a traceback follows on its own lines.
+    """
 
     def __init__(self) -> None:
         super().__init__(_PLAIN)
@@ -191,9 +199,10 @@ class PlainLines(Lines):
 
 
 class JsonLines(Lines):
-    """One JSON object a line: `timestamp` (ISO 8601, UTC), `level`, `logger`, `message`; `broker`; `event` where an
-    operator acts on the line; `topic` and `partition` where the line is about one, and `exception` with the whole
-    traceback where there is one.
+    """Formats a line as one JSON object.
+
+    The keys are `timestamp` (ISO 8601, UTC), `level`, `logger` and `message`. Further keys are `broker`, `event` (if an
+    operator must act), `topic` and `partition` (if the line has them), and `exception` with the whole traceback.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -217,7 +226,7 @@ class JsonLines(Lines):
 
 
 def _event_of(record: logging.LogRecord) -> str | None:
-    """Return the event of a line. An error with a traceback is an unexpected one, unless the line says otherwise."""
+    """Return the event of a line. An error with a traceback and without an event is an UNEXPECTED_ERROR."""
     said: str | None = getattr(record, "event", None)
     is_unexpected = said is None and record.exc_info and record.levelno >= logging.ERROR
     return LogEvent.UNEXPECTED_ERROR.value if is_unexpected else said
@@ -234,12 +243,12 @@ def _subject_of(record: logging.LogRecord) -> Mapping[str, object]:
 
 
 def log_to_standard_error(log_format: LogFormat, level: int = logging.INFO) -> Lines:
-    """Write all that this process logs from now on to standard error; return the form, to tell it which broker this is.
+    """Write the log lines of this process to standard error, and return the formatter.
 
-    As JSON also warnings of Python, and errors that end a thread or the process: nothing else may stand between the
-    lines.
+    With JSON, Python warnings and uncaught errors of threads and of the process are log lines too: standard error then
+    contains JSON lines only.
 
-    :param level: what is less important is not written.
+    :param level: lines below this level are not written.
     """
     lines = JsonLines() if log_format == "json" else PlainLines()
     handler = logging.StreamHandler(sys.stderr)
@@ -254,4 +263,4 @@ def log_to_standard_error(log_format: LogFormat, level: int = logging.INFO) -> L
 
 def _log_uncaught(what: str, error: BaseException | None) -> None:
     if error is not None and not isinstance(error, SystemExit):
-        log.critical("%s was ended by an error: %r", what, error, exc_info=error)
+        log.critical("%s ended with an uncaught error: %r", what, error, exc_info=error)

@@ -1,4 +1,4 @@
-"""Ids and value types that every layer shares: immutable, without behaviour, without I/O."""
+"""Identifiers and value types that all layers share: immutable values without I/O."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from barnabas.addresses import host_port, without_brackets
 
 NO_TIMESTAMP = -1
-"""A record or batch without a timestamp, as the protocol writes it."""
+"""The timestamp of a record or batch without a timestamp."""
 
 NO_OFFSET = -1
-"""An offset that is not known, as the protocol writes it."""
+"""An unknown offset."""
 
 NO_PRODUCER_ID = -1
-"""The producer id of a batch that no idempotent producer wrote (KIP-98)."""
+"""The producer id of a batch from a producer without idempotence (KIP-98)."""
 
 PLAUSIBLE_PRODUCER_IDS = 2**60
-"""No broker allocates a producer id from here on: the counter does not start above it."""
+"""Brokers allocate producer ids below this number only."""
 
 NO_LEADER_EPOCH = -1
-"""A leader epoch that is not known (KIP-101)."""
+"""An unknown leader epoch (KIP-101)."""
 
 Bytes = bytes | bytearray | memoryview
-"""What a producer without serializers takes."""
+"""The types of keys and values that a producer without serializers accepts."""
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # Python has defaults of type variables from 3.13 on
+    from typing_extensions import TypeVar  # Python's own TypeVar has defaults since version 3.13
 
     K_contra = TypeVar("K_contra", contravariant=True, default=Bytes)
     V_contra = TypeVar("V_contra", contravariant=True, default=Bytes)
     K_co = TypeVar("K_co", covariant=True, default=bytes)
     V_co = TypeVar("V_co", covariant=True, default=bytes)
-    GivenK = TypeVar("GivenK", default=Any)  # of a lambda without types: it takes whatever it is given
+    GivenK = TypeVar("GivenK", default=Any)  # of a lambda without type annotations: it accepts any argument
     GivenV = TypeVar("GivenV", default=Any)
 else:
     from typing import TypeVar
@@ -48,11 +48,11 @@ else:
     GivenV = TypeVar("GivenV")
 
 Header = tuple[str, bytes | None]
-"""A record header (KIP-82): a name that may repeat within a record, and a value that may be null."""
+"""A record header (KIP-82): a name, which may repeat within a record, and a value, which may be None."""
 
 
 class RecordHeader(NamedTuple):
-    """A header of a record that was read: a pair with names, which polars takes for a struct."""
+    """A header of a consumed record. A Polars data frame shows this named tuple as a struct."""
 
     name: str
     value: bytes | None
@@ -60,11 +60,14 @@ class RecordHeader(NamedTuple):
 
 Headers = Sequence[Header]
 GivenHeaders = Headers | Mapping[str, bytes | None]
-"""What `send` takes: pairs, or a dict."""
+"""The headers argument of `send`: pairs of name and value, or a dict."""
 
 
 class TopicPartition(NamedTuple):
-    """One partition of one topic: the unit of order, of storage and of parallelism (paper, 3.1 and 3.2).
+    """A partition of a topic: the unit of order, storage and parallelism (paper, 3.1 and 3.2).
+
+    :param topic: the name of the topic.
+    :param partition: the number of the partition, from 0.
 
     >>> str(TopicPartition("clicks", 3))
     'clicks-3'
@@ -78,9 +81,11 @@ class TopicPartition(NamedTuple):
 
 
 def in_file_name(name: str, bytes_max: int = 120) -> str:
-    """Return a name as a part of the name of a file: a long one is cut, and ends with a digest of the whole.
+    """Return `name` for use in a file name.
 
-    A topic's name has up to 249 letters, and that of a file up to 255 bytes.
+    A name of more than `bytes_max` bytes is cut and ends with a digest of the name.
+
+    Kafka allows 249 characters in a topic name; file systems allow 255 bytes in a file name.
 
     >>> in_file_name("clicks"), len(in_file_name("c" * 249))
     ('clicks', 120)
@@ -93,23 +98,23 @@ def in_file_name(name: str, bytes_max: int = 120) -> str:
 
 
 class TimestampType(enum.IntEnum):
-    """What a record's timestamp means (KIP-32)."""
+    """The origin of a record's timestamp (KIP-32)."""
 
     CREATE_TIME = 0
-    """Set by the producer."""
+    """The producer has set the timestamp."""
     LOG_APPEND_TIME = 1
-    """Set by the broker when it appended the batch."""
+    """The broker has set the timestamp when it appended the batch."""
 
 
 class IsolationLevel(enum.IntEnum):
-    """Which records a reader is shown (KIP-98)."""
+    """The visibility of transactional records for a consumer (KIP-98)."""
 
     READ_UNCOMMITTED = 0
     READ_COMMITTED = 1
 
 
 class Acks(enum.IntEnum):
-    """When a produce request counts as done (paper 5: no acknowledgement; article: leader, all replicas)."""
+    """The replicas that acknowledge a produce request: none, the leader, or all in-sync replicas."""
 
     NONE = 0
     LEADER = 1
@@ -117,7 +122,12 @@ class Acks(enum.IntEnum):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset: the next one to read, and a string that the committer may keep with it."""
+    """A committed offset.
+
+    :param offset: the offset of the next record to read.
+    :param metadata: a string that the application stores with the offset.
+    :param leader_epoch: the leader epoch of the last record read; -1 if it is unknown.
+    """
 
     offset: int
     metadata: str = ""
@@ -125,7 +135,10 @@ class OffsetAndMetadata(NamedTuple):
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The answer to a search by time: the first offset whose timestamp is at least the one asked for."""
+    """The first offset with a timestamp of at least the requested time, and that timestamp.
+
+    :param timestamp_ms: the timestamp of the record in ms since the epoch.
+    """
 
     offset: int
     timestamp_ms: int
@@ -133,24 +146,24 @@ class OffsetAndTimestamp(NamedTuple):
 
 NO_FETCH_SESSION = 0
 INITIAL_SESSION_EPOCH = 0
-"""The epoch of a fetch that asks for a new session, and closes the session that it names (KIP-227)."""
+"""The epoch of a fetch request that opens a new fetch session and closes the session that it names (KIP-227)."""
 
 FINAL_SESSION_EPOCH = -1
-"""The epoch of a fetch that wants no session, or closes the session that it names."""
+"""The epoch of a fetch request without a session; it closes the session that it names."""
 
 _SESSION_EPOCH_MAX = 2**31 - 1
 
 
 def next_session_epoch(epoch: int) -> int:
-    """Return the epoch of the fetch after the fetch with `epoch`: 1 follows the greatest."""
+    """Return the session epoch of the next fetch request. After the maximum, epochs continue at 1."""
     return INITIAL_SESSION_EPOCH + 1 if epoch == _SESSION_EPOCH_MAX else epoch + 1
 
 
 class LifeMark(NamedTuple):
-    """How old a log directory is, by its life counter.
+    """The life counter of a log directory at one time.
 
-    :param life: the counter; the broker raises it at each start and every 10 s.
-    :param noted_ms: wall time at which the broker raised it.
+    :param life: the life counter; the broker increments it at each start and every 10 s.
+    :param noted_ms: the wall time of the increment, in ms since the epoch.
     :param record_count: the sum of the log end offsets in the directory at that time.
     """
 
@@ -159,17 +172,21 @@ class LifeMark(NamedTuple):
     record_count: int = 0
 
     def is_older_than(self, other: LifeMark | None) -> bool:
-        """Return whether the other mark has a higher counter."""
+        """Return whether the other mark has a higher life counter."""
         return other is not None and self.life < other.life
 
 
 LIFE_MAX = 2**53
-"""A number of a `LifeMark` that is higher than this does not come from a broker."""
+"""The upper limit of the numbers in a `LifeMark`. A broker never writes a higher number."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordMetadata:
-    """Where an acknowledged record is. Offset and timestamp are -1 where acks=0 leaves them unknown."""
+    """The partition, offset and timestamp of an acknowledged record.
+
+    :param offset: the offset of the record in its partition; -1 with acks=0.
+    :param timestamp_ms: the timestamp in ms since the epoch; -1 with acks=0.
+    """
 
     topic: str
     partition: int
@@ -179,7 +196,7 @@ class RecordMetadata:
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A broker's address, and the rack that it stands in, where that is known."""
+    """A broker: its id and address, and its rack if the broker has one."""
 
     id: int
     host: str
@@ -187,7 +204,7 @@ class Node:
     rack: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.host.startswith("["):  # as other brokers may give it
+        if self.host.startswith("["):  # other brokers may return IPv6 hosts with brackets
             object.__setattr__(self, "host", without_brackets(self.host))
 
     def __str__(self) -> str:
@@ -195,16 +212,16 @@ class Node:
 
 
 class HasFileno(Protocol):
-    """An open file; holding a reference keeps it open."""
+    """An open file. Python closes the file when the last reference to the object is gone."""
 
     def fileno(self) -> int: ...
 
 
 class FileRegion:
-    """Bytes `position` to `position + length` of an open file, to be sent without being read.
+    """`length` bytes of an open file from `position` on, to be sent with sendfile.
 
-    Storage hands these out and the listener passes them to sendfile. The region keeps its file open, so a
-    segment that retention unlinks meanwhile can still be sent.
+    Storage returns file regions, and the listener sends them without reading the bytes. A region keeps its file open,
+    so the bytes of a deleted segment can still be sent.
     """
 
     __slots__ = ("file", "length", "position")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the command imports this module before it knows what it needs
+if TYPE_CHECKING:  # the command line imports this module early, before asyncio may be needed
     import asyncio
     from collections.abc import Callable
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # the command imports this module before it knows what it nee
 def stop_signals() -> tuple[signal.Signals, ...]:
     """Return the signals that stop a long-running process.
 
-    SIGHUP is missing where the parent ignores it: `nohup` keeps a process running when the terminal closes.
+    SIGHUP is left out if the parent process ignores it: `nohup` keeps a process running after its terminal closes.
     """
     usual = (signal.SIGTERM, signal.SIGINT)
     return usual if signal.getsignal(signal.SIGHUP) is signal.SIG_IGN else (*usual, signal.SIGHUP)

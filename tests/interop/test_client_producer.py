@@ -91,7 +91,7 @@ def test_headers_may_be_a_dict_and_objects_may_be_sent_through_serializers(broke
         producer.flush()
         with pytest.raises(TypeError, match="not JSON serializable") as raised:
             producer.send("clicks", {1, 2})
-        assert raised.value.__notes__ == ["value_serializer raised this, for a record to topic 'clicks'"]
+        assert raised.value.__notes__ == ["value_serializer raised this error for a record of topic 'clicks'"]
         assert producer.metrics()["records_total"] == 3
     with barnabas.Consumer(broker.bootstrap) as consumer:
         consumer.assign([("clicks", 0)])

@@ -387,7 +387,7 @@ def test_offset_that_does_not_exist_is_named():
         (0, DeleteRecordsRequest): [deleted(0, -1, ErrorCode.OFFSET_OUT_OF_RANGE)],
         (1, DeleteRecordsRequest): [deleted(1, 8)],
     }
-    with pytest.raises(ApiError, match="t-0: offset 3 lies behind its end"):
+    with pytest.raises(ApiError, match="t-0: offset 3 is greater than the high watermark"):
         ask(delete_both, script)
 
 

@@ -1,6 +1,6 @@
-"""The administrators: `Admin`, `AsyncAdmin`, and coroutines for each kind of thing that they describe or change.
+"""The admin clients `Admin` and `AsyncAdmin`, and coroutines for topics, settings, groups, brokers and log directories.
 
-Consumers look up offsets too, so those coroutines are in `barnabas.client.offset_requests`.
+Consumers look up offsets too, so the requests for offsets are in `barnabas.client.offset_requests`.
 """
 
 from barnabas.client.admin.admin import Admin

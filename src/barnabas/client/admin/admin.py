@@ -1,4 +1,4 @@
-"""`Admin`: the operations of an administrator for programs without an event loop, on a background thread."""
+"""`Admin`: an admin client for programs without an event loop. A background thread sends the requests."""
 
 from __future__ import annotations
 
@@ -24,19 +24,20 @@ if TYPE_CHECKING:
 
 
 class Admin:
-    """Describes and changes topics, settings, offsets, groups and brokers. Safe to use from several threads.
+    """Describes and changes topics, settings, offsets, groups and brokers. Thread-safe.
 
-    `Admin` reads iterables on the calling thread, so that they may call it themselves.
+    `Admin` reads the iterables in its arguments on the calling thread; they may call the same `Admin`.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
-    :param settings: see `barnabas.client.config.AdminConfig`.
+    :param settings: the fields of `barnabas.client.config.AdminConfig`; keyword arguments override the dict.
     :raises ConfigurationError: a setting does not exist or cannot have this value.
 
-    Every call raises ApiError if a broker returns an error code, and TimedOutError if no broker answers within
+    Every method raises ApiError if a broker returns an error code, and TimedOutError if no broker responds within
     `default_api_timeout_ms`.
 
         with barnabas.Admin("localhost:9092") as admin:
-            admin.create_topic("clicks", partitions=6)
+            admin.create_topic("views", partitions=6, config={"retention.ms": "86400000"})
+            print(admin.list_topics())
     """
 
     def __init__(self, bootstrap: Bootstrap = None, **settings: Unpack[ClientSettings]) -> None:
@@ -44,7 +45,7 @@ class Admin:
         self._cluster = cluster_of(self._config)
         self._operations = AdminOperations(self._config, self._cluster)
         self._closed = False
-        # Without uvloop: for a few requests it takes longer to load than it saves.
+        # asyncio's own loop, not uvloop's: loading uvloop takes longer than it saves for a few requests.
         self._thread = LoopThread("barnabas-admin", asyncio.new_event_loop)
         self._thread.end_with(self, self._cluster.finish, "an Admin")
 
@@ -57,18 +58,21 @@ class Admin:
         replication_factor: int | None = None,
         config: Mapping[str, str] | None = None,
     ) -> None:
-        """Create a topic; `config` has Kafka's names, for example `{"retention.ms": "86400000"}`.
+        """Create a topic.
 
-        :param replication_factor: number of replicas of each partition; None takes the brokers' setting
-            default.replication.factor (brokers older than Kafka 2.4 need a number).
-        :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG ...
+        :param name: the name: at most 249 letters, digits, `.`, `_` and `-`.
+        :param partitions: the number of partitions.
+        :param replication_factor: the number of replicas of each partition; None: the brokers' setting
+            default.replication.factor. Brokers older than Kafka 2.4 require a number.
+        :param config: topic settings under Kafka's names, for example `{"retention.ms": "86400000"}`.
+        :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG and others.
         """
         self._thread.call(self._operations.create_topic(name, partitions, replication_factor, config))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION ...
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and others.
         """
         self._thread.call(self._operations.delete_topic(name))
 
@@ -82,12 +86,12 @@ class Admin:
     def describe_topics(
         self, names: Iterable[str] | None = None, *, include_internal: bool = False
     ) -> list[TopicDescription]:
-        """Return the partitions of topics, or of all topics if no names are given.
+        """Return descriptions of topics, with their partitions.
 
-        Without names, a topic that the brokers cannot describe now has an `error` and no partitions.
-
-        :param include_internal: include internal topics, such as `__consumer_offsets`, if no names are given.
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION for a name that does not exist; the message has all such names.
+        :param names: the topics; None: all topics. In this case, a topic that the brokers cannot describe now has an
+            `error` and no partitions.
+        :param include_internal: include internal topics, such as `__consumer_offsets`, if `names` is None.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION: some names do not exist; the message contains all of them.
         """
         wanted = None if names is None else list(names)
         return self._thread.call(self._operations.describe_topics(wanted, include_internal=include_internal))
@@ -95,27 +99,32 @@ class Admin:
     def add_partitions(self, name: str, total: int) -> None:
         """Increase the number of partitions of a topic to `total`.
 
-        Stored records stay in their partitions; new records with the same keys may go to others.
+        Stored records stay in their partitions; new records with the same keys may go to other partitions.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: the topic has as many already, or more.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: the topic already has `total` partitions or
+            more.
         """
         self._thread.call(self._operations.add_partitions(name, total))
 
     def alter_partition_reassignments(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> None:
-        """Begin to move partitions to other brokers (KIP-455); they serve meanwhile.
+        """Start to move partitions to other brokers (KIP-455). The partitions stay available during the move.
 
-        :param targets: for each partition the ids of its new brokers, the preferred leader first; None cancels a move.
+        :param targets: the ids of the new brokers of each partition, the preferred leader first; None cancels a move.
         :raises ApiError: INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS: the error
-            of the first partition that does not move; others may move.
+            of the first refused partition. Other partitions may have started to move.
 
-            admin.alter_partition_reassignments({("clicks", 0): [2, 3]})
+            with barnabas.Admin("localhost:9092") as admin:
+                admin.alter_partition_reassignments({("clicks", 0): [1]})
         """
         self._thread.call(self._operations.alter_partition_reassignments(targets))
 
     def list_partition_reassignments(
         self, tps: Iterable[tuple[str, int]] | None = None
     ) -> dict[TopicPartition, Reassignment]:
-        """Return the partitions that are moving to other brokers, among the given ones or among all."""
+        """Return the reassignments in progress.
+
+        :param tps: (topic, partition number) pairs; None: all partitions.
+        """
         wanted = None if tps is None else list(tps)
         return self._thread.call(self._operations.list_partition_reassignments(wanted))
 
@@ -129,13 +138,15 @@ class Admin:
         group: str | None = None,
         all_brokers: bool = False,
     ) -> dict[str, ConfigSetting]:
-        """Return all settings of a topic, of a broker by its id, or of a group (which need not exist).
+        """Return all settings of a topic, a broker or a group by name. Exactly one of the four arguments is required.
 
-        Each setting has its value, its default, the source of the value, and documentation. `all_brokers` returns the
-        cluster-wide dynamic settings, which a setting of a single broker overrides.
+        Each setting has its value, its default, the source of the value, and documentation.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: the broker has no settings of groups.
-        :raises ConfigurationError: none of topic, broker, group and all_brokers is given, or several.
+        :param broker: the id of a broker.
+        :param group: the name of a group, which need not exist.
+        :param all_brokers: return the cluster-wide dynamic settings. A setting of a single broker overrides them.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: the broker does not support group settings.
+        :raises ConfigurationError: no argument is given, or several.
         """
         return self._thread.call(
             self._operations.describe_config(topic, broker=broker, group=group, all_brokers=all_brokers)
@@ -144,7 +155,7 @@ class Admin:
     def describe_topic_configs(
         self, topics: Iterable[str], settings: Iterable[str]
     ) -> dict[str, dict[str, ConfigSetting]]:
-        """Return some settings of many topics, by topic and name, without the topics that do not exist."""
+        """Return the named settings of many topics, by topic and name. Topics that do not exist are left out."""
         return self._thread.call(self._operations.describe_topic_configs(list(topics), list(settings)))
 
     def alter_config(
@@ -157,13 +168,17 @@ class Admin:
         to_set: Mapping[str, str] | None = None,
         to_unset: Iterable[str] = (),
     ) -> None:
-        """Set some settings, and reset others to their defaults: all of these changes, or none.
+        """Set some settings, and reset others to their defaults. Either all changes succeed, or none.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting does not exist or cannot have the
-            value; INVALID_REQUEST: the broker cannot change the setting while it runs.
+        :param broker: the id of a broker; see `describe_config` for `topic`, `group` and `all_brokers`.
+        :param to_set: the new values by name.
+        :param to_unset: the names of the settings to reset.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting does not exist or cannot have the value;
+            INVALID_REQUEST: the broker cannot change the setting while it runs.
         :raises ConfigurationError: none of topic, broker, group and all_brokers is given, or several.
 
-            admin.alter_config("clicks", to_set={"retention.ms": "86400000"}, to_unset=["retention.bytes"])
+            with barnabas.Admin("localhost:9092") as admin:
+                admin.alter_config("clicks", to_set={"retention.ms": "86400000"}, to_unset=["retention.bytes"])
         """
         self._thread.call(
             self._operations.alter_config(
@@ -185,20 +200,23 @@ class Admin:
         return self._thread.call(self._operations.describe_cluster())
 
     def log_dirs(self, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
-        """Return path, free space and logs of the log directories of one broker, or of all live brokers.
+        """Return the log directories of one broker or of all live brokers: path, free space and logs.
 
-        :param with_sizes: include the logs in the directories, with their sizes.
+        :param broker: the id of a broker; None: all live brokers.
+        :param with_sizes: include the logs in each directory, with their sizes in bytes.
         """
         return self._thread.call(self._operations.log_dirs(broker, with_sizes=with_sizes))
 
     def alter_replica_log_dirs(
         self, broker: int, folders: Mapping[tuple[str, int], str]
     ) -> dict[TopicPartition, ErrorCode]:
-        """Begin to move logs to other log directories of the same broker; `log_dirs` shows the progress.
+        """Start to move logs to other log directories of the same broker; `log_dirs` shows the progress.
 
-        :param folders: the new directory of each partition, by the names that `log_dirs` returns.
-        :returns: an error code for each partition. NONE: the move has begun. REPLICA_NOT_AVAILABLE: the broker has no
-            such replica, and will create it there. LOG_DIR_NOT_FOUND. KAFKA_STORAGE_ERROR: the directory is offline.
+        :param broker: the id of the broker.
+        :param folders: the new log directory of each partition; `log_dirs` returns the paths.
+        :returns: an error code for each partition. NONE: the move has started. REPLICA_NOT_AVAILABLE: the broker has no
+            such replica; if it gets one later, it uses this directory. LOG_DIR_NOT_FOUND: there is no such directory.
+            KAFKA_STORAGE_ERROR: the directory is offline.
         :raises UnsupportedVersionError: the broker does not support this request.
         """
         return self._thread.call(self._operations.alter_replica_log_dirs(broker, folders))
@@ -206,25 +224,28 @@ class Admin:
     # --- offsets ----------------------------------------------------------------------------------------
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset of each partition, which is its log start offset."""
         return self._thread.call(self._operations.beginning_offsets(list(tps)))
 
     def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition."""
+        """Return the offset after the last readable record of each partition, which is its high watermark."""
         return self._thread.call(self._operations.end_offsets(list(tps)))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return for each partition the first offset whose timestamp is at least the given one, or None."""
+        """Return, for each partition, the first offset with a timestamp of at least the given one, or None.
+
+        :param timestamps_ms: the timestamp in ms since the epoch, by partition.
+        """
         return self._thread.call(self._operations.offsets_for_times(timestamps_ms))
 
     def delete_records(self, offsets: Mapping[tuple[str, int], int]) -> dict[TopicPartition, int]:
         """Delete the records before an offset in each partition, and return the new log start offsets.
 
-        :param offsets: -1 deletes all records of a partition.
-        :raises ApiError: OFFSET_OUT_OF_RANGE: the offset is behind the end; UNKNOWN_TOPIC_OR_PARTITION. The records of
-            other partitions may be deleted.
+        :param offsets: the offset by partition; -1 deletes all records of a partition.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; OFFSET_OUT_OF_RANGE: an offset is greater than the high watermark.
+            The records of other partitions may have been deleted.
         """
         return self._thread.call(self._operations.delete_records(offsets))
 
@@ -243,52 +264,56 @@ class Admin:
         return self._thread.call(self._operations.list_groups(states=states, types=types, broker=broker))
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Return a group's state, and its members with their partitions.
+        """Return the state of a group, and its members with their partitions.
 
-        A group that does not exist raises no error; its `exists` is False.
+        For a group that does not exist, the property `exists` is False, and the call raises no error.
 
         :raises ApiError: INVALID_GROUP_ID.
         """
         return self._thread.call(self._operations.describe_group(group))
 
     def describe_groups(self, groups: Iterable[str]) -> list[GroupDescription]:
-        """Return groups as `describe_group` does, in the order given."""
+        """Return descriptions of groups, in the given order; see `describe_group`."""
         return self._thread.call(self._operations.describe_groups(list(groups)))
 
     def delete_group(self, group: str) -> None:
-        """Delete a group with its offsets.
+        """Delete a group and its committed offsets.
 
         :raises ApiError: NON_EMPTY_GROUP: the group has members, stop them first; GROUP_ID_NOT_FOUND.
         """
         self._thread.call(self._operations.delete_group(group))
 
     def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return all offsets that a group has committed."""
+        """Return all committed offsets of a group, by partition."""
         return self._thread.call(self._operations.group_offsets(group))
 
     def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
-        """Commit offsets for a group that has no members now.
+        """Commit offsets for a group without active members.
 
+        :param offsets: the offset of the next record to read in each partition, with or without metadata.
         :raises ApiError: UNKNOWN_MEMBER_ID: the group has members; stop them first.
         """
         self._thread.call(self._operations.set_group_offsets(group, offsets))
 
     def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
-        """Delete the committed offsets of a group in some partitions.
+        """Delete the committed offsets of a group for some partitions.
 
         :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC: members read the topic, stop them first; GROUP_ID_NOT_FOUND;
-            UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are deleted.
+            UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are deleted nevertheless.
         """
         self._thread.call(self._operations.delete_group_offsets(group, list(tps)))
 
     # --- finishing --------------------------------------------------------------------------------------
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """End the connections and the background thread. May be called again; does nothing in a forked child.
+        """Close the connections and stop the background thread.
 
-        Ending the connections waits for no broker. If another thread closes the client already, this waits for it.
+        Further calls do nothing; a call in a forked child does nothing.
 
-        :raises TimedOutError: another thread was still closing the client after `timeout_s`.
+        Closing the connections needs no response of a broker. If another thread is already closing the client, this
+        call waits for that thread.
+
+        :raises TimedOutError: another thread was still closing the client after `timeout_s` seconds.
         """
         if self._thread.begin_close(timeout_s):
             self._closed = True

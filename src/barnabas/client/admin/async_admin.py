@@ -1,4 +1,4 @@
-"""`AsyncAdmin`: the operations of an administrator on the event loop of the application."""
+"""`AsyncAdmin`: an admin client for programs with an event loop."""
 
 from __future__ import annotations
 
@@ -19,11 +19,12 @@ T = TypeVar("T")
 class AsyncAdmin(AdminOperations):
     """Describes and changes topics, settings, offsets, groups and brokers from an event loop.
 
-    All calls are made on that loop, from any number of tasks. Methods, arguments, results and errors are those of
-    `Admin`; each call is awaited.
+    All calls must be made on this loop, from any number of tasks. Methods, arguments, results and errors are those of
+    `Admin`; the methods are coroutines.
 
         async with barnabas.AsyncAdmin("localhost:9092") as admin:
-            await admin.create_topic("clicks", partitions=6)
+            await admin.create_topic("likes", partitions=6)
+            print(await admin.list_topics())
     """
 
     def __init__(self, bootstrap: Bootstrap = None, **settings: Unpack[ClientSettings]) -> None:
@@ -34,9 +35,9 @@ class AsyncAdmin(AdminOperations):
         self._lifecycle.end_with(self, self._cluster.finish, "an AsyncAdmin")
 
     async def start(self) -> Self:
-        """Begin; entering `async with`, or the first call, does it as well.
+        """Start the client. `async with`, and the first call, do this too.
 
-        :raises ClosedError: after `close`, or in a forked child.
+        :raises ClosedError: the client is closed, or belongs to the parent of this forked process.
         """
         self._lifecycle.check_process()
         if self._closed:
@@ -53,9 +54,10 @@ class AsyncAdmin(AdminOperations):
             request.close()
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """End the connections. May be called again; does nothing in a forked child.
+        """Close the connections. Further calls do nothing; a call in a forked child does nothing.
 
-        :param timeout_s: for symmetry with the other clients: ending the connections waits for no broker.
+        :param timeout_s: has no effect; the other clients have the same parameter. Closing the connections needs no
+            response.
         """
         if not self._lifecycle.is_forked_copy and self._lifecycle.claim_end():
             self._closed = True

@@ -1,4 +1,4 @@
-"""The brokers of a cluster and their log directories, as coroutines."""
+"""The brokers of a cluster and their log directories, as coroutines of the admin clients."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from barnabas.protocol.messages.describe_log_dirs import (
 
 @dataclass(frozen=True, slots=True)
 class ClusterDescription:
-    """The id of the cluster, its live brokers by id, and the id of the controller (None: unknown)."""
+    """A cluster: its id, its live brokers by id, and the id of the controller (None if unknown)."""
 
     id: str
     controller: Node | None
@@ -36,9 +36,9 @@ class ClusterDescription:
 class LogDir:
     """A log directory of a broker.
 
-    `sizes` has the bytes of each partition's log. `coming` has the number of offsets that the copy of each moving log
-    still lacks. `total_bytes` and `usable_bytes` are those of the volume, None for an old broker. `error` is NONE
-    unless the directory is offline.
+    `sizes` has the size in bytes of each log, by partition. `coming` has the number of offsets that the copy of a
+    moving log still lacks. `total_bytes` and `usable_bytes` describe the file system; an old broker does not return
+    them (None). `error` is NONE, unless the directory is offline.
     """
 
     broker: int
@@ -51,14 +51,14 @@ class LogDir:
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of all logs in the folder."""
+        """The size in bytes of all logs in the directory."""
         return sum(self.sizes.values())
 
 
 async def describe_cluster(cluster: Cluster) -> ClusterDescription:
-    """Return the live brokers and the controller.
+    """Return the cluster id, the live brokers and the controller.
 
-    :raises TimedOutError: no broker answered in time.
+    :raises TimedOutError: no broker responded in time.
     """
 
     async def attempt() -> ClusterDescription:
@@ -73,13 +73,13 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
         controller = next((node for node in nodes if node.id == response.controller_id), None)
         return ClusterDescription(response.cluster_id, controller, tuple(nodes))
 
-    return await cluster.retrying(attempt, what="the cluster is not known")
+    return await cluster.retrying(attempt, what="cannot describe the cluster")
 
 
 async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
-    """Return the log directories of one broker or all live ones, with the size of each log on request.
+    """Return the log directories of one broker, or of all live brokers; with `with_sizes`, also the size of each log.
 
-    :raises TimedOutError: a broker did not answer in time.
+    :raises TimedOutError: a broker did not respond in time.
     """
     request = DescribeLogDirsRequest(topics=None if with_sizes else [])
 
@@ -93,15 +93,15 @@ async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: b
             for folder in _log_dirs(node_id, response)
         ]
 
-    return await cluster.retrying(attempt, what="the brokers' log folders are not known")
+    return await cluster.retrying(attempt, what="cannot describe the log directories")
 
 
 async def alter_replica_log_dirs(
     cluster: Cluster, broker: int, folders: Mapping[tuple[str, int], str]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Move logs of a broker to other directories of it; return the broker's error code of each.
+    """Start to move logs of a broker to other log directories of it; return an error code for each partition.
 
-    :raises TimedOutError: it did not answer in time.
+    :raises TimedOutError: the broker did not respond in time.
     """
     wanted: dict[str, dict[str, list[int]]] = {}
     for (topic, partition), path in folders.items():
@@ -122,12 +122,12 @@ async def alter_replica_log_dirs(
             for each in topic.partitions
         }
 
-    return await cluster.retrying(attempt, what=f"broker {broker} does not say whether it moves logs")
+    return await cluster.retrying(attempt, what=f"cannot move logs of broker {broker}")
 
 
 def _log_dirs(node_id: int, response: DescribeLogDirsResponse) -> list[LogDir]:
     if response.error_code:
-        raise ApiError(response.error_code, subject=f"log folders of broker {node_id}")
+        raise ApiError(response.error_code, subject=f"log directories of broker {node_id}")
     return [_log_dir(node_id, result) for result in response.results]
 
 

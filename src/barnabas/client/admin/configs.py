@@ -1,4 +1,4 @@
-"""What an administrator does with settings of topics, brokers and groups: look at them, set and unset them."""
+"""The settings of topics, brokers and groups: coroutines of the admin clients that describe and change them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _GROUP = 32
 
 
 class ConfigSource(enum.IntEnum):
-    """Where the value of a setting comes from (KIP-226)."""
+    """The source of the value of a setting (KIP-226)."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -47,12 +47,12 @@ class ConfigSource(enum.IntEnum):
 
     @property
     def label(self) -> str:
-        """The source in words, for example `static broker`."""
+        """The source as text, for example `static broker`."""
         return self.name.lower().replace("_", " ")
 
     @classmethod
     def of(cls, number: int) -> ConfigSource:
-        """Return the member for a number of the protocol, UNKNOWN for one that this version does not know."""
+        """Return the member for a number of the protocol; UNKNOWN for a number that this version does not define."""
         return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
 
 
@@ -72,13 +72,13 @@ class ConfigType(enum.IntEnum):
 
     @classmethod
     def of(cls, number: int) -> ConfigType:
-        """Return the member for a number of the protocol, UNKNOWN for one that this version does not know."""
+        """Return the member for a number of the protocol; UNKNOWN for a number that this version does not define."""
         return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A place that the value of a setting may come from, and the setting's name there."""
+    """A possible source of the value of a setting, and the name of the setting there."""
 
     name: str
     value: str | None
@@ -87,9 +87,9 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSetting:
-    """A setting of a topic, broker or group, with the value in force (None: withheld, because it is sensitive).
+    """A setting of a topic, broker or group, with its current value (None: the broker hides a sensitive value).
 
-    `synonyms` are the places that the value may come from, the strongest first.
+    `synonyms` are the possible sources of the value, in order of precedence.
     """
 
     name: str
@@ -103,44 +103,41 @@ class ConfigSetting:
 
     @property
     def is_default(self) -> bool:
-        """Return whether the value is the default, set neither for the topic nor for its broker."""
+        """Return whether the value is the default: neither the topic nor its broker has a value of its own."""
         return self.source is ConfigSource.DEFAULT
 
     @property
     def default(self) -> str | None:
-        """The default value; None where the broker does not return it."""
+        """The default value; None if the broker does not return it."""
         return next((each.value for each in self.synonyms if each.source is ConfigSource.DEFAULT), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """The owner of settings: a topic or a group by its name, or a broker by its id; without an id all brokers."""
+    """The topic, group or broker that a setting belongs to. A broker without an id stands for all brokers."""
 
     kind: int
     name: str
 
     @classmethod
     def topic(cls, name: str) -> ConfigResource:
-        """Return the resource of a topic."""
         return cls(_TOPIC, name)
 
     @classmethod
     def broker(cls, node_id: int) -> ConfigResource:
-        """Return the resource of a broker."""
         return cls(_BROKER, str(node_id))
 
     @classmethod
     def all_brokers(cls) -> ConfigResource:
-        """Return the resource of all brokers: the settings of brokers without a value of their own."""
+        """Return the resource of all brokers: the values for brokers without a value of their own."""
         return cls(_BROKER, "")
 
     @classmethod
     def group(cls, name: str) -> ConfigResource:
-        """Return the resource of a group."""
         return cls(_GROUP, name)
 
     async def home(self, cluster: Cluster) -> int:
-        """Return the id of the broker to ask: a broker returns the settings of no other broker."""
+        """Return the id of the broker to send requests to: only the broker itself returns its settings."""
         if self.kind != _BROKER or not self.name:
             return await controller_id(cluster)
         if int(self.name) not in cluster.view.brokers:
@@ -176,16 +173,16 @@ async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[st
         return {each.name: _setting(each) for each in sorted(result.configs, key=lambda each: each.name)}
 
     return await cluster.retrying(
-        attempt, what=f"settings of {resource} are not known", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+        attempt, what=f"cannot describe settings of {resource}", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
     )
 
 
 async def describe_topic_configs(
     cluster: Cluster, topics: Sequence[str], settings: Sequence[str]
 ) -> dict[str, dict[str, ConfigSetting]]:
-    """Return some settings of many topics, by topic and name; topics that do not exist are missing.
+    """Return the named settings of many topics, by topic and name. Topics that do not exist are left out.
 
-    Any broker has them, so an unreachable broker does no harm.
+    Any broker can respond, so an unreachable broker does not matter.
     """
     found: dict[str, dict[str, ConfigSetting]] = {}
     for first in range(0, len(topics), TOPICS_PER_REQUEST):
@@ -200,7 +197,7 @@ async def describe_topic_configs(
             answer: DescribeConfigsResponse = await cluster.ask(await cluster.any_channel(), request)
             return answer
 
-        for result in (await cluster.retrying(attempt, what="settings of topics are not known")).results:
+        for result in (await cluster.retrying(attempt, what="cannot describe settings of topics")).results:
             if not result.error_code:
                 found[result.resource_name] = {each.name: _setting(each) for each in result.configs}
             elif ErrorCode.of(result.error_code) is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
@@ -225,10 +222,7 @@ def _setting(each: DescribeConfigsResourceResult) -> ConfigSetting:
 async def alter_config(
     cluster: Cluster, resource: ConfigResource, to_set: Mapping[str, str], to_unset: Iterable[str]
 ) -> None:
-    """Set and unset single settings, all or none; the others stay as they are (KIP-339).
-
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_CONFIG, INVALID_REQUEST and others.
-    """
+    """Set and unset individual settings, all or none; other settings keep their values (KIP-339)."""
     changes = [IncrementallyAlterableConfig(name=n, config_operation=SET, value=str(v)) for n, v in to_set.items()]
     changes += [IncrementallyAlterableConfig(name=name, config_operation=DELETE, value=None) for name in to_unset]
     if not changes:
@@ -247,5 +241,5 @@ async def alter_config(
                 raise refusal(result.error_code, f"settings of {resource}", resource.name, result.error_message)
 
     await cluster.retrying(
-        attempt, what=f"settings of {resource} were not changed", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+        attempt, what=f"cannot change settings of {resource}", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
     )

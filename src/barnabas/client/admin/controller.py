@@ -1,4 +1,4 @@
-"""The controller of the cluster, and the errors of requests that it refuses."""
+"""The controller of the cluster, and the errors of the requests that it refuses."""
 
 from __future__ import annotations
 
@@ -9,24 +9,24 @@ from barnabas.errors import ApiError, ErrorCode
 
 
 async def controller_id(cluster: Cluster) -> int:
-    """Return the id of the controller.
+    """Return the id of the controller; of any broker, if the cluster has no controller.
 
-    :raises ApiError: BROKER_NOT_AVAILABLE.
+    :raises ApiError: BROKER_NOT_AVAILABLE: the metadata contains no broker.
     """
     if cluster.view.controller_id not in cluster.view.brokers:
         await cluster.refresh()
     if cluster.view.controller_id in cluster.view.brokers:
         return cluster.view.controller_id
     for node_id in cluster.view.brokers:
-        return node_id  # a cluster without a controller: any broker handles the request
+        return node_id  # in a cluster without a controller, any broker handles the request
     raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster names no broker")
 
 
 def refusal(code: int, subject: str, name: str, message: str | None) -> ApiError:
     """Return the error of a refused request.
 
-    :param subject: the subject of the error, with `name` in it.
-    :param message: the broker's message, if any; a message with the name needs no subject.
+    :param subject: the subject of the error; it contains `name`.
+    :param message: the broker's message, or None. If the message contains `name`, the error has no subject.
 
     >>> refusal(36, "topic 'clicks'", "clicks", "topic clicks already exists").message
     'topic clicks already exists'

@@ -1,4 +1,4 @@
-"""What an administrator does with groups, as coroutines: list, describe, delete them and their offsets."""
+"""Consumer groups: coroutines of the admin clients that list, describe and delete groups and their offsets."""
 
 from __future__ import annotations
 
@@ -38,10 +38,10 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list. An old broker leaves `state` and `type` empty.
+    """A group in a list of groups. An old broker leaves `state` and `type` empty.
 
-    `type` is Kafka's: `classic` for a group whose members assign the partitions, as all groups here; `consumer`,
-    `share`, `streams` for one whose broker does (KIP-848, KIP-932, KIP-1071).
+    `type` is Kafka's: `classic`, the type of all groups of Barnabas, whose members assign the partitions; or
+    `consumer`, `share`, `streams`, in which a broker assigns them (KIP-848, KIP-932, KIP-1071).
     """
 
     group: str
@@ -52,10 +52,10 @@ class GroupListing:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member of a group, as its coordinator describes it.
+    """A member of a group, as described by the coordinator.
 
-    `topics` (the subscription) and `partitions` (the assignment) are empty for a member of another protocol than that
-    of consumers, and during a rebalance.
+    `topics` (the subscription) and `partitions` (the assignment) are empty during a rebalance, and for members that do
+    not use the consumer protocol.
     """
 
     member_id: str
@@ -70,8 +70,9 @@ class MemberDescription:
 class GroupDescription:
     """A group and its members.
 
-    `state` is Kafka's: Empty, PreparingRebalance, CompletingRebalance, Stable; Dead for a missing group. `assignor` is
-    the members' common strategy, for example `range`; `coordinator` is the broker that described the group.
+    `state` is Empty, PreparingRebalance, CompletingRebalance or Stable, as in Kafka; Dead means that the group does not
+    exist. `assignor` is the assignor that the members agree on, for example `range`. `coordinator` is the broker that
+    described the group.
     """
 
     group: str
@@ -81,7 +82,8 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     coordinator: Node | None = None
     coordination: str = "brokers"
-    """`zookeeper`: the group's consumers coordinate in ZooKeeper, and no broker is the coordinator."""
+    """`brokers`, or `zookeeper`: the consumers of the group coordinate in ZooKeeper, and no broker is the coordinator.
+    """
 
     @property
     def exists(self) -> bool:
@@ -92,10 +94,10 @@ class GroupDescription:
 async def list_groups(
     cluster: Cluster, states: Collection[str] = (), types: Collection[str] = (), broker: int | None = None
 ) -> list[GroupListing]:
-    """Return the groups of all brokers, or of one, by name; of these states and types only, if any are given.
+    """Return the groups of all brokers by name, filtered by state, type and coordinator if these are given.
 
-    :raises UnsupportedVersionError: a broker is too old to choose by state (Kafka 2.6) or type (3.8).
-    :raises TimedOutError: a broker did not answer in time.
+    :raises UnsupportedVersionError: a broker is too old to filter by state (Kafka 2.6) or type (3.8).
+    :raises TimedOutError: a broker did not respond in time.
     """
     request = ListGroupsRequest(states_filter=list(states), types_filter=list(types))
 
@@ -105,7 +107,7 @@ async def list_groups(
         answers = await asyncio.gather(*(cluster.send(node_id, request) for node_id in brokers))
         return [listed for response in answers for listed in _listed(response)]
 
-    return sorted(await cluster.retrying(attempt, what="groups are not known"), key=lambda each: each.group)
+    return sorted(await cluster.retrying(attempt, what="cannot list groups"), key=lambda each: each.group)
 
 
 def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
@@ -118,10 +120,10 @@ def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
-    """Return a group as its coordinator describes it; a missing group is Dead.
+    """Return the description of a group by its coordinator. A group that does not exist is Dead.
 
     :raises ApiError: INVALID_GROUP_ID and others.
-    :raises TimedOutError: the coordinator did not answer in time.
+    :raises TimedOutError: the coordinator did not respond in time.
     """
     request = DescribeGroupsRequest(groups=[group])
 
@@ -131,13 +133,14 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
         if found is None:
             raise missing_in_response(f"group {group!r}")
         coordinator = await cluster.coordinator(group)
-        if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:  # the answer of Kafka 4 from version 6 on
+        # the response of Kafka 4 to version 6 and later
+        if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:
             return GroupDescription(group, DEAD, "", "", (), coordinator)
         if found.error_code:
             raise ApiError(found.error_code, subject=f"group {group!r}")
         return _described(found, coordinator)
 
-    return await cluster.retrying(attempt, what=f"group {group!r} is not known", group=group)
+    return await cluster.retrying(attempt, what=f"cannot describe group {group!r}", group=group)
 
 
 def _described(group: DescribedGroup, coordinator: Node) -> GroupDescription:
@@ -156,7 +159,7 @@ def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescriptio
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
     if is_consumer:
-        # A client may use a format of its own for one of the two; the other one is still shown.
+        # A client may use its own format for one of the two fields; the other field is still decoded.
         with suppress(BarnabasError):
             topics = tuple(sorted(decode_subscription(member.member_metadata).topics))
         with suppress(BarnabasError):
@@ -183,11 +186,11 @@ async def delete_group(cluster: Cluster, group: str) -> None:
         for result in response.results:
             _check(result.error_code, group)
 
-    await cluster.retrying(attempt, what=f"group {group!r} was not deleted", group=group)
+    await cluster.retrying(attempt, what=f"cannot delete group {group!r}", group=group)
 
 
 async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
-    """Delete a group's committed offsets in topics that no member reads.
+    """Delete the committed offsets of a group for topics that no member reads.
 
     :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and others; the offsets
         of other partitions are deleted nevertheless.
@@ -211,7 +214,7 @@ async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterabl
 
     await cluster.retrying(
         attempt,
-        what=f"offsets of group {group!r} were not deleted",
+        what=f"cannot delete offsets of group {group!r}",
         group=group,
         unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
     )

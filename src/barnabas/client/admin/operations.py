@@ -1,6 +1,6 @@
-"""The calls of administrators as coroutines: the one implementation behind `Admin` and `AsyncAdmin`.
+"""The calls of the admin clients as coroutines: the common implementation of `Admin` and `AsyncAdmin`.
 
-Each call imports its own messages: a declaration takes time, and most programs send few of them.
+Each call imports its own messages: the declaration of a message takes time, and most programs use few messages.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ T = TypeVar("T")
 
 
 def cluster_of(config: AdminConfig) -> Cluster:
-    """Return the connections of an administrator; none is open yet."""
+    """Return the connections of an admin client; none is open yet."""
     return Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
 
 
 class AdminOperations:
-    """Arguments, results and errors are those of the methods of `Admin`. Runs on one event loop."""
+    """The methods of `Admin` as coroutines, with the same arguments, results and errors. Runs on one event loop."""
 
     def __init__(self, config: AdminConfig, cluster: Cluster) -> None:
         self._config = config
@@ -85,7 +85,7 @@ class AdminOperations:
     async def _describe(self, names: Iterable[str] | None) -> list[Any]:
         wanted = None if names is None else list(names)
         cluster = self._cluster
-        return await self._run(cluster.retrying(lambda: cluster.describe(wanted), what="topics are not known"))
+        return await self._run(cluster.retrying(lambda: cluster.describe(wanted), what="cannot list topics"))
 
     async def add_partitions(self, name: str, total: int) -> None:
         from barnabas.client.admin.topic_changes import add_partitions
@@ -147,7 +147,7 @@ class AdminOperations:
 
     async def brokers(self) -> list[Node]:
         cluster = self._cluster
-        await self._run(cluster.retrying(lambda: cluster.describe([]), what="brokers are not known"))
+        await self._run(cluster.retrying(lambda: cluster.describe([]), what="cannot list brokers"))
         return sorted(cluster.view.brokers.values(), key=lambda node: node.id)
 
     async def describe_cluster(self) -> ClusterDescription:
@@ -245,7 +245,7 @@ def _resource(topic: str | None, broker: int | None, group: str | None, *, all_b
     ]
     if len(given) != 1:
         raise ConfigurationError(
-            "whose settings? give a topic's name, or broker= with a broker's id, or group= with a group's name,"
+            "settings need exactly one owner: a topic's name, broker= with a broker's id, group= with a group's name,"
             " or all_brokers=True"
         )
     return given[0]

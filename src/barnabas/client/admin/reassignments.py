@@ -1,4 +1,4 @@
-"""Reassignments of partitions to other brokers (KIP-455), as coroutines."""
+"""Reassignments of partitions to other brokers (KIP-455), as coroutines of the admin clients."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 
 @dataclass(frozen=True, slots=True)
 class Reassignment:
-    """A partition on its way to other brokers.
+    """A partition that moves to other brokers.
 
-    :param replicas: the current replicas, with added ones and those to remove.
-    :param adding: the added replicas.
-    :param removing: the replicas to remove once the added ones are in sync.
+    :param replicas: the ids of all current replicas, including the added ones and those to be removed.
+    :param adding: the ids of the added replicas.
+    :param removing: the ids of the replicas that are removed when the added ones are in sync.
     """
 
     replicas: tuple[int, ...]
@@ -37,7 +37,7 @@ class Reassignment:
 
     @property
     def target(self) -> tuple[int, ...]:
-        """The replicas after the reassignment."""
+        """The ids of the replicas after the reassignment."""
         return tuple(each for each in self.replicas if each not in self.removing)
 
 
@@ -47,10 +47,10 @@ async def alter_reassignments(
     *,
     timeout_ms: int,
 ) -> None:
-    """Begin or cancel reassignments, at the controller.
+    """Start or cancel reassignments; the request goes to the controller.
 
-    :param targets: the future replicas of each partition; None: cancel its reassignment.
-    :raises ApiError: the first refusal; other partitions may move.
+    :param targets: the future replicas of each partition; None cancels its reassignment.
+    :raises ApiError: the first refusal. Other partitions may have started to move.
     """
     topics: dict[str, list[ReassignablePartition]] = {}
     for (topic, number), replicas in targets.items():
@@ -73,11 +73,11 @@ async def alter_reassignments(
                     subject = f"{topic.name}-{each.partition_index}"
                     error = refusal(each.error_code, subject, subject, each.error_message)
                     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        return error  # retriable only for a caller that waits for a topic to appear
+                        return error  # retriable only for a caller that waits for a new topic
                     raise error
         return None
 
-    failure = await cluster.retrying(attempt, what="partitions were not reassigned")
+    failure = await cluster.retrying(attempt, what="cannot reassign partitions")
     if failure is not None:
         raise failure
 
@@ -85,9 +85,9 @@ async def alter_reassignments(
 async def list_reassignments(
     cluster: Cluster, partitions: Iterable[TopicPartition] | None, *, timeout_ms: int
 ) -> dict[TopicPartition, Reassignment]:
-    """Return the reassignments under way of these partitions, or of all.
+    """Return the reassignments in progress of these partitions, or of all partitions.
 
-    :raises ApiError: the controller refused.
+    :raises ApiError: the controller refused the request.
     """
     topics: list[ListPartitionReassignmentsTopics] | None = None
     if partitions is not None:
@@ -111,5 +111,5 @@ async def list_reassignments(
             for each in topic.partitions
         }
 
-    found: dict[TopicPartition, Reassignment] = await cluster.retrying(attempt, what="reassignments are not known")
+    found: dict[TopicPartition, Reassignment] = await cluster.retrying(attempt, what="cannot list reassignments")
     return found

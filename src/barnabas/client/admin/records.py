@@ -1,4 +1,4 @@
-"""Deletion of records before an offset, at the leaders of their partitions (KIP-107)."""
+"""Deletion of the records before an offset, by requests to the leaders of the partitions (KIP-107)."""
 
 from __future__ import annotations
 
@@ -19,10 +19,11 @@ from barnabas.protocol.messages.delete_records import (
 async def delete_records(
     cluster: Cluster, offsets: Mapping[TopicPartition, int], *, timeout_ms: int
 ) -> dict[TopicPartition, int]:
-    """Delete the records before an offset in each partition; return the log start offsets.
+    """Delete the records before an offset in each partition; return the new log start offsets.
 
-    :param offsets: UP_TO_HIGH_WATERMARK (-1) deletes all that consumers can read.
-    :raises ApiError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and others; other partitions may be done.
+    :param offsets: the offset by partition; UP_TO_HIGH_WATERMARK (-1) deletes all records below the high watermark.
+    :raises ApiError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and others; the records of other partitions may
+        have been deleted.
     """
     done: dict[TopicPartition, int] = {}
 
@@ -39,9 +40,7 @@ async def delete_records(
             raise failure
 
     names = ", ".join(map(str, offsets))
-    await cluster.retrying(
-        attempt, what=f"records of {names} were not deleted", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
-    )
+    await cluster.retrying(attempt, what=f"cannot delete records of {names}", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S)
     return done
 
 
@@ -64,7 +63,7 @@ def _take(
             tp = TopicPartition(topic.name, each.partition_index)
             if each.error_code:
                 beyond = ErrorCode.of(each.error_code) is ErrorCode.OFFSET_OUT_OF_RANGE
-                advice = f": offset {wanted.get(tp)} lies behind its end" if beyond else ""
+                advice = f": offset {wanted.get(tp)} is greater than the high watermark" if beyond else ""
                 failure = ApiError.about(each.error_code, f"records of {tp}", advice)
             else:
                 done[tp] = each.low_watermark

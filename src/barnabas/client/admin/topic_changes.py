@@ -1,4 +1,4 @@
-"""Creation, growth and deletion of topics, as coroutines."""
+"""Creation, growth and deletion of topics, as coroutines of the admin clients."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from barnabas.protocol.messages.create_topics import (
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 USE_DEFAULT = -1
-"""Stands for the brokers' default (KIP-464)."""
+"""The value for the brokers' default number of partitions or replicas (KIP-464)."""
 
 DELETE_TOPICS_VERSION_MAX = 5
-"""Later versions can name topics by id."""
+"""The last version that names topics by name alone. Later versions can name topics by id."""
 
 
 async def create_topic(
@@ -36,9 +36,9 @@ async def create_topic(
     config: Mapping[str, str],
     timeout_ms: int,
 ) -> None:
-    """Create a topic at the controller.
+    """Create a topic; the request goes to the controller.
 
-    :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG ...
+    :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG and others.
     """
     request = CreateTopicsRequest(
         topics=[
@@ -59,13 +59,13 @@ async def create_topic(
             if topic.error_code:
                 raise refusal(topic.error_code, f"topic {name!r}", name, topic.error_message)
 
-    await cluster.retrying(attempt, what=f"topic {name!r} was not created")
+    await cluster.retrying(attempt, what=f"cannot create topic {name!r}")
 
 
 async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> None:
-    """Delete topics at the controller.
+    """Delete topics; the request goes to the controller.
 
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION ...
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and others.
     """
     names = list(names)
     request = DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)
@@ -77,21 +77,21 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
         for topic in response.responses:
             code = ErrorCode.of(topic.error_code)
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                # Retriable for a caller that waits for a topic to appear, but not for one that deletes it.
+                # The code is retriable for a caller that waits for a new topic, but not for a caller that deletes one.
                 return ApiError(code, f"topic {topic.name!r} does not exist")
             if code is not ErrorCode.NONE:
                 raise refusal(code, f"topic {topic.name!r}", topic.name or "", topic.error_message)
         return None
 
-    failure = await cluster.retrying(attempt, what=f"topics {', '.join(names)} were not deleted")
+    failure = await cluster.retrying(attempt, what=f"cannot delete topics {', '.join(names)}")
     if failure is not None:
         raise failure
 
 
 async def add_partitions(cluster: Cluster, name: str, total: int, *, timeout_ms: int) -> None:
-    """Let a topic grow to `total` partitions, at the controller.
+    """Increase the number of partitions of a topic to `total`; the request goes to the controller.
 
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: it has as many already, or more.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS: the topic already has `total` partitions or more.
     """
     request = CreatePartitionsRequest(
         topics=[CreatePartitionsTopic(name=name, count=total, assignments=None)],
@@ -105,4 +105,6 @@ async def add_partitions(cluster: Cluster, name: str, total: int, *, timeout_ms:
             if topic.error_code:
                 raise refusal(topic.error_code, f"topic {name!r}", name, topic.error_message)
 
-    await cluster.retrying(attempt, what=f"topic {name!r} was not enlarged", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S)
+    await cluster.retrying(
+        attempt, what=f"cannot add partitions to topic {name!r}", unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S
+    )

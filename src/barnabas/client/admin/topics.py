@@ -1,4 +1,4 @@
-"""Descriptions of topics for administrators."""
+"""Descriptions of topics, as returned by the admin clients."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.errors import ApiError, ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition: leader (-1: none), replicas, in-sync replicas, and replicas whose brokers are offline."""
+    """A partition: the ids of its leader (-1: none), replicas, in-sync replicas, and offline replicas."""
 
     partition: int
     leader: int
@@ -22,9 +22,9 @@ class PartitionDescription:
 
 @dataclass(frozen=True, slots=True)
 class TopicDescription:
-    """A topic, its id in hexadecimal (empty for old brokers) and its partitions.
+    """A topic: its name, its id in hexadecimal (empty for old brokers), and its partitions.
 
-    If the brokers cannot describe it now, `error` has the reason, and there are no partitions.
+    If the brokers cannot describe the topic now, `error` has the reason, and `partitions` is empty.
     """
 
     name: str
@@ -34,9 +34,9 @@ class TopicDescription:
 
 
 def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
-    """Return the topics, if all are described.
+    """Return `topics` unchanged if the brokers could describe all of them.
 
-    :raises ApiError: some are not; it has the error of the first, and names all.
+    :raises ApiError: some topics have an error. The code is that of the first; the message names all of them.
     """
     found = list(topics)
     failed = [topic for topic in found if topic.error]
@@ -50,7 +50,6 @@ def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
 
 
 def describe(topic: TopicView) -> TopicDescription:
-    """Return the description of a topic for applications."""
     return TopicDescription(
         name=topic.name,
         id=topic.topic_id.hex() if any(topic.topic_id) else "",

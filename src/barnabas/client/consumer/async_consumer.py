@@ -1,4 +1,4 @@
-"""The consumer for programs on an event loop: the same as `Consumer`, without a thread; batches come first."""
+"""`AsyncConsumer`: a consumer for programs with an event loop. It has the same core as `Consumer`, and no thread."""
 
 from __future__ import annotations
 
@@ -46,15 +46,15 @@ T = TypeVar("T")
 class AsyncConsumer(Generic[K_co, V_co]):
     """Reads records of topics on the event loop of the application, alone or as a member of a group.
 
-    Arguments, settings, errors and promises are those of `Consumer`; what waits there is awaited here. One task at
-    a time may poll or iterate. Heartbeats, commits and fetches run on the same loop: they go on while a handler
-    awaits, and stand still while one computes or blocks; a handler that blocks for longer than
-    `session_timeout_ms` loses its partitions.
+    Arguments, settings, errors and guarantees are those of `Consumer`; methods that may wait are coroutines. Only one
+    task at a time may poll or iterate. The same loop runs heartbeats, commits and fetches. They continue while a task
+    awaits, and stop while a task computes or blocks. The consumer loses its partitions if a task blocks the loop for
+    longer than `session_timeout_ms`.
 
-        async with barnabas.AsyncConsumer("localhost:9092", group="ctr") as consumer:
+        async with barnabas.AsyncConsumer("localhost:9092", group="feed", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("clicks")
             async for record in consumer:
-                ...
+                print(record.partition, record.offset, record.value)
     """
 
     @overload
@@ -128,7 +128,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         )
 
     async def start(self) -> Self:
-        """Begin; entering `async with`, or the first call that waits, does it as well."""
+        """Start the consumer. `async with`, and the first call that waits, do this too."""
         if not self._runs:
             self._core.state.check_usable()
             self._lifecycle.start()
@@ -155,32 +155,32 @@ class AsyncConsumer(Generic[K_co, V_co]):
         on_revoke: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Read these topics from now on; see `Consumer.subscribe`.
+        """Subscribe to topics instead of the previous ones; see `Consumer.subscribe`.
 
-        The listeners may be functions or coroutine functions, which are awaited.
+        The listeners may be functions or coroutine functions.
         """
         listeners = listeners_of(on_assign, on_revoke, on_lost)
         self._core.subscribe(topics, pattern, listeners)
         self._driver.listeners = listeners
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions; see `Consumer.assign`."""
+        """Read exactly these partitions, without an assignment by a group; see `Consumer.assign`."""
         self._core.assign(partitions)
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the partitions that this consumer reads now."""
+        """Return the partitions that this consumer reads."""
         return self._core.assignment()
 
     async def unsubscribe(self) -> None:
-        """Read nothing any more; leave the group, if in one."""
+        """Stop reading, and leave the group."""
         await self._run(self._core.unsubscribe(nested=self._driver.inside_listener))
 
     # --- reading ----------------------------------------------------------------------------------------
 
     async def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K_co, V_co]]:
-        """Return the next records, at most `max_records`, or none if none came within `timeout_s`.
+        """Return the next records, or an empty list if no record arrives within `timeout_s`; see `Consumer.poll`.
 
-        A further poll marks the records of the previous one as processed. Errors are those of `Consumer.poll`.
+        The next poll marks these records as processed, so that an auto-commit includes them.
         """
         self._core.check_readable()
         await self._driver.yield_to_loop()
@@ -190,7 +190,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def poll_arrow(
         self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, value_schema: AvroDeserializer | None = None
     ) -> pyarrow.RecordBatch:
-        """Return the next records as columns, none if none came within `timeout_s`; see `Consumer.poll_arrow`."""
+        """Return the next records as an Arrow record batch; see `Consumer.poll_arrow`."""
         self._core.check_readable()
         await self._driver.yield_to_loop()
         nested = self._driver.inside_listener
@@ -200,21 +200,21 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if value_schema is None:
             return batch
         with self._core.taken_back_on_failure():
-            # On a thread: it may wait for the registry.
+            # The schema registry may respond slowly, so a thread waits for it.
             return await asyncio.to_thread(with_fields, batch, value_schema)
 
     async def poll_polars(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
-        """Return what `poll_arrow` would as a data frame of polars."""
+        """Return the next records as a Polars data frame; see `Consumer.poll_arrow`."""
         import_for_frames("polars")
         return to_polars(await self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
     async def poll_pandas(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pandas.DataFrame:
-        """Return what `poll_arrow` would as a data frame of pandas."""
+        """Return the next records as a pandas data frame; see `Consumer.poll_arrow`."""
         import_for_frames("pandas")
         return to_pandas(await self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
     async def batches(self, max_records: int = 500) -> AsyncIterator[list[Record[K_co, V_co]]]:
-        """Iterate over lists of records, none of them empty, until the consumer is closed."""
+        """Iterate over non-empty lists of at most `max_records` records, until the consumer is closed."""
         while True:
             try:
                 records = await self.poll(max_records=max_records, timeout_s=float("inf"))
@@ -241,27 +241,27 @@ class AsyncConsumer(Generic[K_co, V_co]):
     # --- positions --------------------------------------------------------------------------------------
 
     async def position(self, tp: tuple[str, int], *, timeout_s: float | None = None) -> int:
-        """Return the offset of the next record of a partition, looking it up if need be."""
+        """Return the offset of the next record that the consumer reads in a partition; see `Consumer.position`."""
         return await self._run(self._core.position(tp, timeout_s))
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
-        """Go on reading a partition at `offset`: rewind, or skip ahead."""
+        """Continue in a partition at `offset`; see `Consumer.seek`."""
         self._core.seek(tp, offset)
 
     def seek_to_beginning(self, *tps: tuple[str, int]) -> None:
-        """Go to the first offset of partitions, of all assigned ones if none is named."""
+        """Continue at the first offset of these partitions; without arguments, of all assigned partitions."""
         self._core.seek_by_policy(tps, "earliest")
 
     def seek_to_end(self, *tps: tuple[str, int]) -> None:
-        """Go past the last offset of partitions, of all assigned ones if none is named."""
+        """Continue at the end of these partitions; without arguments, of all assigned partitions."""
         self._core.seek_by_policy(tps, "latest")
 
     def pause(self, *tps: tuple[str, int]) -> None:
-        """Hand out no records of these partitions until `resume`; they stay assigned."""
+        """Return no records of these partitions until `resume`. The partitions stay assigned."""
         self._core.set_paused(tps, True)
 
     def resume(self, *tps: tuple[str, int]) -> None:
-        """Hand out records of these partitions again."""
+        """Return records of these partitions again."""
         self._core.set_paused(tps, False)
 
     # --- offsets ----------------------------------------------------------------------------------------
@@ -269,7 +269,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def commit(
         self, offsets: Mapping[TopicPartition, Committable] | None = None, *, timeout_s: float | None = None
     ) -> None:
-        """Commit offsets for the group, or all returned records; see `Consumer.commit`."""
+        """Commit offsets for the group, by default of all returned records; see `Consumer.commit`."""
         await self._run(self._core.commit(offsets, timeout_s))
 
     @overload
@@ -281,46 +281,49 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def committed(
         self, tps: tuple[str, int] | Iterable[tuple[str, int]], *, timeout_s: float | None = None
     ) -> OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None:
-        """Return the committed offset of one partition or of several; see `Consumer.committed`."""
+        """Return the committed offsets of the group for one partition or several; see `Consumer.committed`."""
         return await self._run(self._core.committed(tps, timeout_s))
 
     async def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset of each partition, which is its log start offset."""
         return await self._run(self._core.beginning_offsets(tps))
 
     async def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition."""
+        """Return the offset after the last readable record of each partition, which is its high watermark."""
         return await self._run(self._core.end_offsets(tps))
 
     async def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return for each partition the first offset with a timestamp of at least the one given, or None."""
+        """Return, for each partition, the first offset with a timestamp of at least the given one, or None."""
         return await self._run(self._core.offsets_for_times(timestamps_ms))
 
     # --- looking around ---------------------------------------------------------------------------------
 
     async def topics(self) -> set[str]:
-        """Return the names of all topics but the internal ones."""
+        """Return the names of all topics except internal ones."""
         return await self._run(self._core.topics())
 
     async def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the numbers of a topic's partitions, or None if there is no such topic; creates none."""
+        """Return the partition numbers of a topic, or None if the topic does not exist.
+
+        The call never creates the topic.
+        """
         return await self._run(self._core.partitions_for_topic(topic))
 
     def metrics(self) -> dict[str, Any]:
-        """Return figures of this consumer, as they are now, by name; see `Consumer.metrics`."""
+        """Return the current metrics of this consumer by name; see `Consumer.metrics`."""
         return self._core.metrics()
 
     # --- finishing --------------------------------------------------------------------------------------
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Commit the returned records (if auto-commit is on), and leave the group. May be called again.
+        """Commit the returned records (with auto-commit), and leave the group. Further calls do nothing.
 
-        Ends the iterations of other tasks. If another task closes it already, this waits until that is done.
+        Iterations of other tasks end. If another task is already closing the consumer, this call waits for that task.
 
         :param timeout_s: see `Consumer.close`.
-        :raises TimedOutError: the commit or the leaving took longer; the consumer is closed all the same.
+        :raises TimedOutError: the commit or leaving the group took longer; the consumer is closed nevertheless.
         """
         await self._close(all_done=True, timeout_s=timeout_s)
 
@@ -338,7 +341,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             else:
                 self._core.stop(all_done=all_done)
         finally:
-            # Also if this was cancelled: heartbeats that go on would keep the partitions from others.
+            # This also runs after a cancellation: further heartbeats would keep the partitions from other members.
             try:
                 await self._background.close(deadline_s)
                 await self._driver.stop()
@@ -351,7 +354,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception the record in hand is not processed: the group shall get it again.
+        # After an exception, the current record is not processed: the group must receive it again.
         await self._close(all_done=error is None)
 
     def __repr__(self) -> str:

@@ -1,4 +1,7 @@
-"""The consumer that programs use: iterate, poll or take streams; a background thread fetches ahead."""
+"""`Consumer`: a consumer for programs without an event loop. A background thread fetches ahead.
+
+A program may iterate, poll, or take message streams.
+"""
 
 from __future__ import annotations
 
@@ -43,26 +46,27 @@ if TYPE_CHECKING:
 
 
 class Consumer(Generic[K_co, V_co]):
-    """Reads records of topics, alone or as a member of a group.
+    """Reads records of topics, alone or as a member of a consumer group.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
-    :param group: the name of the group, whose members share partitions and committed offsets. Without a group the
-        consumer reads all partitions of its topics and commits nothing.
-    :param key_deserializer: returns `Record.key` for the bytes of a key, for example `bytes.decode`. The consumer does
-        not call it for a missing key, nor for columns (`poll_arrow` and the like).
-    :param value_deserializer: the same for values, for example `json.loads`. If a deserializer raises, reading raises
-        DeserializationError, and the position stays before that record.
-    :param interceptors: `ConsumerInterceptor` objects, called in this order. Each belongs to one consumer.
-    :param settings: see `barnabas.client.config.ConsumerConfig`; keyword arguments win over the dict.
+    :param group: the name of the group, whose members share partitions and committed offsets. A consumer without a
+        group reads all partitions of its topics and commits nothing.
+    :param key_deserializer: a function that returns `Record.key` for the bytes of a key, for example `bytes.decode`.
+        The consumer does not call it for a missing key, nor for columns (`poll_arrow` and similar methods).
+    :param value_deserializer: the same for values, for example `json.loads`. If a deserializer raises an error, the
+        consumer raises DeserializationError, and its position stays before the record.
+    :param interceptors: `ConsumerInterceptor` objects, in the order of the calls. An interceptor belongs to one
+        consumer.
+    :param settings: the fields of `barnabas.client.config.ConsumerConfig`; keyword arguments override the dict.
     :raises ConfigurationError: a setting does not exist or cannot have this value, or an interceptor has a wrong type.
 
-    One thread at a time may poll or iterate; each message stream may have its own. A program may mix the ways of
-    reading.
+    Only one thread at a time may poll or iterate; each message stream may have its own thread. A program may mix
+    iteration, polls and streams.
 
-        with barnabas.Consumer("localhost:9092", group="ctr") as consumer:
+        with barnabas.Consumer("localhost:9092", group="ctr", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("clicks")
             for record in consumer:
-                ...
+                print(record.partition, record.offset, record.value)
     """
 
     @overload
@@ -148,24 +152,26 @@ class Consumer(Generic[K_co, V_co]):
         on_revoke: Listener | None = None,
         on_lost: Listener | None = None,
     ) -> None:
-        """Subscribe to these topics instead of the previous ones; the members of a group share the partitions.
+        """Subscribe to topics instead of the previous ones. The members of a group share the partitions.
 
         The thread that polls calls the listeners.
 
-        :param pattern: a regular expression for whole names of topics, also of topics that are created later.
+        :param topics: a topic, or several.
+        :param pattern: a regular expression that matches whole names of topics, also of topics that are created later.
         :param on_assign: called with the partitions that this consumer gains; it may seek in them.
-        :param on_revoke: called with the partitions that this consumer gives up; it may commit offsets for them.
-        :param on_lost: called instead of `on_revoke` with partitions that other members own already. A commit for them
-            would fail.
-        :raises ConfigurationError: topics and pattern are missing, or partitions were assigned by hand.
+        :param on_revoke: called with the partitions that this consumer gives up; it may commit their offsets.
+        :param on_lost: called instead of `on_revoke` with partitions that another member already owns. A commit for
+            them would fail.
+        :raises ConfigurationError: neither topics nor a pattern are given, or partitions were assigned with `assign`.
         """
         listeners = listeners_of(on_assign, on_revoke, on_lost)
         self._core.subscribe(topics, pattern, listeners)
         self._driver.listeners = listeners
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions, without the assignment of a group.
+        """Read exactly these partitions, without an assignment by a group.
 
+        :param partitions: (topic, partition number) pairs.
         :raises ConfigurationError: the consumer has subscribed to topics.
         """
         self._core.assign(partitions)
@@ -179,10 +185,13 @@ class Consumer(Generic[K_co, V_co]):
         self._driver.run(self._core.unsubscribe(nested=self._driver.inside_listener))
 
     def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream[K_co, V_co]]]:
-        """Subscribe to topics and return as many streams of each as `counts` says (paper, section 3).
+        """Subscribe to topics, and return message streams for them (paper, section 3).
 
-        Each stream is an iterator for a thread of its own; the partitions that this consumer has are divided
-        among the streams of their topic. `close()` ends them.
+        Each stream is an iterator for one thread. The consumer divides its partitions of a topic among the streams of
+        the topic. `close()` ends the streams.
+
+        :param counts: the number of streams by topic.
+        :returns: the streams by topic.
         """
         streams: dict[str, list[MessageStream[K_co, V_co]]] = {}
         for topic, number, cursor in self._core.create_streams(counts):
@@ -193,13 +202,18 @@ class Consumer(Generic[K_co, V_co]):
     # --- reading ----------------------------------------------------------------------------------------
 
     def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K_co, V_co]]:
-        """Return the next records, at most `max_records`, or none if none came within `timeout_s`.
+        """Return the next records, or an empty list if no record arrives within `timeout_s`.
 
-        A further poll marks the records of the previous one as processed: auto-commit commits them.
+        The next poll marks these records as processed, so that an auto-commit includes them.
 
-        :raises ApiError: there is no valid offset to start from, the group refuses this member, and others.
+        :param max_records: the maximum number of records.
+        :param timeout_s: the time in seconds to wait for a first record.
+        :raises ApiError: there is no committed offset and no reset policy, or the group refuses this member, and
+            others.
         :raises CorruptBatchError: a batch is damaged; the position stays before it.
-        :raises DisconnectedError: no broker (or not the `coordination`) was reachable for `default_api_timeout_ms`.
+        :raises DeserializationError: a deserializer raised an error; the position stays before the record.
+        :raises DisconnectedError: no broker was reachable for `default_api_timeout_ms`; with `coordination`, no
+            ZooKeeper server.
         """
         self._core.check_readable()
         nested = self._driver.inside_listener
@@ -208,15 +222,17 @@ class Consumer(Generic[K_co, V_co]):
     def poll_arrow(
         self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0, value_schema: AvroDeserializer | None = None
     ) -> pyarrow.RecordBatch:
-        """Return the next records as columns, none if none came within `timeout_s`; else like `poll`.
+        """Return the next records as an Arrow record batch, which is empty if no record arrives within `timeout_s`.
 
-        The columns are topic, partition, offset, timestamp, timestamp_type, key, value and headers. No object is
-        made for a record, and other threads run while batches are decoded.
+        The columns are topic, partition, offset, timestamp, timestamp_type, key, value and headers. The consumer
+        creates no Python object for a record, and other threads run during the decoding. The errors of `poll` apply.
 
-        :param value_schema: adds the columns `value_fields`, a struct of what Avro values hold, and `value_error`: why
-            that is null for a bad record.
+        :param max_records: the maximum number of rows.
+        :param timeout_s: the time in seconds to wait for a first record.
+        :param value_schema: adds two columns: `value_fields`, a struct of the fields of the Avro values, and
+            `value_error`, the error of a value that cannot be decoded.
         :raises ConfigurationError: pyarrow is not installed.
-        :raises TimedOutError: no schema registry answers; the next call returns the same records.
+        :raises TimedOutError: the schema registry does not respond; the next call returns the same records.
         """
         self._core.check_readable()
         if value_schema is not None:
@@ -229,7 +245,7 @@ class Consumer(Generic[K_co, V_co]):
             return with_fields(batch, value_schema)
 
     def poll_polars(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
-        """Return what `poll_arrow` would as a data frame of polars.
+        """Return the next records as a Polars data frame; see `poll_arrow`.
 
         :raises ConfigurationError: polars or pyarrow is not installed.
         """
@@ -237,7 +253,7 @@ class Consumer(Generic[K_co, V_co]):
         return to_polars(self.poll_arrow(max_records=max_records, timeout_s=timeout_s))
 
     def poll_pandas(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> pandas.DataFrame:
-        """Return what `poll_arrow` would as a data frame of pandas.
+        """Return the next records as a pandas data frame; see `poll_arrow`.
 
         :raises ConfigurationError: pandas or pyarrow is not installed.
         """
@@ -256,30 +272,35 @@ class Consumer(Generic[K_co, V_co]):
     # --- positions --------------------------------------------------------------------------------------
 
     def position(self, tp: tuple[str, int], *, timeout_s: float | None = None) -> int:
-        """Return the offset of the next record of a partition, after a request to the broker if necessary.
+        """Return the offset of the next record that the consumer reads in a partition.
 
+        The first call for a partition may send a request to a broker.
+
+        :param tp: topic and partition number.
+        :param timeout_s: the timeout in seconds; None: `default_api_timeout_ms`.
         :raises ConfigurationError: the partition is not assigned to this consumer.
-        :raises TimedOutError: no broker answered within `timeout_s`.
+        :raises TimedOutError: no broker responded within the timeout.
         """
         return self._driver.run(self._core.position(tp, timeout_s))
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
-        """Continue a partition at `offset`.
+        """Continue in a partition at `offset`.
 
+        :param tp: topic and partition number.
         :raises ConfigurationError: the partition is not assigned to this consumer, or the offset is negative.
         """
         self._core.seek(tp, offset)
 
     def seek_to_beginning(self, *tps: tuple[str, int]) -> None:
-        """Continue at the first offset of these partitions, or of all assigned partitions."""
+        """Continue at the first offset of these partitions; without arguments, of all assigned partitions."""
         self._core.seek_by_policy(tps, "earliest")
 
     def seek_to_end(self, *tps: tuple[str, int]) -> None:
-        """Continue behind the last offset of these partitions, or of all assigned partitions."""
+        """Continue at the end of these partitions; without arguments, of all assigned partitions."""
         self._core.seek_by_policy(tps, "latest")
 
     def pause(self, *tps: tuple[str, int]) -> None:
-        """Return no records of these partitions until `resume`; they stay assigned."""
+        """Return no records of these partitions until `resume`. The partitions stay assigned."""
         self._core.set_paused(tps, True)
 
     def resume(self, *tps: tuple[str, int]) -> None:
@@ -291,14 +312,16 @@ class Consumer(Generic[K_co, V_co]):
     def commit(
         self, offsets: Mapping[TopicPartition, Committable] | None = None, *, timeout_s: float | None = None
     ) -> None:
-        """Commit offsets for the group and wait for the answer.
+        """Commit offsets for the group, and wait for the response.
 
-        :param offsets: the next offset to read of each partition, with or without metadata; None commits all records
-            that were returned, including the current one.
+        :param offsets: the offset of the next record to read in each partition, with or without metadata. None commits
+            all records that the consumer has returned, including the current one.
+        :param timeout_s: the timeout in seconds; None: `default_api_timeout_ms`.
         :raises ConfigurationError: the consumer has no group.
         :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: other members may own the partitions.
-            REBALANCE_IN_PROGRESS: poll, and then commit for the remaining partitions.
+            REBALANCE_IN_PROGRESS: the group rebalances; poll, and then commit for the remaining partitions.
         :raises FencedError: another consumer has joined with the same `group_instance_id`.
+        :raises TimedOutError: the coordinator did not respond within the timeout.
         """
         self._driver.run(self._core.commit(offsets, timeout_s))
 
@@ -311,59 +334,68 @@ class Consumer(Generic[K_co, V_co]):
     def committed(
         self, tps: tuple[str, int] | Iterable[tuple[str, int]], *, timeout_s: float | None = None
     ) -> OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None:
-        """Return the offset that the group has committed for a partition, or None.
+        """Return the committed offset of the group for a partition, or None if there is none.
 
-        :param tps: one partition, or several. For several, one request brings the offsets of all by partition.
+        :param tps: one partition, or several. For several partitions, one request returns the offsets by partition.
+        :param timeout_s: the timeout in seconds; None: `default_api_timeout_ms`.
         :raises ConfigurationError: the consumer has no group.
-        :raises TimedOutError: the coordinator did not answer within `timeout_s`.
+        :raises TimedOutError: the coordinator did not respond within the timeout.
         """
         return self._driver.run(self._core.committed(tps, timeout_s))
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the first offset of each partition."""
+        """Return the first offset of each partition, which is its log start offset."""
         return self._driver.run(self._core.beginning_offsets(tps))
 
     def end_offsets(self, tps: Iterable[tuple[str, int]]) -> dict[TopicPartition, int]:
-        """Return the offset after the last record of each partition."""
+        """Return the offset after the last readable record of each partition, which is its high watermark."""
         return self._driver.run(self._core.end_offsets(tps))
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return for each partition the first offset whose timestamp is at least the given one, or None."""
+        """Return, for each partition, the first offset with a timestamp of at least the given one, or None.
+
+        :param timestamps_ms: the timestamp in ms since the epoch, by partition.
+        """
         return self._driver.run(self._core.offsets_for_times(timestamps_ms))
 
     # --- looking around ---------------------------------------------------------------------------------
 
     def topics(self) -> set[str]:
-        """Return the names of all topics but the internal ones."""
+        """Return the names of all topics except internal ones."""
         return self._driver.run(self._core.topics())
 
     def partitions_for_topic(self, topic: str) -> set[int] | None:
-        """Return the numbers of a topic's partitions, or None if the topic does not exist; does not create it."""
+        """Return the partition numbers of a topic, or None if the topic does not exist.
+
+        The call never creates the topic.
+        """
         return self._driver.run(self._core.partitions_for_topic(topic))
 
     def metrics(self) -> dict[str, Any]:
-        """Return current metrics of this consumer by name.
+        """Return the current metrics of this consumer by name.
 
-        `records_total`, `bytes_total`, `fetches_total` of all its life; `records_per_s`, `bytes_per_s`,
-        `fetch_latency_avg_ms`, `fetch_latency_max_ms` of the last 30 seconds, the wait for new records at the broker
-        included; `buffered_bytes` that wait for the application; `assigned_partitions`; `lag` by partition, the records
-        that its end is ahead as far as the last fetch has said, and `lag_max`.
+        Totals since the start: `records_total`, `bytes_total`, `fetches_total`. Rates, averages and maxima of the last
+        30 seconds: `records_per_s`, `bytes_per_s`, `fetch_latency_avg_ms`, `fetch_latency_max_ms` (the wait for new
+        records at the broker included). Current values: `buffered_bytes` (fetched, but not yet returned to the
+        application), `assigned_partitions`, `lag` (records up to the high watermark of the last fetch, by partition),
+        `lag_max`.
         """
         return self._core.metrics()
 
     # --- finishing --------------------------------------------------------------------------------------
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Commit the returned records (if auto-commit is on), leave the group, end the background thread.
+        """Commit the returned records (with auto-commit), leave the group, and stop the background thread.
 
-        Iterations and streams of other threads end. May be called again: a call waits for another thread that closes
-        the consumer already.
+        Iterations and streams of other threads end. Further calls do nothing; if another thread is already closing the
+        consumer, this call waits for that thread.
 
-        :param timeout_s: seconds for the commit and for leaving; None: `default_api_timeout_ms` bounds each.
-        :raises TimedOutError: the commit or the leaving took longer. The consumer is closed all the same: uncommitted
-            records come again, and the group shares the partitions after `session_timeout_ms`.
+        :param timeout_s: the timeout in seconds for the commit and for leaving the group together; None: each has
+            `default_api_timeout_ms`.
+        :raises TimedOutError: the commit or leaving the group took longer. The consumer is closed nevertheless: the
+            group receives uncommitted records again, and reassigns the partitions after `session_timeout_ms`.
         """
         self._close(all_done=True, timeout_s=timeout_s)
 
@@ -374,7 +406,7 @@ class Consumer(Generic[K_co, V_co]):
         try:
             self._driver.run(self._core.close(all_done=all_done, deadline_s=deadline_s))
         finally:
-            # Also if this was interrupted: heartbeats that go on would keep the partitions from others.
+            # This also runs after an interruption: further heartbeats would keep the partitions from other members.
             self._thread.stop(partial(self._background.close, deadline_s))
 
     def __enter__(self) -> Self:
@@ -383,7 +415,7 @@ class Consumer(Generic[K_co, V_co]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception the record in hand is not processed: the group shall get it again.
+        # After an exception, the current record is not processed: the group must receive it again.
         self._close(all_done=error is None)
 
     def __repr__(self) -> str:
@@ -396,9 +428,9 @@ def _after_fork(core: ConsumerCore, guard: ThreadGuard, error: ClosedError) -> N
 
 
 class RecordSlices(Iterator[Iterator[Record[Any, Any]]]):
-    """Iterators over stretches of records, one after the other, until the consumer is closed.
+    """Iterators over runs of records, one after the other, until the consumer is closed.
 
-    Chained (`itertools.chain`) they run without any Python code between the records of a stretch.
+    Chained with `itertools.chain`, they run no Python code between the records of a run.
     """
 
     def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:
@@ -416,7 +448,10 @@ class RecordSlices(Iterator[Iterator[Record[Any, Any]]]):
 
 
 class StreamSlices(RecordSlices):
-    """The stretches of a message stream. An error ends `records` for good; then there is another one, which goes on."""
+    """The runs of records of a message stream.
+
+    An error ends the iterator `records`; a new `records` continues after it.
+    """
 
     def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:
         super().__init__(consumer, cursor)

@@ -1,4 +1,4 @@
-"""The paper's interface (section 3): message streams, which are iterators that block without records and never end."""
+"""Message streams (paper, section 3): iterators that block while there are no new records, and never end."""
 
 from __future__ import annotations
 
@@ -12,16 +12,21 @@ from barnabas.records import Record
 
 
 class RecordSource(Protocol):
-    """The source of a stream's records; after an error has ended `records`, it is another iterator."""
+    """The source of a stream's records. After an error ends the iterator `records`, `records` is a new iterator."""
 
     records: Iterator[Record[Any, Any]]
 
 
 class MessageStream(Iterator[Record[K_co, V_co]]):
-    """One of the streams of a topic, for a thread of its own.
+    """An iterator over some of the records of a topic, for one thread. `Consumer.create_message_streams` returns it.
 
-    Iteration blocks without records, and ends only when the consumer is closed. The records of a partition are all in
-    one stream, in order.
+    Iteration blocks while there are no new records, and ends when the consumer is closed. All records of a partition
+    are in one stream, in order.
+
+        with barnabas.Consumer("localhost:9092", group="jobs", auto_offset_reset="earliest") as consumer:
+            (stream,) = consumer.create_message_streams({"clicks": 1})["clicks"]
+            for record in stream:
+                print(record.value)
     """
 
     def __init__(self, topic: str, number: int, slices: RecordSource) -> None:
@@ -40,9 +45,9 @@ class MessageStream(Iterator[Record[K_co, V_co]]):
 
 
 class StreamPlan:
-    """Assigns partitions to streams: to the stream with the fewest, for as long as the consumer has the partition.
+    """Assigns each partition to the stream with the fewest partitions, for as long as the consumer owns the partition.
 
-    A partition never moves to another stream while it is read, so that its records stay in order.
+    A partition never moves to another stream while the consumer owns it, so its records stay in order.
     """
 
     def __init__(self, counts: Mapping[str, int]) -> None:
@@ -71,5 +76,5 @@ class StreamPlan:
                 taken[tp.topic, number] += 1
 
     def accepts(self, topic: str, number: int) -> Callable[[TopicPartition], bool]:
-        """Return a function that returns whether a partition is in stream `number` of `topic` now."""
+        """Return a predicate: whether a partition is currently assigned to stream `number` of `topic`."""
         return lambda tp: tp.topic == topic and self._stream_of.get(tp) == number

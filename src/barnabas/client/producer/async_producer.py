@@ -1,4 +1,4 @@
-"""The producer for programs on an event loop: the same core as `Producer`, without a thread; batches come first."""
+"""`AsyncProducer`: a producer for programs with an event loop. It has the same core as `Producer`, and no thread."""
 
 from __future__ import annotations
 
@@ -27,26 +27,29 @@ from barnabas.records import OnDelivery
 T = TypeVar("T")
 
 TURN_S = 0.002
-"""How long the producer may append records before other tasks of the loop run."""
+"""The time in seconds for which the producer may append records before other tasks of the loop run."""
 
 
 class OwnLoop(ApplicationLoop):
-    """The application's loop as the engine's `SenderLoop`: the caller runs on it, so nothing may block."""
+    """The application's loop in the role of the engine's `SenderLoop`.
+
+    The caller runs on this loop, so no call may block.
+    """
 
     inside = True
 
     def __init__(self) -> None:
         super().__init__()
         self.turn_due = False
-        """Whether the sender is about to take a turn."""
+        """True if the sender's next turn is scheduled."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Raise: the loop cannot wait for itself. Topics are looked up before records are appended."""
+        """Raise an error, because the loop cannot wait for itself. Topics are looked up before records are appended."""
         coroutine.close()
         raise AssertionError("a topic is known before records are appended to it")
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function` after the tasks that are ready now; further calls until then are merged."""
+        """Call `function` after the tasks that are ready now. Calls before that are merged into one."""
         assert self.loop is not None
         if not self.turn_due:
             self.turn_due = True
@@ -58,16 +61,17 @@ class OwnLoop(ApplicationLoop):
 
 
 class AsyncProducer(Generic[K_contra, V_contra]):
-    """Sends records to topics from an event loop, on which all calls must be made, from any number of tasks.
+    """Sends records to topics from an event loop. All calls must be made on this loop, from any number of tasks.
 
-    Arguments, settings, errors and promises are those of `Producer`; what waits there is awaited here. Requests
-    and answers are handled on the same loop: they go on while the application awaits, and stand still while it
+    Arguments, settings, errors and guarantees are those of `Producer`; the methods are coroutines. The same loop sends
+    requests and handles responses. This continues while a task of the application awaits, and stops while a task
     computes or blocks.
 
         async with barnabas.AsyncProducer("localhost:9092") as producer:
             delivery = await producer.send("clicks", b"/jobs", key=b"member-42")
-            metadata = await delivery                                       # RecordMetadata, or raises
-            await (await producer.send_many("clicks", [b"/a", b"/b"]))      # a message set in one call
+            print((await delivery).offset)
+            deliveries = await producer.send_many("clicks", [b"/jobs", b"/feed"])
+            print([metadata.offset for metadata in await deliveries])
     """
 
     @overload
@@ -136,7 +140,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         self._lookups: dict[str, asyncio.Task[Failure | None]] = {}
         self._gave_way_s = 0.0
         self._append_in_line = asyncio.Lock()
-        """Held by the task that waits for memory; all others queue behind it in order."""
+        """Held by the task that waits for memory; the other tasks wait for the lock, in order."""
         self._closed = False
         self._own_loop.end_with(
             self,
@@ -150,9 +154,9 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         )
 
     async def start(self) -> Self:
-        """Begin; entering `async with`, or the first call that sends, does it as well.
+        """Start the producer. `async with`, and the first call that sends, do this too.
 
-        :raises ClosedError: after `close`, or in a forked child.
+        :raises ClosedError: the producer is closed, or belongs to the parent of this forked process.
         """
         self._accumulator.check_open()
         if self._own_loop.loop is None:
@@ -173,12 +177,12 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         headers: GivenHeaders = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Send one record; waits only while memory is full or the topic is new to this producer.
+        """Append one record to a batch, and return its delivery. Waits only if memory is full or the topic is new.
 
-        Arguments and errors are those of `Producer.send`; the event loop runs `on_delivery`, which is a function. If
-        the call is cancelled, the record is not sent.
+        Arguments and errors are those of `Producer.send`. The event loop calls `on_delivery`, which must not be a
+        coroutine function. A cancelled call sends no record.
 
-        :returns: the outcome, to be awaited or not.
+        :returns: the delivery. A program may await it, or ignore it.
         """
         queues = self._accumulator.topic(topic)
         if queues is None:
@@ -235,7 +239,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         timestamps_ms: Sequence[int] | int | None = None,
         headers: Sequence[GivenHeaders] | None = None,
     ) -> Deliveries:
-        """Send many records in one call; see `Producer.send_many`. If it is cancelled, some may be sent."""
+        """Send many records in one call; see `Producer.send_many`. A cancelled call may have sent some of them."""
         queues = await self._queues(topic)
         return await self._append_all(
             self._records.runs_of_values(queues, values, keys, partition, timestamps_ms, headers)
@@ -252,9 +256,9 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         partition: int | None = None,
         value_schema: ColumnSerializer | None = None,
     ) -> Deliveries:
-        """Send the rows of an Arrow table; see `Producer.send_arrow`. If it is cancelled, some may be sent."""
+        """Send the rows of an Arrow table; see `Producer.send_arrow`. A cancelled call may have sent some of them."""
         if value_schema is not None:
-            # On a thread: it waits for the registry, and may take long.
+            # The schema registry may respond slowly, so a thread waits for it.
             batch, value = await asyncio.to_thread(with_values, batch, topic, value_schema, value)
         queues = await self._queues(topic)
         return await self._append_all(self._records.runs_of_rows(queues, batch, value, key, timestamp, partition))
@@ -281,10 +285,11 @@ class AsyncProducer(Generic[K_contra, V_contra]):
                     pass
             whole = await self._when_room(advance)
 
-    # All waiting comes before the append: a call that is cancelled while it waits has appended nothing.
+    # Each call waits for metadata and memory before it appends, so a call that is cancelled while it waits has appended
+    # nothing.
 
     async def _give_way(self) -> None:
-        """Let the sender and other tasks of the loop run: a flood of records must not keep them from it."""
+        """Let the sender and other tasks of the loop run, even if a task sends records without a pause."""
         if self._own_loop.turn_due or self._clock.monotonic() - self._gave_way_s >= TURN_S:
             await asyncio.sleep(0)
             self._gave_way_s = self._clock.monotonic()
@@ -292,7 +297,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
     async def _when_room(self, append: Callable[[], T]) -> T:
         """Append as soon as memory is free.
 
-        :raises BufferFullError: none became free within `max_block_ms`.
+        :raises BufferFullError: no memory became free within `max_block_ms`.
         """
         try:
             async with asyncio.timeout(self._engine.config.max_block_ms / 1000) as limit, self._append_in_line:
@@ -320,7 +325,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         return self._accumulator.topic(topic) or await self._await_topic(topic)
 
     async def _await_topic(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic that is new to this producer; concurrent tasks share one lookup."""
+        """Return the queues of a topic that is new to this producer. Concurrent tasks share one metadata request."""
         await self.start()
         self._engine.check_topic(topic)
         lookup = self._lookups.get(topic)
@@ -341,7 +346,10 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         return queues
 
     async def _look_up(self, topic: str) -> Failure | None:
-        """Return the error of a failed lookup, for all tasks that wait for it."""
+        """Request the metadata of a topic.
+
+        Return the error instead of raising it: all tasks that wait share the result.
+        """
         try:
             await self._engine.look_up(topic)
         except BarnabasError as error:
@@ -353,20 +361,22 @@ class AsyncProducer(Generic[K_contra, V_contra]):
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record sent so far is acknowledged or has failed; see `Producer.flush`.
 
-        :raises TimedOutError: some were still on their way after `timeout_s`.
+        :param timeout_s: the timeout in seconds; None: no timeout.
+        :raises TimedOutError: some records were still unacknowledged after `timeout_s`.
         """
         if self._own_loop.is_forked_copy:
             self._accumulator.check_open()
         await self._engine.flush(timeout_s)
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Flush, then end the tasks and connections. May be called again; does nothing in a forked child.
+        """Flush, and end the tasks and connections. Further calls do nothing; a call in a forked child does nothing.
 
-        If another task closes it already, this waits until that is done.
+        If another task is already closing the producer, this call waits for that task.
 
-        :param timeout_s: a limit for all, also for the interceptors and the last push of metrics; None: no limit.
-        :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up, unless another
-            task waits for them.
+        :param timeout_s: the timeout in seconds for the records, the interceptors and the last push of metrics; None:
+            no timeout.
+        :raises TimedOutError: some records were still unacknowledged after `timeout_s`. The producer drops them, unless
+            another task waits for them.
         """
         if self._own_loop.is_forked_copy:
             return

@@ -1,4 +1,4 @@
-"""What `send_many` and `send_arrow` return: the outcomes of many records, made one by one as they are looked at."""
+"""The result of `send_many` and `send_arrow`: the deliveries of many records. Each one is created when it is read."""
 
 from __future__ import annotations
 
@@ -16,11 +16,15 @@ __all__ = ["Deliveries", "Delivery"]
 
 
 class Deliveries(Sequence[Delivery]):
-    """The outcomes of one call, in the order of the values.
+    """The deliveries of one call, in the order of the values; a sequence of `Delivery`.
 
-    `result()` waits for all of them; in a coroutine, `await` does.
+    `result()` waits for all of them; a coroutine awaits the object instead.
 
-    :param timestamps_ms: one for all, or one for each value.
+    :param timestamps_ms: one timestamp in ms for all records, or one for each.
+
+        with barnabas.Producer("localhost:9092") as producer:
+            deliveries = producer.send_many("clicks", [b"/jobs", b"/feed"])
+            print(deliveries[0].result().offset, len(deliveries))
     """
 
     __slots__ = ("_batches", "_firsts", "_length", "_order", "_places", "_starts", "_timestamps_ms")
@@ -35,7 +39,7 @@ class Deliveries(Sequence[Delivery]):
         self._places: array[int] | None = None
 
     def extend(self, batch: ProducerBatch, first_index: int, count: int) -> None:
-        """Add `count` records that lie in `batch` from `first_index` on."""
+        """Add the `count` records of `batch` that begin at `first_index`."""
         follows = (
             self._batches
             and self._batches[-1] is batch
@@ -48,15 +52,12 @@ class Deliveries(Sequence[Delivery]):
         self._length += count
 
     def shuffled(self, start: int, order: Sequence[int]) -> None:
-        """Set the order of the records from `start` on: they are those of the values `start + order[0]` and so on."""
+        """Set the order of the records from `start` on: record `start + i` belongs to value `start + order[i]`."""
         self._order.append((start, order))
         self._places = None
 
     def without_delivery(self, count: int) -> list[int]:
-        """Return the places of the values that `extend` has not added.
-
-        :param count: the number of values of the call.
-        """
+        """Return the indexes of the values that `extend` has not added."""
         value_of = list(range(count))
         for start, order in self._order:
             value_of[start : start + len(order)] = [start + row for row in order]
@@ -88,7 +89,7 @@ class Deliveries(Sequence[Delivery]):
         return Delivery(self._batches[run], self._firsts[run] + place - self._starts[run], timestamp_ms)
 
     def _place_of(self, value: int) -> int:
-        """Return the place of a value's record in the order of `extend`."""
+        """Return the index of a value's record in the order of `extend`."""
         if not self._order:
             return value
         if self._places is None:
@@ -99,27 +100,30 @@ class Deliveries(Sequence[Delivery]):
         return self._places[value]
 
     def result(self, timeout_s: float | None = None) -> list[RecordMetadata]:
-        """Wait for all records and return their metadata; `timeout_s` is for each batch.
+        """Wait for all records and return their metadata, in the order of the values.
 
+        :param timeout_s: the timeout in seconds for each batch; None: no timeout but `delivery_timeout_ms`.
+        :raises TimedOutError: the outcome of a batch is still unknown after `timeout_s`.
         :raises BarnabasError: the error of the first record that failed.
         """
         return [delivery.result(timeout_s) for delivery in self]
 
     def done(self) -> bool:
-        """Return whether the outcomes of all records are known."""
+        """Return whether all records are acknowledged or have failed."""
         return all(batch.done for batch in self._batches)
 
     def exception(self, timeout_s: float | None = None) -> BarnabasError | None:
-        """Wait for all records and return the error of the first that failed, or None.
+        """Wait for all records. Return the error of the first record that failed, or None.
 
-        This costs time for each batch, not for each record.
+        The time grows with the number of batches, not of records.
 
-        :raises TimedOutError: an outcome is still open after `timeout_s`, which is for each batch.
+        :param timeout_s: the timeout in seconds for each batch.
+        :raises TimedOutError: the outcome of a batch is still unknown after `timeout_s`.
         """
         ends = [*self._starts[1:], self._length] if self._starts else []
         for batch, first, start, end in zip(self._batches, self._firsts, self._starts, ends, strict=True):
             error = batch.exception(first, timeout_s)
-            if batch.parts is not None:  # a broker found it too large: its parts have outcomes of their own
+            if batch.parts is not None:  # the broker found the batch too large, so the producer has split it
                 errors = (batch.exception(first + place, timeout_s) for place in range(end - start))
                 error = next((each for each in errors if each is not None), None)
             if error is not None:
@@ -127,7 +131,7 @@ class Deliveries(Sequence[Delivery]):
         return None
 
     def check(self, timeout_s: float | None = None) -> None:
-        """Wait until all records are delivered, at the cost of `exception`.
+        """Wait until all records are delivered. The time grows with the number of batches, not of records.
 
         :raises BarnabasError: the error of the first record that failed.
         """

@@ -1,8 +1,8 @@
-"""What delivers a producer's records: the parts that `Producer` and `AsyncProducer` are both made of.
+"""The parts that `Producer` and `AsyncProducer` share.
 
-Records enter through `records`, on the user's side; the sender takes them from the accumulator on an event loop, which
-is that of a background thread or the application's own. The engine knows nothing of the producer that owns it, so that
-one that is dropped can be noticed, and what it has sent be delivered all the same.
+Application threads add records through `records`. The sender takes them from the accumulator on an event loop: the loop
+of a background thread, or the loop of the application. The engine has no reference to its producer. So the garbage
+collector can drop a producer that is not closed, and the engine still delivers its records.
 """
 
 from __future__ import annotations
@@ -27,11 +27,14 @@ from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.records import Compression, OpenEncoders
 
 INTERCEPTORS_CUT_OFF_S = 2.0
-"""Time limit of the interceptors' `close` where the producer could not deliver its records. Less may be left."""
+"""The time limit in seconds for the interceptors' `close` if the producer could not deliver its records."""
 
 LATE_S = 1.0
-"""Added to the time limit at the end of a program. An undelivered record fails by itself within `delivery_timeout_ms`
-and is named; a busy machine may take longer."""
+"""Seconds added to the time limit at the end of a program.
+
+An undelivered record fails within `delivery_timeout_ms`, and the error names it; a busy machine may take a little
+longer.
+"""
 
 log = logging.getLogger(__name__)
 
@@ -42,24 +45,24 @@ ENDED = "this producer was dropped without close(), or the program ends; keep it
 
 
 class SenderLoop(Protocol):
-    """The event loop of the sender, as the application's side sees it. `LoopThread` implements it."""
+    """The event loop of the sender, as seen by application threads. `LoopThread` implements it."""
 
     @property
     def inside(self) -> bool:
-        """Whether the caller runs on that loop, and so must not block."""
+        """True if the caller runs on this loop. Such a caller must not block."""
         ...
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Run a coroutine there and return its result."""
+        """Run a coroutine on the loop and return its result."""
         ...
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function` there soon."""
+        """Schedule a call of `function` on the loop."""
         ...
 
 
 class _ProducerTopics:
-    """The topics that the producer needs metadata of, and may create."""
+    """The topics for which the producer needs metadata, and which it may create."""
 
     def __init__(self, accumulator: Accumulator, may_create: bool) -> None:
         self._accumulator = accumulator
@@ -75,11 +78,11 @@ class _ProducerTopics:
 class ProducerEngine:
     """Accepts records and delivers them.
 
-    :param serializers: applied to keys and values first.
-    :param sender_loop: the loop on which `start`, `look_up`, `flush`, `finish` and `give_up` are called.
-    :param dial: connects to a broker; None: according to the settings.
+    :param serializers: convert keys and values to bytes, before the interceptors run.
+    :param sender_loop: the loop that runs `start`, `look_up`, `flush`, `finish` and `give_up`.
+    :param dial: connects to a broker; None: a connection with the settings of `config`.
     :param random_source: returns a number in [0, 1).
-    :param interceptors: of this producer alone; None: there are none.
+    :param interceptors: the interceptors of this producer; None: there are none.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class ProducerEngine:
             clock=clock,
             wake=self._wake,
             random=random_source,
-            # An application's function chooses the partition of every record, so no record may bypass it.
+            # An application's partitioner must be called for every record, so no record may bypass it.
             open_encoders=open_encoders if config.partitioner is None else None,
             may_block=lambda: not sender_loop.inside,
             interceptors=self._interceptors,
@@ -124,7 +127,7 @@ class ProducerEngine:
         dial = dial or dial_with(config)
         self._cluster = Cluster(config, dial=dial, clock=clock, random=random_source, sending=sends)
         self.settled = asyncio.Event()
-        """Set for a moment whenever a batch was settled, which also freed its memory."""
+        """Set for a moment whenever a batch is acknowledged or fails, which also frees its memory."""
         self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock, self.notify_settled)
         self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
         self._clock = clock
@@ -134,10 +137,7 @@ class ProducerEngine:
     # --- where records are sent -------------------------------------------------------------------------
 
     def queues(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic; wait for the metadata of a topic that is new to this producer.
-
-        :raises TimedOutError: the metadata did not arrive within `max_block_ms`.
-        """
+        """Return the queues of a topic. If the topic is new to this producer, wait for its metadata."""
         queues = self.accumulator.topic(topic) if isinstance(topic, str) else None
         if queues is not None:
             return queues
@@ -148,38 +148,37 @@ class ProducerEngine:
         return queues
 
     def check_topic(self, topic: str) -> None:
-        """Check that a topic may be looked up.
+        """Check the name of a topic before its metadata is requested.
 
-        :raises ClosedError: the producer is closed, or the copy of a forked child.
-        :raises ConfigurationError: the argument is no topic.
+        :raises ClosedError: the producer is closed, or belongs to the parent of this forked process.
+        :raises ConfigurationError: the topic is not a string, or is empty.
         """
         self.accumulator.check_open()
         if not isinstance(topic, str) or not topic:
-            raise ConfigurationError(f"a topic is a string that is not empty, not {topic!r}")
+            raise ConfigurationError(f"the name of a topic must be a non-empty string, not {topic!r}")
 
     def _wake(self) -> None:
         self._sender_loop.call_soon(self._send_loop.wake)
 
     def after_fork(self, error: ClosedError) -> None:
-        """In a forked child: deliver nothing; calls raise `error`."""
+        """Stop deliveries in a forked child; calls of the producer raise `error`."""
         self.accumulator.after_fork(error)
 
     def metrics(self) -> dict[str, float]:
-        """Return the current metrics of the producer by name."""
         return {**self.accumulator.metrics(), "requests_in_flight": self._send_loop.sender.in_flight()}
 
     def last_error_suffix(self) -> str:
-        """Return the last error, for the end of a message."""
+        """Return the last error as the end of a message, or an empty string."""
         trouble = self._send_loop.sender.last_error
         return f": {trouble}" if trouble else ""
 
     def unfinished_error(self, timeout_s: float | None) -> TimedOutError:
-        """Return the error for records that were not delivered within `timeout_s`."""
+        """Return the error for records that are still unacknowledged after `timeout_s`."""
         left = self.accumulator.unfinished_records()
         return TimedOutError(f"{left} records were still on their way after {timeout_s} s{self.last_error_suffix()}")
 
     def warn_of_losses(self, why: str) -> None:
-        """Log the number of unsettled records, if there are any."""
+        """Log the number of unacknowledged records, if there are any."""
         lost = self.accumulator.unfinished_records()
         if lost:
             log.warning("%s: %d records were not acknowledged and may be lost%s", why, lost, self.last_error_suffix())
@@ -187,7 +186,7 @@ class ProducerEngine:
     # --- on the loop ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Begin to deliver."""
+        """Start to send records."""
         context = ClientContext(
             client_id=self.config.client_id,
             group=None,
@@ -199,7 +198,7 @@ class ProducerEngine:
             standard_metrics=lambda: producer_metrics(self.accumulator.produced, self._cluster.connections),
         )
         await self._interceptors.start(context)
-        if self._has_ended:  # closed meanwhile
+        if self._has_ended:  # `close` was called while this method waited
             return
         works = [self._send_loop.run(), self._cluster.refresh_forever()]
         self._tasks = [asyncio.create_task(work) for work in works]
@@ -207,8 +206,10 @@ class ProducerEngine:
             task.add_done_callback(self._on_stopped)
 
     def _on_stopped(self, done: asyncio.Task[None]) -> None:
-        """A task of the producer has ended. Unless it was cancelled by `give_up`, fail all records: no caller may wait
-        for ever."""
+        """Fail all records when a task of the producer ends unexpectedly, so that no caller waits forever.
+
+        A task that `give_up` has cancelled ends as expected.
+        """
         if self._has_ended:
             return
         error = None if done.cancelled() else done.exception()
@@ -216,28 +217,28 @@ class ProducerEngine:
             self.warn_of_losses("the event loop ended before `await close()` or the `async with` block of a producer")
             stopped = ClosedError("the event loop of this producer has ended; make a new one")
         else:
-            log.error("the producer stopped", exc_info=error)
+            log.error("the producer stopped because of a defect; its records fail", exc_info=error)
             stopped = ClosedError(f"the producer stopped because of {error!r}; make a new one")
         self.accumulator.refuse(stopped)
         self._send_loop.settle_all(stopped)
 
     async def look_up(self, topic: str) -> None:
-        """Fetch the metadata of a topic.
+        """Request the metadata of a topic.
 
-        :raises TimedOutError: it did not arrive within `max_block_ms`.
+        :raises TimedOutError: the metadata did not arrive within `max_block_ms`.
         """
         auto_creates = self.config.allow_auto_create_topics
         await self._cluster.topic(topic, timeout_s=self.config.max_block_ms / 1000, auto_creates=auto_creates)
 
     def notify_settled(self) -> None:
-        """Wake the tasks that wait for a batch to be settled."""
+        """Wake the tasks that wait until a batch is acknowledged or fails."""
         self.settled.set()
         self.settled.clear()
 
     async def flush(self, timeout_s: float | None) -> None:
         """Wait until every record sent so far is acknowledged or has failed.
 
-        :raises TimedOutError: some records were in flight after `timeout_s`.
+        :raises TimedOutError: some records were still unacknowledged after `timeout_s`.
         """
         deadline_s = None if timeout_s is None else self._clock.monotonic() + timeout_s
         try:
@@ -252,37 +253,39 @@ class ProducerEngine:
 
     @property
     def interceptors_flush(self) -> bool:
-        """Whether `flush` has to wait for interceptors."""
+        """True if `flush` must wait for interceptors."""
         return self._interceptors.have_flush
 
     async def flush_interceptors(self, timeout_s: float | None = None) -> None:
-        """Wait for the interceptors' work on settled records."""
+        """Wait until the interceptors have handled the acknowledged and failed records."""
         await self._interceptors.flush(timeout_s)
 
     async def finish(self) -> None:
-        """Deliver all records within `delivery_timeout_ms`, and end: for a producer that no one closed. Losses are
-        logged."""
+        """Deliver all records within `delivery_timeout_ms`, and stop. Called for a producer that was not closed.
+
+        Log the records that are lost.
+        """
         self.accumulator.refuse(ClosedError(ENDED))
         self.notify_settled()
         try:
             await self.flush(self.config.delivery_timeout_ms / 1000 + LATE_S)
         except TimedOutError as error:
-            log.warning("a producer that was not closed: %s", error)
+            log.warning("a producer was not closed and its records are not all delivered: %s", error)
         finally:
-            self.warn_of_losses("a producer that was not closed")
+            self.warn_of_losses("a producer was not closed")
             await self.give_up()
 
     async def give_up(self, deadline_s: float | None = None) -> None:
-        """End all tasks and connections, and fail the undelivered records, so that no caller waits for ever.
+        """Stop all tasks, close the connections, and fail the undelivered records, so that no caller waits forever.
 
-        :param deadline_s: the end of the time of `close`, by the monotonic clock; None: it has no limit.
+        :param deadline_s: the monotonic time in seconds at which `close` must return; None: no deadline.
         """
         self._has_ended = True
         is_cut_off = self.accumulator.unfinished_records() > 0
         self._send_loop.settle_all(
             TimedOutError(f"the producer was closed before the record was acknowledged{self.last_error_suffix()}")
         )
-        # Where the producer could not deliver records, interceptors most likely cannot send either.
+        # If the producer could not deliver records, its interceptors probably cannot send anything either.
         try:
             limits_s = [INTERCEPTORS_CUT_OFF_S] if is_cut_off else []
             if deadline_s is not None:

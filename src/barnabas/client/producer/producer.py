@@ -1,4 +1,4 @@
-"""The producer that programs use: `send` returns at once, a background thread delivers."""
+"""`Producer`: a producer for programs without an event loop. A background thread sends the records."""
 
 from __future__ import annotations
 
@@ -23,18 +23,19 @@ from barnabas.records import OnDelivery
 
 
 class Producer(Generic[K_contra, V_contra]):
-    """Sends records to topics. Safe to use from several threads.
+    """Sends records to topics. Thread-safe.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
-    :param key_serializer: returns the bytes of a key that is not None; without a serializer keys are bytes. `send`
-        raises the serializer's exceptions.
-    :param value_serializer: the same for values. `send_arrow` uses no serializer.
-    :param interceptors: `ProducerInterceptor` objects, called in this order. Each belongs to one producer.
-    :param settings: see `barnabas.client.config.ProducerConfig`; keyword arguments win over the dict.
+    :param key_serializer: a function that returns the bytes of a key; None: keys are bytes. The producer does not call
+        it for the key None. `send` raises the exceptions of the function.
+    :param value_serializer: the same for values. `send_arrow` calls no serializer.
+    :param interceptors: `ProducerInterceptor` objects, in the order of the calls. An interceptor belongs to one
+        producer.
+    :param settings: the fields of `barnabas.client.config.ProducerConfig`; keyword arguments override the dict.
     :raises ConfigurationError: a setting does not exist or cannot have this value, or an interceptor has a wrong type.
 
-    The constructor waits for no broker. The producer retries brokers that are down, for `max_block_ms` in the first
-    `send` to a topic and for `delivery_timeout_ms` with each record.
+    The constructor does not wait for a broker. While no broker is reachable, the first `send` to a topic waits up to
+    `max_block_ms`, and the producer retries each record for `delivery_timeout_ms`.
 
         with barnabas.Producer("localhost:9092") as producer:
             delivery = producer.send("clicks", b"/jobs", key=b"member-42")
@@ -103,7 +104,7 @@ class Producer(Generic[K_contra, V_contra]):
         self._send = serializers.before(self._records.intercepted(appender.send))
         self._thread.end_with(appender, self._engine.finish, "a Producer", after_fork=self._engine.after_fork)
         if type(self).send is _SEND:
-            # What `send` would call, without a Python function in between: for each record that is half of the cost.
+            # `send` is the appender's function itself: a Python function in between would double the cost of a record.
             self.send = self._send  # type: ignore[method-assign]
 
     # --- sending ----------------------------------------------------------------------------------------
@@ -119,22 +120,21 @@ class Producer(Generic[K_contra, V_contra]):
         headers: GivenHeaders = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Send one record; blocks only if memory is full or the topic is new to this producer.
+        """Append one record to a batch, and return its delivery. Blocks only if memory is full or the topic is new.
 
-        :param value: the payload, bytes or what `value_serializer` takes; None marks the key as deleted in a
-            compacted topic.
-        :param key: bytes or what `key_serializer` takes; records with the same key go to the same partition, and so
-            stay in order.
-        :param partition: overrides key and partitioner.
-        :param timestamp_ms: event time in ms since the epoch; None is the current time.
+        :param value: bytes, or a value that `value_serializer` accepts; None deletes the key in a compacted topic.
+        :param key: bytes, or a key that `key_serializer` accepts. Records with the same key go to the same partition,
+            in order.
+        :param partition: the number of the partition; None: the partitioner chooses one by the key.
+        :param timestamp_ms: event time in ms since the epoch; None: the current time.
         :param headers: (name, value) pairs, or a dict; names are strings, values bytes or None.
-        :param on_delivery: called with the `Delivery` when its outcome is known; see `Delivery.add_done_callback`. A
-            record that `send` refuses by raising has no delivery.
-        :returns: the future outcome; a program may ignore it.
+        :param on_delivery: called with the `Delivery` when the record is acknowledged or has failed; see
+            `Delivery.add_done_callback`. It is not called for a record that `send` refuses by raising an error.
+        :returns: the delivery, which is a future; a program may ignore it.
         :raises BufferFullError: memory was full for `max_block_ms`.
-        :raises TimedOutError: the topic's partitions were not known within `max_block_ms`.
-        :raises ApiError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION ...
-        :raises ClosedError: after `close`, or in a forked child.
+        :raises TimedOutError: the metadata of the topic did not arrive within `max_block_ms`.
+        :raises ApiError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION and others.
+        :raises ClosedError: the producer is closed, or belongs to the parent of this forked process.
         """
         return self._send(
             topic,
@@ -156,13 +156,21 @@ class Producer(Generic[K_contra, V_contra]):
         timestamps_ms: Sequence[int] | int | None = None,
         headers: Sequence[GivenHeaders] | None = None,
     ) -> Deliveries:
-        """Send many records in one call: the paper's message set.
+        """Send many records to one topic in one call (the paper's message set).
 
-        :param keys: as many as `values`, or None for none.
-        :param timestamps_ms: one for each record, or one for all; None is the current time.
-        :param headers: as many as `values`, or None for none.
-        :returns: the outcomes, in the order of `values`.
-        :raises ValueError: keys, timestamps or headers are not as many as values.
+        :param values: one value for each record.
+        :param keys: one key for each value; None: the records have no keys.
+        :param partition: the partition of all records; None: the partitioner chooses the partitions.
+        :param timestamps_ms: one timestamp in ms since the epoch for each value, or one for all; None: the current
+            time.
+        :param headers: the headers of each record; None: the records have no headers.
+        :returns: the deliveries in the order of `values`.
+        :raises ValueError: the number of keys, timestamps or headers differs from the number of values.
+        :raises BarnabasError: the errors of `send`. Records before the failed one may have been sent.
+
+            with barnabas.Producer("localhost:9092") as producer:
+                deliveries = producer.send_many("clicks", [b"/jobs", b"/feed"], keys=[b"member-42", b"member-7"])
+                print([metadata.offset for metadata in deliveries.result()])
         """
         records = self._records
         return records.append_all(
@@ -180,21 +188,21 @@ class Producer(Generic[K_contra, V_contra]):
         partition: int | None = None,
         value_schema: ColumnSerializer | None = None,
     ) -> Deliveries:
-        """Send the rows of an Arrow table, without making Python objects of them.
+        """Send the rows of an Arrow table. The producer creates no Python object for a row.
 
-        :param batch: a pyarrow Table, RecordBatch, Array or ChunkedArray, or what Arrow's PyCapsule interface makes
-            one of: a data frame of Polars, a relation of DuckDB ...
-        :param value: the column of payloads, of type binary or string; it may be left out for a single column, and
-            for one that is called `value`.
-        :param key: the column of keys; None for records without one.
-        :param timestamp: the column of event times, timestamps or int64 in ms; None is now.
-        :param partition: overrules key and partitioner.
-        :param value_schema: an `AvroSerializer`: the values are records of its schema, made of the columns that are
-            named like its fields.
-        :returns: the outcomes, in the order of the rows.
-        :raises TypeError: it is no Arrow data, or a column has another type.
+        :param batch: a pyarrow Table, RecordBatch, Array or ChunkedArray, or an object with Arrow's PyCapsule
+            interface, such as a Polars data frame or a DuckDB relation.
+        :param value: the column of values, of type binary or string. It may be None if there is a single column, or a
+            column named `value`.
+        :param key: the column of keys; None: the records have no keys.
+        :param timestamp: the column of event times: timestamps, or int64 in ms since the epoch; None: the current time.
+        :param partition: the partition of all rows; None: the partitioner chooses the partitions.
+        :param value_schema: an `AvroSerializer`: each value is an Avro record, whose fields are the columns of the same
+            names.
+        :returns: the deliveries in the order of the rows.
+        :raises TypeError: `batch` is no Arrow data, or a column has a wrong type.
         :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
-        :raises SerializationError: a row does not fit the schema; none was sent.
+        :raises SerializationError: a row does not match the schema; no row was sent.
         """
         if value_schema is not None:
             batch, value = with_values(batch, topic, value_schema, value)
@@ -204,21 +212,21 @@ class Producer(Generic[K_contra, V_contra]):
         )
 
     def partitions_for(self, topic: str) -> list[int]:
-        """Return the partition numbers of a topic; creates it where brokers do that by themselves.
+        """Return the partition numbers of a topic. If the brokers create topics automatically, this creates the topic.
 
-        :raises TimedOutError: they were not known within `max_block_ms`.
+        :raises TimedOutError: the metadata of the topic did not arrive within `max_block_ms`.
         """
         return list(range(len(self._engine.queues(topic).queues)))
 
     partitions_for_topic = partitions_for
 
     def metrics(self) -> dict[str, float]:
-        """Return current metrics of this producer by name.
+        """Return the current metrics of this producer by name.
 
-        Of all its life: `records_total` and `bytes_total` that were acknowledged, `failed_records_total`,
-        `retries_total` (batches that had to be sent again), `requests_total` that were answered. Of the last 30
-        seconds: `records_per_s`, `bytes_per_s`, `records_per_batch_avg`, `request_latency_avg_ms`,
-        `request_latency_max_ms`. Now: `unfinished_records`, `requests_in_flight`, `buffered_bytes`,
+        Totals since the start: `records_total` and `bytes_total` (acknowledged), `failed_records_total`,
+        `retries_total` (batches sent again), `requests_total` (requests with a response). Averages, maxima and rates of
+        the last 30 seconds: `records_per_s`, `bytes_per_s`, `records_per_batch_avg`, `request_latency_avg_ms`,
+        `request_latency_max_ms`. Current values: `unfinished_records`, `requests_in_flight`, `buffered_bytes`,
         `buffer_available_bytes`.
         """
         return self._engine.metrics()
@@ -228,9 +236,10 @@ class Producer(Generic[K_contra, V_contra]):
     def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record sent so far is acknowledged or has failed.
 
-        `flush` raises no failure of a record; its delivery has it.
+        `flush` does not raise the errors of records; their deliveries do.
 
-        :raises TimedOutError: some records were still on their way after `timeout_s`.
+        :param timeout_s: the timeout in seconds; None: no timeout.
+        :raises TimedOutError: some records were still unacknowledged after `timeout_s`.
         """
         accumulator = self._engine.accumulator
         if self._thread.is_forked_copy:
@@ -245,14 +254,15 @@ class Producer(Generic[K_contra, V_contra]):
             self._thread.call(self._engine.flush_interceptors(remaining_s))
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Flush, then end the background thread. May be called again; does nothing in a forked child.
+        """Flush, and stop the background thread. Further calls do nothing; a call in a forked child does nothing.
 
-        If another thread closes it already, or the program ends, this waits until that is done.
+        If another thread is already closing the producer, this call waits for that thread.
 
-        :param timeout_s: a limit for all, also for the interceptors and the last push of metrics; None: no limit.
-        :raises TimedOutError: some records were still on their way after `timeout_s`; they are given up, unless another
-            thread waits for them.
-        :raises ClosedError: a delivery's callback closes the producer; it is not closed by that.
+        :param timeout_s: the timeout in seconds for the records, the interceptors and the last push of metrics; None:
+            no timeout.
+        :raises TimedOutError: some records were still unacknowledged after `timeout_s`. The producer drops them, unless
+            another thread waits for them.
+        :raises ClosedError: a callback of a delivery has called `close`; the producer stays open.
         """
         if not self._thread.begin_close(timeout_s):
             return

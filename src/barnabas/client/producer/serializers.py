@@ -1,4 +1,4 @@
-"""Serializers: the application's functions that make bytes of keys, values, and rows of a table."""
+"""Serializers: functions of the application that convert keys, values and rows of a table to bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T_contra = TypeVar("T_contra", contravariant=True)
 
 
 class TopicSerializer(Protocol[T_contra]):
-    """Makes bytes in a way that may depend on the topic, as with a schema for each topic."""
+    """A serializer whose result may depend on the topic, for example because each topic has its own schema."""
 
     def serialize(self, value: T_contra, topic: str, is_key: bool = False) -> bytes | None:
         """Return the bytes of a key or a value."""
@@ -25,9 +25,9 @@ Serializer = Callable[[T_contra], bytes | None] | TopicSerializer[T_contra]
 
 
 class Serializers:
-    """Applies functions to keys and values. None, a missing key or a deletion, stays None.
+    """Calls the serializers of keys and values. None (no key, or a tombstone) stays None.
 
-    An exception of a function is raised unchanged, with a note that names the topic.
+    An exception of a serializer is raised unchanged, with a note that names the topic.
 
     >>> Serializers(None, "utf-8")
     Traceback (most recent call last):
@@ -45,23 +45,19 @@ class Serializers:
         return self._key is not None or self._value is not None
 
     def key(self, topic: str, key: Any) -> Any:
-        """Return the bytes of a key."""
         return _apply("key_serializer", self._key, topic, key)
 
     def value(self, topic: str, value: Any) -> Any:
-        """Return the bytes of a value."""
         return _apply("value_serializer", self._value, topic, value)
 
     def keys(self, topic: str, keys: Sequence[Any] | None) -> Sequence[Any] | None:
-        """Return the bytes of many keys."""
         return keys if self._key is None or keys is None else [self.key(topic, each) for each in keys]
 
     def values(self, topic: str, values: Sequence[Any]) -> Sequence[Any]:
-        """Return the bytes of many values."""
         return values if self._value is None else [self.value(topic, each) for each in values]
 
     def before(self, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
-        """Return a `send` that takes the application's objects; `send` itself without serializers."""
+        """Return a `send` that serializes its arguments; without serializers, return `send` itself."""
         if not self:
             return send
 
@@ -89,7 +85,7 @@ class Serializers:
 
 
 def _of_topic(given: Serializer[Any] | None, *, is_key: bool) -> Callable[[Any, str], bytes | None] | None:
-    """Return a function of value and topic for either kind of serializer."""
+    """Return a function of value and topic for both kinds of serializers."""
     if given is None:
         return None
     if callable(given):
@@ -105,7 +101,7 @@ def _apply(name: str, serializer: Callable[[Any, str], bytes | None] | None, top
     try:
         return serializer(given, topic)
     except Exception as error:
-        error.add_note(f"{name} raised this, for a record to topic {topic!r}")
+        error.add_note(f"{name} raised this error for a record of topic {topic!r}")
         raise
 
 
@@ -113,21 +109,22 @@ VALUES = "value"
 
 
 class ColumnSerializer(Protocol):
-    """Makes a value of each row of a table, as `AvroSerializer` does."""
+    """Converts each row of a table to a value, as `AvroSerializer` does."""
 
     def serialize_columns(self, table: Any, topic: str) -> Any:
-        """Return values (an Arrow array of bytes), as many as there are rows."""
+        """Return an Arrow array of bytes with one value for each row."""
         ...
 
 
 def with_values(batch: Any, topic: str, schema: ColumnSerializer, value: str | None) -> tuple[Any, str]:
-    """Return a table with the values as one more column, and the name of that column.
+    """Return the table with the serialized values as a further column, and the name of that column.
 
-    :raises ConfigurationError: the call names a column of values as well, or pyarrow is not installed.
+    :raises ConfigurationError: the call also names a column of values, or pyarrow is not installed.
+    :raises TypeError: `schema` is not a serializer of columns.
     """
     if value is not None:
         raise ConfigurationError(
-            "send_arrow: give either value, a column, or value_schema, which makes values of columns"
+            "send_arrow accepts either value (a column) or value_schema (which makes values of columns), not both"
         )
     if not hasattr(schema, "serialize_columns"):
         raise TypeError(f"value_schema must be an AvroSerializer, not {schema!r}")

@@ -137,7 +137,7 @@ def test_one_that_is_dropped_warns_and_ends_its_connections(broker):
 def test_a_wrong_argument_is_refused_as_by_the_other(broker):
     async def test():
         async with AsyncAdmin("a:1") as admin:
-            with pytest.raises(ConfigurationError, match="whose settings"):
+            with pytest.raises(ConfigurationError, match="settings need exactly one owner"):
                 await admin.describe_config()
 
     asyncio.run(test())

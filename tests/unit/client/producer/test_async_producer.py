@@ -192,7 +192,7 @@ def test_a_topic_that_cannot_be_had_raises_for_all_who_ask(monkeypatch):
     async def test(producer, broker):
         outcomes = await asyncio.gather(*(producer.send("bad", b"v") for _ in range(3)), return_exceptions=True)
         assert [type(each) for each in outcomes] == [ApiError] * 3
-        with pytest.raises(ConfigurationError, match="not empty"):
+        with pytest.raises(ConfigurationError, match="non-empty"):
             await producer.send("", b"v")
 
     run(monkeypatch, test)
@@ -611,7 +611,7 @@ def test_what_a_serializer_raises_reaches_the_caller_with_the_topic(monkeypatch)
     async def test(producer, broker):
         with pytest.raises(KeyError) as raised:
             await producer.send("t", b"v")
-        assert raised.value.__notes__ == ["value_serializer raised this, for a record to topic 't'"]
+        assert raised.value.__notes__ == ["value_serializer raised this error for a record of topic 't'"]
         assert producer.metrics()["unfinished_records"] == 0
 
     run(monkeypatch, test, value_serializer={}.__getitem__)
