@@ -1,0 +1,222 @@
+"""Draw a random sample of prose for an independent reader: items of this project and of Apache Kafka, mixed.
+
+    .venv/bin/python tools/language_sample.py --kafka ~/src/kafka --seed 1a2b3c4 sample.json
+
+The reader gets the items without their origin (`--for-reader sample.json`), and classifies each as clear, odd or hard.
+docs/dev/language-review.md has the instructions for the reader, the samples and the results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import html
+import io
+import json
+import random
+import re
+import sys
+import tokenize
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).parents[1]
+OWN_ITEMS, KAFKA_ITEMS = 150, 60
+WORDS_MIN = 5
+"""Shorter texts say too little to be unclear."""
+FOLDERS = ("src", "bench", "demo", "tools")
+LOG_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
+JAVA_LOG = re.compile(r'\b(?:log|LOG|logger)\.(?:info|warn|error|debug)\(\s*"((?:[^"\\]|\\.)+)"')
+JAVADOC = re.compile(r"/\*\*(.*?)\*/\s*(?:@\w+(?:\([^)]*\))?\s*)*([^\n{;]*)", re.DOTALL)
+JAVA_COMMENT = re.compile(r"((?:^[ \t]*//[^\n]*\n)+)", re.MULTILINE)
+HTML_PARAGRAPH = re.compile(r"<p>(.*?)(?:</p>|<p>|<ul>|<pre)", re.DOTALL)
+LICENSE = "Licensed to the Apache"
+
+
+@dataclass(frozen=True, slots=True)
+class Item:
+    """A text of a sample.
+
+    :param origin: `barnabas` or `kafka`.
+    :param place: the file and the line.
+    :param kind: docstring, comment, log message, error message or paragraph.
+    :param about: the name that the text documents, or of the enclosing function; may be empty.
+    """
+
+    origin: str
+    place: str
+    kind: str
+    about: str
+    text: str
+
+
+def own_items(root: Path = ROOT) -> Iterator[Item]:
+    """Yield all texts of this project that have enough words."""
+    for folder in FOLDERS:
+        for path in sorted((root / folder).rglob("*.py")):
+            for line, kind, about, text in _of_python(path.read_text(encoding="utf-8")):
+                if len(text.split()) >= WORDS_MIN:
+                    yield Item("barnabas", f"{path.relative_to(root)}:{line}", kind, about, text)
+    for path in sorted([*root.glob("*.md"), *(root / "docs").rglob("*.md")]):
+        if path.name == "language-review.md":
+            continue
+        for line, text in _paragraphs(path.read_text(encoding="utf-8")):
+            if len(text.split()) >= WORDS_MIN:
+                yield Item("barnabas", f"{path.relative_to(root)}:{line}", "paragraph", path.stem, text)
+
+
+def kafka_items(checkout: Path) -> Iterator[Item]:
+    """Yield texts of Apache Kafka's sources: Javadoc, comments, log messages and pages."""
+    for path in sorted(checkout.rglob("*.java")):
+        source = path.read_text(encoding="utf-8", errors="replace")
+        for line, kind, about, text in _of_java(source):
+            if len(text.split()) >= WORDS_MIN and LICENSE not in text:
+                yield Item("kafka", f"{path.relative_to(checkout)}:{line}", kind, about, text)
+    for path in sorted((checkout / "docs").rglob("*.html")):
+        source = path.read_text(encoding="utf-8", errors="replace")
+        for match in HTML_PARAGRAPH.finditer(source):
+            text = html.unescape(_joined(re.sub(r"<[^>]*>", "", match[1])))
+            if len(text.split()) >= WORDS_MIN and "#" not in text:
+                place = f"{path.relative_to(checkout)}:{_line(source, match.start())}"
+                yield Item("kafka", place, "paragraph", path.stem, text)
+
+
+def _of_python(source: str) -> Iterator[tuple[int, str, str, str]]:
+    """Yield line, kind, name and text of each docstring, comment, log message and error message."""
+    tree = ast.parse(source)
+    for node in ast.walk(tree):
+        yield from _docstrings(node)
+        yield from _messages(node)
+    for line, text in _comments(source):
+        yield line, "comment", _enclosing(tree, line), text
+
+
+def _docstrings(node: ast.AST) -> Iterator[tuple[int, str, str, str]]:
+    body = getattr(node, "body", None)
+    name = getattr(node, "name", "module")
+    for each in body if isinstance(body, list) else ():
+        match each:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield each.lineno, "docstring", name, _joined(text)
+            case ast.AnnAssign(target=target) | ast.Assign(targets=[target]):
+                name = ast.unparse(target)
+            case _:
+                pass
+
+
+def _messages(node: ast.AST) -> Iterator[tuple[int, str, str, str]]:
+    match node:
+        case ast.Call(func=ast.Attribute(value=receiver, attr=method), args=[ast.Constant(value=str(text)), *_]) if (
+            method in LOG_METHODS and "log" in ast.unparse(receiver).lower()
+        ):
+            yield node.lineno, "log message", "", text
+        case ast.Raise(exc=ast.Call(args=[*arguments])):
+            for text in filter(None, map(_literal, arguments)):
+                yield node.lineno, "error message", "", text
+        case _:
+            pass
+
+
+def _comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the comments on lines of their own; consecutive lines are one comment."""
+    block: list[str] = []
+    first = last = 0
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
+        if token.type != tokenize.COMMENT or token.line[: token.start[1]].strip():
+            continue
+        if block and token.start[0] != last + 1:
+            yield first, " ".join(block)
+            block = []
+        first = first if block else token.start[0]
+        block.append(token.string.lstrip("# ").strip())
+        last = token.start[0]
+    if block:
+        yield first, " ".join(block)
+
+
+def _literal(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str(text)):
+            return text
+        case ast.JoinedStr(values=values):
+            return "".join(
+                each.value if isinstance(each, ast.Constant) and isinstance(each.value, str) else "{...}"
+                for each in values
+            )
+        case _:
+            return ""
+
+
+def _enclosing(tree: ast.AST, line: int) -> str:
+    """Return the name of the innermost function or class that contains a line."""
+    inside = [
+        (node.lineno, node.name)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+    ]
+    return max(inside)[1] if inside else "module"
+
+
+def _of_java(source: str) -> Iterator[tuple[int, str, str, str]]:
+    for match in JAVADOC.finditer(source):
+        text = _joined(re.sub(r"^\s*\*\s?", "", match[1], flags=re.MULTILINE))
+        name = re.search(r"(\w+)\s*(?:\(|=|$)", match[2].strip())
+        yield _line(source, match.start()), "docstring", name[1] if name else "", re.sub(r"</?\w+/?>", "", text)
+    for match in JAVA_COMMENT.finditer(source):
+        text = " ".join(line.strip().lstrip("/ ") for line in match[1].splitlines())
+        yield _line(source, match.start()), "comment", "", text
+    for match in JAVA_LOG.finditer(source):
+        yield _line(source, match.start()), "log message", "", match[1]
+
+
+def _line(source: str, position: int) -> int:
+    return source.count("\n", 0, position) + 1
+
+
+def _paragraphs(text: str) -> Iterator[tuple[int, str]]:
+    block: list[str] = []
+    first = 0
+    is_code = False
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        if line.lstrip().startswith("```"):
+            is_code = not is_code
+        is_text = bool(line.strip()) and not is_code and not re.match(r"\s*(#|\||```|<|!\[|---|    )", line)
+        if block and (not is_text or re.match(r"\s*([-*]|\d+\.) ", line)):
+            yield first, " ".join(block)
+            block = []
+        if is_text:
+            first = first if block else number
+            block.append(line.strip())
+
+
+def _joined(text: str) -> str:
+    return re.sub(r"\s+", " ", text).strip()
+
+
+def main() -> int:
+    """Write a sample, or print one for the reader."""
+    parser = argparse.ArgumentParser(description="Draw a sample of prose for an independent reader.")
+    parser.add_argument("file", type=Path, help="the sample, as JSON")
+    parser.add_argument("--kafka", type=Path, help="a checkout of Apache Kafka")
+    parser.add_argument("--seed", help="the hash of the commit")
+    parser.add_argument("--for-reader", action="store_true", help="print the items of the file without their origin")
+    given = parser.parse_args()
+    if given.for_reader:
+        items = json.loads(given.file.read_text(encoding="utf-8"))
+        for number, each in enumerate(items, 1):
+            about = f" ({each['about']})" if each["about"] else ""
+            sys.stdout.write(f"{number}. [{each['kind']}{about}] {each['text']}\n\n")
+        return 0
+    if given.kafka is None or given.seed is None:
+        parser.error("a new sample needs --kafka and --seed")
+    draw = random.Random(given.seed)
+    items = draw.sample(list(own_items()), OWN_ITEMS) + draw.sample(list(kafka_items(given.kafka)), KAFKA_ITEMS)
+    draw.shuffle(items)
+    given.file.write_text(json.dumps([asdict(each) for each in items], indent=1, ensure_ascii=False), encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
