@@ -76,7 +76,7 @@ class Mirror(exactly_once.Mirror):
         account, offsets = self.copy.account, self.copy.offsets
         assert account is not None
         assert offsets is not None
-        account.begin(self.world.told_to)
+        account.begin(self.world.reported_to)
         self.copy.place(offsets, self.copy.origin, self.now_s, account.counted_to)
 
     def tell(self, events: int | None = None) -> None:
@@ -93,7 +93,7 @@ class Mirror(exactly_once.Mirror):
             self.die()
             return
         self.topic.mark_reported(unreported_events)
-        account.told_to = self.world.told_to = counted_to
+        account.reported_to = self.world.reported_to = counted_to
 
 
 class World:
@@ -102,7 +102,7 @@ class World:
     def __init__(self) -> None:
         self.source, self.target = Source(), exactly_once.Target()
         self.told: list[bytes] = []
-        self.told_to = 0
+        self.reported_to = 0
         self.mirrors = [Mirror(self) for _ in range(2)]
 
     def do(self, step: str, who: int, number: int) -> None:

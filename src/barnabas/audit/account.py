@@ -1,7 +1,7 @@
-"""An account: what one place has taken of topics, by windows of event time.
+"""An account: the counts of the records that one load or task has read, by topic and window of event time.
 
-Beside the identities that producers give their records, it counts offsets: these are what a table's rows have, and all
-that there is of records whose producer has no id. An account stands for one deed, as one load, and is told whole.
+An account counts records by producer identity and also by offset. A table's rows have offsets only, and so have records
+of producers without an id. An account covers one operation, such as a load, and is reported as a whole.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from barnabas.model import NO_PRODUCER_ID
 
 
 def offsets_of(partition: int) -> Producer:
-    """Return under which identity the offsets of a partition are counted."""
+    """Return the identity under which the offsets of a partition are counted."""
     return Producer(NO_PRODUCER_ID, -1, partition)
 
 
 @dataclass(slots=True)
 class WindowAccount:
-    """What was taken of one window of a topic: by producer, and by partition with the offsets for numbers."""
+    """The counts of one window of a topic: by producer, and by partition with offsets as record numbers."""
 
     counted: dict[Producer, Tally] = field(default_factory=dict)
     offsets: dict[int, Tally] = field(default_factory=dict)
 
     def add(self, counted: Mapping[Producer, Tally], offsets: Mapping[int, Tally]) -> None:
-        """Add what is new."""
+        """Add the counts of further records."""
         for producer, found in counted.items():
             self.counted[producer] = self.counted.get(producer, NOTHING).plus(found)
         for partition, found in offsets.items():
@@ -36,7 +36,7 @@ class WindowAccount:
 
 
 class Account:
-    """What was taken, by topic and window. Not safe to use from several threads."""
+    """The counts of read records by topic and window. Not thread-safe."""
 
     def __init__(self) -> None:
         self._windows: dict[tuple[str, int], WindowAccount] = {}
@@ -45,22 +45,22 @@ class Account:
         return len(self._windows)
 
     def of(self, topic: str, window_ms: int) -> WindowAccount:
-        """Return what was taken of a window, to be added to."""
+        """Return the modifiable account of a window."""
         return self._windows.setdefault((topic, window_ms), WindowAccount())
 
     def items(self) -> Iterator[tuple[str, int, WindowAccount]]:
-        """Yield topic, begin of the window, and what was taken of it."""
+        """Yield topic, window start in ms, and account of each window."""
         for (topic, window_ms), window in sorted(self._windows.items()):
             yield topic, window_ms, window
 
     def records_of(self, topic: str) -> int:
-        """Return how many records were taken of a topic."""
+        """Return the number of records read from a topic."""
         windows = (window for (name, _window_ms), window in self._windows.items() if name == topic)
         return sum(found.records for window in windows for found in window.offsets.values())
 
     @classmethod
     def together(cls, parts: Iterable[Account]) -> Account:
-        """Return the account of several places that have each taken their own."""
+        """Return the sum of accounts that have read different records."""
         whole = cls()
         for part in parts:
             for topic, window_ms, window in part.items():
@@ -70,7 +70,7 @@ class Account:
     def events(
         self, tier: str, width_ms: int, instance: str, host: str, application: str, topic_ids: Mapping[str, str]
     ) -> Iterator[MonitoringEvent]:
-        """Yield what tells of it, one event for each window of a topic."""
+        """Yield one audit event for each window of each topic."""
         for topic, window_ms, window in self.items():
             yield MonitoringEvent(
                 topic=topic,

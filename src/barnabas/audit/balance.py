@@ -1,7 +1,8 @@
-"""What was produced or mirrored against what is stored, and that against a table: by windows, producer by producer.
+"""Compares the records produced or mirrored with those stored in the log, and those with a table, per window and
+producer.
 
-A count alone cannot tell one lost and one doubled record from none; the fingerprints can. What is stored by producers
-that tell nothing is counted apart, and never balances what is produced; that it is loaded is seen all the same.
+Counts alone cannot distinguish one lost and one duplicated record from none; fingerprints can. Records of producers
+that send no audit events are counted separately: they never offset missing records, but the table must have them too.
 """
 
 from __future__ import annotations
@@ -24,35 +25,35 @@ from barnabas.audit.windows import Tally, window_of
 
 @dataclass(slots=True)
 class WindowBalance:
-    """One window of event time."""
+    """The counts of one window of event time."""
 
     window_ms: int
     produced: int = 0
-    """In the source, where one is compared."""
+    """The number of records produced, in the source cluster for a mirrored topic."""
     mirrored: int = 0
     stored: int = 0
-    """With second copies, and with what was not audited."""
+    """The number of stored records, including duplicates and unaudited records."""
     loaded: int = 0
-    """Rows of the table, with second copies."""
+    """The number of rows in the table, including duplicates."""
     consumed: int = 0
-    """Handed to a group, as often as they were."""
+    """The number of records delivered to a group, including repeated deliveries."""
     late: int = 0
     unaudited: int = 0
-    """Stored by producers that tell nothing."""
+    """The number of stored records whose producers send no audit events."""
     counted_by_log: int = 0
-    """Of these, the ones that their producers have numbered: what is lost between them, and doubled, the log shows."""
+    """The number of unaudited records with sequence numbers; the log itself shows losses and duplicates among them."""
     is_expired: bool = False
-    """Some of its records may be gone by retention, or by request, and no account of a table vouches for them."""
+    """True if retention or DeleteRecords may have removed records, and no account of a table covers them."""
     wrong: dict[Kind, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
-        """Whether all that is known to have been produced is there, once."""
+        """True if all records known to be produced are stored exactly once."""
         return not self.wrong.keys() - {Kind.AGAIN} and not self.is_expired
 
     @property
     def status(self) -> str:
-        """In words: complete, or what is the matter."""
+        """The state in words: `complete`, or the kinds of problems with their record counts."""
         reported = [f"{kind} {records}" for kind, records in sorted(self.wrong.items())]
         if not self.wrong.keys() - {Kind.AGAIN}:
             reported.insert(0, "expired" if self.is_expired else "complete" if self.is_audited else "not audited")
@@ -60,46 +61,46 @@ class WindowBalance:
 
     @property
     def is_audited(self) -> bool:
-        """Whether anybody has told of records."""
+        """True if any producer or mirror has reported records of the window."""
         return bool(self.produced or self.mirrored)
 
     def records_of(self, kind: Kind) -> int:
-        """Return of how many records this is the matter, at all tiers."""
+        """Return the number of records with this kind of problem, over all tiers."""
         return self.wrong.get(kind, 0)
 
 
 @dataclass(slots=True)
 class ApplicationBalance:
-    """What one application has sent, in all windows."""
+    """The counts of one application over all windows."""
 
     produced: int = 0
     stored: int = 0
-    """With second copies."""
+    """The number of stored records, including duplicates."""
     loaded: int = 0
-    """Of what the log still has; rows of the table, with second copies."""
+    """The number of rows in the table for records that the log still has, including duplicates."""
     mirrored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """All windows, in order, and what is the matter in them."""
+    """All windows in order, and the findings in them."""
 
     windows: list[WindowBalance]
     findings: list[Finding]
     width_ms: int
     applications: dict[str, ApplicationBalance] = field(default_factory=dict)
-    """Of those that tell."""
+    """The counts of applications that send audit events, by application name."""
 
     @property
     def is_wrong(self) -> bool:
-        """Whether anything is lost, doubled, or not what it should be."""
+        """True if any record is lost, duplicated or different."""
         return any(finding.kind in WRONG for finding in self.findings)
 
     @property
     def complete_until_ms(self) -> int | None:
-        """The end of the last window up to which all windows are complete; None if the first is not.
+        """The end in ms of the last window up to which all windows are complete; None: the first one is not.
 
-        Windows at the beginning that have expired are passed over: a topic with retention always has some.
+        Expired windows at the beginning are ignored, because a topic with retention always has some.
         """
         until = None
         for window in self.windows:
@@ -121,15 +122,16 @@ def balance(
     group: ConsumedGroup | None = None,
     since_ms: int | None = None,
 ) -> Balance:
-    """Compare what producers and mirrors have told with what a log holds, and that with a table.
+    """Compare the counts reported by producers and mirrors with a log, and the log with a table.
 
-    :param events: of one topic, in any order; repeated ones do no harm. Their windows are as wide as those of `stored`,
-        or these are whole multiples of them.
-    :param topic_id: of the topic, in hex: events of another topic that had its name are left out. Empty: of all.
-    :param table: with what was found in it while the log was read.
-    :param group: with what was found of it while the log was read.
-    :param source: of a mirrored topic: what was produced there is compared with what was mirrored.
-    :param since_ms: earlier windows are left out of the rest; of events they are left out here.
+    :param events: audit events of one topic, in any order and possibly repeated. The window width of `stored` is a
+        multiple of theirs.
+    :param topic_id: the topic id in hex; events with another id are ignored. Empty: no event is ignored.
+    :param table: the rows of the table, as found while the log was read.
+    :param source: the source cluster's counts of a mirrored topic, which are compared with the mirror's counts.
+    :param group: the deliveries to a consumer group, as found while the log was read.
+    :param since_ms: ignore windows before this time in ms. Of the arguments, only `events` may still contain such
+        windows.
     """
     everything = list(events)
     reported = ReportedCounts(everything, topic_id, stored.width_ms, since_ms)
@@ -155,7 +157,7 @@ def balance(
         of_expired = [_with_sender(reported, each) for each in of_expired]
         findings += [*(_with_sender(reported, each) for each in table.rows.findings), *of_expired]
         missing = [*MissingRecords(reported, produced, stored, table, taken, vouched, findings).findings()]
-        if since_ms is None:  # offsets say nothing of times
+        if since_ms is None:  # offsets have no event time, so a limited range of windows cannot include them
             missing += before_the_first_row(table, [*of_expired, *missing])
         findings += [*missing, *lost_with_earlier_topics(everything, topic_id, produced, stored, since_ms)]
     in_order = windows.closed(findings, vouched, taken)
@@ -190,7 +192,7 @@ def _applications(
 
 
 def _add_senders(applications: dict[str, ApplicationBalance], mirrored: MirroredTopic) -> None:
-    """Add those that have sent to the source what was mirrored."""
+    """Add the applications that produced the mirrored records to the source."""
     for (_window_ms, producer), sent in mirrored.produced.items():
         sender = mirrored.senders[producer.producer_id].application
         applications.setdefault(sender, ApplicationBalance()).produced += sent.records
@@ -201,7 +203,7 @@ def _add_senders(applications: dict[str, ApplicationBalance], mirrored: Mirrored
 
 
 class _Windows:
-    """The windows while they are put together."""
+    """The windows of a balance under construction."""
 
     def __init__(self, stored: StoredLog) -> None:
         self._stored = stored
@@ -213,7 +215,7 @@ class _Windows:
         return self._windows.setdefault(window_ms, WindowBalance(window_ms))
 
     def add_reported(self, reported: ReportedCounts) -> dict[tuple[int, Producer], Tally]:
-        """Add what was told, and return it by window and producer."""
+        """Add the reported counts; return them by window and producer."""
         for event in reported.events:
             self._of(window_of(event.window_ms, self._stored.width_ms)).late += event.late
         produced = reported.produced()
@@ -226,12 +228,12 @@ class _Windows:
         return produced
 
     def add_source(self, mirrored: MirroredTopic) -> None:
-        """Add what was produced in the source."""
+        """Add the counts of records produced to the source."""
         for (window_ms, producer), sent in mirrored.produced.items():
             self._of(window_ms, [producer.partition]).produced += sent.records
 
     def add_stored(self, reported: ReportedCounts) -> None:
-        """Add what the log holds."""
+        """Add the counts of records in the log."""
         for window_ms, of_window in self._stored.counted.items():
             window = self._of(window_ms, (each.partition for each in of_window))
             for producer, counted in of_window.items():
@@ -243,12 +245,12 @@ class _Windows:
             self._windows[repeat.window_ms].stored += repeat.records
 
     def add_handed(self, group: ConsumedGroup) -> None:
-        """Add what a group was handed."""
+        """Add the counts of records delivered to a group."""
         for (window_ms, partition), found in group.handed.items():
             self._of(window_ms, [partition]).consumed += found.records
 
     def add_rows(self, table: LoadedTable) -> None:
-        """Add what the table holds."""
+        """Add the counts of rows in the table."""
         for window_ms, of_partition in table.rows.tallies.items():
             window = self._of(window_ms, of_partition)
             window.loaded += sum(found.records for found in of_partition.values())
@@ -256,9 +258,10 @@ class _Windows:
     def closed(
         self, findings: Iterable[Finding], vouched: set[tuple[int, int]], taken: set[tuple[int, int]]
     ) -> list[WindowBalance]:
-        """Return the windows in order, with what is the matter in them.
+        """Return the windows in order, with the records of each kind of finding.
 
-        :param vouched: windows and partitions that an account vouches for; `taken`: of which retention took records.
+        :param vouched: the windows and partitions that an account of a table covers.
+        :param taken: the windows and partitions from which retention removed records.
         """
         for finding in findings:
             wrong = self._of(finding.window_ms).wrong

@@ -1,4 +1,4 @@
-"""Into which windows the records of a batch fall; its header tells only the latest time, so its records are read."""
+"""Divides the records of a batch into windows. The header has only the latest timestamp, so this reads the records."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from barnabas.records.reader import iter_bodies
 
 
 class RecordRange(NamedTuple):
-    """Records in a row that are in the same window."""
+    """Consecutive records in the same window."""
 
     records: int
     window_ms: int
 
 
 def batches_by_window(buffer: Buffer, width_ms: int) -> Iterator[tuple[BatchHeader, list[RecordRange]]]:
-    """Yield each batch in `buffer` with its records by windows; batches of markers have none, and are left out.
+    """Yield each batch in `buffer` with the windows of its records; control batches are omitted.
 
     :raises CorruptBatchError: a batch is damaged.
     """

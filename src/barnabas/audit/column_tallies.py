@@ -1,8 +1,8 @@
-"""Tallies of many records at once, whose numbers and event times are columns: for loads and scans of tables.
+"""Tallies of many records at once, from columns of record numbers and event times; for loads and table scans.
 
-Where records of a window follow on each other, a range costs what one record does; where their times jump about, each
-is hashed by itself, in arithmetic on whole columns: residues modulo 2^61 - 1 are multiplied in halves of 31 bits, so
-that nothing is greater than 64 bits.
+Consecutive records of one window cost as much as a single record. If windows alternate, each record is hashed
+separately, with arithmetic on whole columns. Residues modulo 2^61 - 1 are multiplied in halves of 31 bits, so that no
+intermediate result exceeds 64 bits.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from barnabas.model import NO_TIMESTAMP
 Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 Residues = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
-RECORDS_WORTH_A_STRETCH = 16
-"""A range by itself costs as much as so many records in a column."""
+RECORDS_PER_RANGE_MIN = 16
+"""The number of records from which a separate fingerprint of a range is cheaper than hashing each record."""
 
 _P = np.uint64(FIELD)
 _BITS = np.uint64(61)
@@ -28,7 +28,7 @@ _LOW_REST = np.uint64(2**30 - 1)
 
 
 def windows_of(timestamps_ms: Numbers, width_ms: int) -> Numbers:
-    """Return when the windows begin that event times are in; `window_of` of each.
+    """Return the starts in ms of the windows that contain the timestamps.
 
     >>> windows_of(np.array([125_000, -1]), 60_000).tolist()
     [120000, -1]
@@ -37,14 +37,14 @@ def windows_of(timestamps_ms: Numbers, width_ms: int) -> Numbers:
 
 
 def tallies_by_window(producer: Producer, numbers: Numbers, windows_ms: Numbers) -> dict[int, Tally]:
-    """Return what records amount to, by window; sizes are left out.
+    """Return the tallies of records by window, without sizes.
 
-    :param numbers: their sequence numbers, or offsets.
+    :param numbers: sequence numbers or offsets of the records.
     """
     if not len(numbers):
         return {}
     breaks = np.flatnonzero((np.diff(numbers) != 1) | (np.diff(windows_ms) != 0)) + 1
-    if (len(breaks) + 1) * RECORDS_WORTH_A_STRETCH > len(numbers):
+    if (len(breaks) + 1) * RECORDS_PER_RANGE_MIN > len(numbers):
         return _hashed(producer, numbers, windows_ms)
     begins = [0, *breaks.tolist()]
     ends = [*begins[1:], len(numbers)]
@@ -61,7 +61,7 @@ def _hashed(producer: Producer, numbers: Numbers, windows_ms: Numbers) -> dict[i
     in_order = windows_ms[order]
     begins = np.concatenate(([0], np.flatnonzero(np.diff(in_order)) + 1))
     hashes = hashes_of(producer, numbers)[order]
-    # In halves, sums of 2^33 of them have 64 bits.
+    # Sums of 32-bit halves of up to 2^33 hashes fit into 64 bits.
     low, high = (np.add.reduceat(each, begins) for each in (hashes & _LOW_HALF, hashes >> _HALF))
     counts = np.diff(np.append(begins, len(numbers)))
     return {
@@ -73,9 +73,9 @@ def _hashed(producer: Producer, numbers: Numbers, windows_ms: Numbers) -> dict[i
 
 
 def hashes_of(producer: Producer, numbers: Numbers) -> Residues:
-    """Return the hash of each record: `fingerprint` of it alone.
+    """Return the hash of each record, equal to the `fingerprint` of that record alone.
 
-    :param numbers: not negative.
+    :param numbers: sequence numbers or offsets, not negative.
     """
     first, *rest = (np.uint64(each) for each in reversed(coefficients(producer)))
     residues = numbers.astype(np.uint64) % _P
@@ -88,7 +88,7 @@ def hashes_of(producer: Producer, numbers: Numbers) -> Residues:
 def _product(one: Residues, other: Residues) -> Residues:
     one_high, one_low, high, low = one >> _HALF, one & _LOW_HALF, other >> _HALF, other & _LOW_HALF
     middle = one_high * low + one_low * high
-    # 2^62 is 2 and 2^61 is 1; each of the summands has at most 62 bits.
+    # Modulo 2^61 - 1, 2^62 equals 2 and 2^61 equals 1. Each summand has at most 62 bits.
     return _reduced(
         (one_high * high << np.uint64(1))
         + (middle >> _REST)

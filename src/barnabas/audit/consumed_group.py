@@ -1,7 +1,7 @@
-"""What a group was handed against what the log holds: by windows and partitions, with offsets for numbers.
+"""Compares the records delivered to a group with the log, by window and partition, with offsets as record numbers.
 
-A group may be handed a record again, after a rebalance or a crash: that is what at least once means, and nothing is
-wrong with it. What the group has committed and no member was handed is lost to it; what comes later is open.
+A group may receive a record again after a rebalance or a crash: at-least-once delivery permits that. A record below the
+committed offset that no member received is lost to the group. A missing record above the committed offset is open.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, Tally, tally, window_of
 
 Place = tuple[int, int]
-"""A window and a partition."""
+"""A window start in ms and a partition."""
 
 
 @dataclass(slots=True)
 class ConsumedGroup:
-    """What is known of a group, and what of the log it should have been handed.
+    """The deliveries reported by a group, and the part of the log that the group should have received.
 
-    :param events: of the topic, with those of the group among them.
-    :param topic_id: of the topic, in hex.
-    :param committed: by partition, what the group had committed before the events were read.
-    :param width_ms: of a window; windows of events fit into it.
-    :param since_ms: leave out earlier windows.
+    :param events: audit events of the topic, including those of the group.
+    :param topic_id: the topic id in hex.
+    :param committed: committed offsets by partition, fetched before the events were read.
+    :param width_ms: width of a window in ms; a multiple of the events' widths.
+    :param since_ms: ignore earlier windows; None: use all.
     """
 
     group: str
@@ -39,15 +39,15 @@ class ConsumedGroup:
     since_ms: int | None = None
     handed: dict[Place, Tally] = field(init=False)
     _begins: dict[int, int] = field(init=False)
-    """By partition, the first offset that anybody was handed: what is before was not read by those that tell."""
+    """The first offset delivered to a reporting member, by partition; other members may have read earlier records."""
     _unknown: dict[int, set[Reach]] = field(default_factory=dict)
-    """By partition, among which offsets members were handed records that they could not tell of."""
+    """The offset ranges with delivered records that members could not report, by partition."""
     _stored: dict[Place, Tally] = field(default_factory=dict)
     _waiting: dict[Place, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.handed, self._begins = {}, {}
-        for event in _last_words(self.group, self.events, self.topic_id):
+        for event in _latest_events(self.group, self.events, self.topic_id):
             for partition, reach in event.unknown.items():
                 self._unknown.setdefault(partition, set()).add(reach)
             for partition, reach in (*event.reached.items(), *event.unknown.items()):
@@ -59,10 +59,10 @@ class ConsumedGroup:
                 self.handed[place] = self.handed.get(place, NOTHING).plus(found)
 
     def check(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
-        """Take a range of the log. Each is taken once.
+        """Add a range of records in the log. Each range must be passed once.
 
-        :param producer: whose records they are.
-        :param offset: of the first of them.
+        :param producer: the producer and partition of the records.
+        :param offset: the offset of the first record.
         """
         partition = producer.partition
         begin = self._begins.get(partition)
@@ -75,13 +75,13 @@ class ConsumedGroup:
         found = tally(offsets_of(partition), first, end - first, 0)
         self._stored[place] = self._stored.get(place, NOTHING).plus(found)
         committed = max(first, min(end, self.committed.get(partition, 0)))
-        # What members could not tell of may be missing, too; where these overlap, more is open than need be.
+        # Records that members could not report may be missing too. Overlapping ranges only make more records open.
         unknown = self._unknown.get(partition, ())
-        untold = sum(max(0, min(committed, each.next) - max(first, each.first)) for each in unknown)
-        self._waiting[place] = self._waiting.get(place, 0) + end - committed + untold
+        unreported = sum(max(0, min(committed, each.next) - max(first, each.first)) for each in unknown)
+        self._waiting[place] = self._waiting.get(place, 0) + end - committed + unreported
 
     def findings(self) -> Iterable[Finding]:
-        """Yield what is the matter, after all of the log was taken."""
+        """Yield the differences between log and deliveries. Call this after all of the log."""
         for place in sorted(self._stored.keys() | self.handed.keys()):
             window_ms, partition = place
             differences = self._differences(
@@ -101,11 +101,11 @@ class ConsumedGroup:
             return [(Kind.OPEN, min(waiting, -more)), (Kind.LOST, max(0, -more - waiting))]
         if handed.fingerprint == stored.fingerprint:
             return []
-        # As many again as are missing, at least one.
+        # Equal counts of different records: at least one repeated, and as many missing.
         return [(Kind.AGAIN, 1), (Kind.OPEN, 1)] if waiting else [(Kind.EXCHANGED, 1)]
 
 
-def _last_words(group: str, events: Iterable[MonitoringEvent], topic_id: str) -> Iterable[MonitoringEvent]:
+def _latest_events(group: str, events: Iterable[MonitoringEvent], topic_id: str) -> Iterable[MonitoringEvent]:
     latest: dict[bytes, MonitoringEvent] = {}
     for event in events:
         is_of = not event.topic_id or not topic_id or event.topic_id == topic_id

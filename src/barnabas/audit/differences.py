@@ -1,11 +1,11 @@
-"""Producer by producer: is all that was acknowledged in the log?
+"""Compares the log with the producers' reports: each acknowledged record must be in the log.
 
-Retention takes records from the beginning of a partition, and so from the beginning of what each producer has sent
-there: the first sequence number that is left says how many these are. As many may be missing without being lost, in
-whatever windows they were; what is missing beyond that is lost, also in windows that have expired. Of a producer that
-has nothing left in a partition, windows up to that of the partition's first record may have expired.
+Retention removes records from the beginning of a partition, so also from the beginning of each producer's records
+there. The first remaining sequence number shows how many of them it removed. That many missing records are not lost, in
+any window. Further missing records are lost, even in expired windows. If a producer has no records left in a partition,
+all windows up to that of the partition's first record may have expired.
 
-A table is compared with all that retention has taken (`missing_records.py`).
+A table must have the records removed by retention too (`missing_records.py`).
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NOTHING, Tally
 
 Place = tuple[int, Producer]
-"""A window and a producer."""
+"""A window start in ms and a producer."""
 
 
 def differences(
     reported: ReportedCounts, produced: dict[Place, Tally], stored: StoredLog
 ) -> tuple[list[Finding], set[tuple[int, int]]]:
-    """Return what is the matter, and of which windows and partitions retention has taken records."""
+    """Return the findings, and the windows and partitions from which retention removed records."""
     there = {
         (window_ms, producer): found
         for window_ms, of_window in stored.counted.items()
@@ -61,11 +61,11 @@ def differences(
 
 
 def gaps_by_log(reported: ReportedCounts, stored: StoredLog) -> Iterator[Finding]:
-    """Yield what the log itself shows to be lost of producers that tell nothing.
+    """Yield the losses that the log itself shows for producers without audit events.
 
-    A producer numbers its records without gaps, and brokers refuse a batch that does not follow on the one before it
-    (KIP-98), so a number that is missing was there. What is lost at the end of what a producer has sent leaves no gap.
-    Retention takes records from the beginning of a log, so it leaves no gap either.
+    A producer numbers its records without gaps, and brokers reject a batch that does not follow the previous one
+    (KIP-98). So a missing number was once stored. Losses at the end of a producer's records leave no gap, and neither
+    does retention, which removes records from the beginning of a log.
     """
     for window_ms, producer, first, records in stored.gaps():
         if producer.producer_id in reported.instance_of:
@@ -87,6 +87,6 @@ def _difference(
 
 
 def _doubtful(reported: ReportedCounts, stored: StoredLog, place: Place) -> int:
-    """Return how many of the records that a producer does not know the fate of are there."""
+    """Return how many records of a producer's unacknowledged batches are stored."""
     _window_ms, producer = place
     return sum(stored.count_of(producer, doubt.first, doubt.records) for doubt in reported.doubts.get(place, ()))

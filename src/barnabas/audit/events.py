@@ -1,9 +1,9 @@
-"""Monitoring events: what a tier tells of what it has counted, as records of the topic `_audit`.
+"""Monitoring events: the counts that a tier reports, as records of the topic `_audit`.
 
-An event is cumulative: it holds all that an instance (one life of one producer) has counted in one window of one topic,
-and its key names the three, the topic with its id: another topic of the same name is not the same. So a later one
-replaces an earlier one, one that comes twice changes nothing, and compaction keeps what is needed. They are JSON, so
-that any tool reads them.
+An event is cumulative: it has all records that an instance (one run of one producer) has counted in one window of one
+topic. The record key names the instance, the window, and the topic with its id, because a topic may be deleted and
+created again. So a later event replaces an earlier one, a repeated event changes nothing, and compaction keeps the last
+event. The events are JSON, so that any tool can read them.
 """
 
 from __future__ import annotations
@@ -19,35 +19,36 @@ from barnabas.errors import BarnabasError
 VERSION = 1
 
 PRODUCED = "produced"
-"""Tier: acknowledged to a producer."""
+"""Tier: records acknowledged to a producer."""
 MIRRORED = "mirrored"
-"""Tier: acknowledged to a mirror by the cluster that it fills. Its records' numbers are their source offsets."""
+"""Tier: records that the target cluster acknowledged to a mirror. Their sequence numbers are source offsets."""
 CONSUMED = "consumed"
-"""Tier: handed to the application by a member of a group, which is the event's application."""
+"""Tier: records delivered to the application by a member of a group; the event's application is the group."""
 LOADED = "loaded"
-"""Tier: in files that a load is about to commit to a table. The account of a load counts once it is committed."""
+"""Tier: records in files that a load is about to commit to a table. The account counts only after the commit."""
 COMMITTED = "committed"
-"""No tier: a load whose account was told is in its table. It says so in the last window that it has told of."""
+"""Not a tier: the marker that a load whose account was reported is committed. It uses the last window of that
+account."""
 
 NAME_CHARACTERS_MAX = 1_000
-"""Of a host, an application or an instance."""
+"""The maximum length in characters of a host, application or instance name."""
 
 EVENT_BYTES = 400
-"""About what an event has without its rows."""
+"""The approximate size in bytes of an event without its rows."""
 ROW_BYTES = 60
-"""About what a row of numbers in it has."""
+"""The approximate size in bytes of a row of numbers in an event."""
 
 PARTS_MAX = 100_000
-"""So many partitions and epochs, and so many doubtful batches, an event has at most."""
+"""The maximum number of rows in each list of an event."""
 
 
 class BadEventError(BarnabasError):
-    """A record of the audit topic that is no monitoring event."""
+    """A record of the audit topic is not a monitoring event."""
 
 
 @dataclass(frozen=True, slots=True)
 class Doubt:
-    """A batch of which its producer does not know whether it was stored."""
+    """A batch that may or may not be stored: its producer received no response."""
 
     producer: Producer
     first: int
@@ -56,21 +57,22 @@ class Doubt:
 
 
 class Reach(NamedTuple):
-    """From where to where a partition was counted: by a mirror that of the source, by a consumer the one it reads."""
+    """The range of offsets that was counted in a partition: source offsets for a mirror, consumed ones for a
+    consumer."""
 
     first: int
-    """The offset of the first record that was counted."""
+    """The offset of the first counted record."""
     next: int
-    """The offset after the last one."""
+    """The offset after the last counted record."""
 
 
 @dataclass(frozen=True, slots=True)
 class Upstream:
-    """What a mirror tells of the records' life before it.
+    """The counts of mirrored records under their identities in the source cluster.
 
-    :param topic, topic_id: of the source, the id in hex.
-    :param counted: the same records, under the identities that they have in the source.
-    :param reached: by partition, as far as the window is concerned.
+    :param topic, topic_id: name and hex id of the topic in the source.
+    :param counted: the counts by producer of the source.
+    :param reached: the counted source offsets of the window by partition.
     """
 
     topic: str
@@ -79,7 +81,6 @@ class Upstream:
     reached: dict[int, Reach] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Return what an event has of it."""
         return {
             "topic": self.topic,
             "topic_id": self.topic_id,
@@ -90,20 +91,20 @@ class Upstream:
 
 @dataclass(frozen=True, slots=True)
 class MonitoringEvent:
-    """What one instance has counted in one window of a topic.
+    """The counts of one instance in one window of a topic.
 
-    :param window_ms: when the window begins; `NO_WINDOW_MS`: records without a timestamp.
-    :param number: of the event among those of its instance; a greater one tells more.
-    :param counted: by producer id, epoch and partition.
-    :param late: how many of the records were acknowledged long after the window's end.
-    :param doubts: what may be stored, and may not.
-    :param is_last: the producer has ended, and all that it has counted was told before.
-    :param topic_id: of the topic, in hex; empty where brokers have none.
-    :param offsets: by partition, the same records with their offsets for numbers; of tiers that know these.
-    :param upstream: of mirrors.
-    :param reached: by partition, as far as the window is concerned; of consumers.
-    :param unknown: by partition, among which offsets, in whatever windows, a consumer was handed records that it could
-        not tell of; some of them it may have told.
+    :param window_ms: start of the window in ms; `NO_WINDOW_MS` for records without a timestamp.
+    :param number: grows with each event of the instance; an event replaces those with lower numbers.
+    :param counted: the counts by producer id, epoch and partition.
+    :param late: number of records acknowledged long after the end of the window.
+    :param doubts: batches that may or may not be stored.
+    :param is_last: True if the producer has closed and all its counts are reported.
+    :param topic_id: the topic id in hex; empty if the brokers have no topic ids.
+    :param offsets: the counts by partition with offsets as record numbers; only for tiers that know the offsets.
+    :param upstream: the counts in the source cluster; only for mirrors.
+    :param reached: the counted offsets of the window by partition; only for consumers.
+    :param unknown: offset ranges by partition, over all windows, with delivered records that a consumer could not
+        report; some of them may be in earlier reports.
     """
 
     topic: str
@@ -126,17 +127,17 @@ class MonitoringEvent:
 
     @property
     def size_bytes(self) -> int:
-        """About how many bytes its record has."""
+        """The approximate size in bytes of the event's record."""
         rows = len(self.counted) + len(self.doubts) + len(self.offsets) + len(self.reached) + len(self.unknown)
         return EVENT_BYTES + ROW_BYTES * rows
 
     @property
     def key(self) -> bytes:
-        """The key of its record."""
+        """The key of the event's record."""
         return json.dumps([self.topic, self.tier, self.window_ms, self.instance, self.topic_id]).encode()
 
     def to_json(self) -> bytes:
-        """Return the value of its record."""
+        """Return the value of the event's record."""
         offsets = {"offsets": [[partition, *counted] for partition, counted in self.offsets.items()]}
         reached = {"reached": [[partition, *reach] for partition, reach in self.reached.items()]}
         unknown = {"unknown": [[partition, *reach] for partition, reach in self.unknown.items()]}
@@ -166,16 +167,16 @@ class MonitoringEvent:
 
     @classmethod
     def from_json(cls, value: bytes | None) -> MonitoringEvent:
-        """Return the event that a record holds.
+        """Return the event in a record value.
 
-        :raises BadEventError: it is none.
+        :raises BadEventError: the value is not a valid event.
         """
         try:
             fields = json.loads(value or b"")
         except (ValueError, RecursionError) as error:
-            raise BadEventError(f"no monitoring event: {error}") from None
+            raise BadEventError(f"not a monitoring event: {error}") from None
         if not isinstance(fields, dict) or fields.get("version") != VERSION:
-            raise BadEventError("no monitoring event of a version that is known")
+            raise BadEventError("not a monitoring event of a known version")
         return cls(
             topic=_name(fields, "topic"),
             tier=_name(fields, "tier"),
@@ -201,7 +202,7 @@ def _upstream(fields: object) -> Upstream | None:
     if fields is None:
         return None
     if not isinstance(fields, dict):
-        raise BadEventError("no monitoring event: upstream is no object")
+        raise BadEventError("invalid monitoring event: upstream is not an object")
     return Upstream(
         _name(fields, "topic"),
         _name(fields, "topic_id"),
@@ -217,34 +218,36 @@ def _reach(row: list[object]) -> tuple[int, Reach]:
 def _name(fields: dict[str, Any], name: str) -> str:
     value = fields.get(name)
     if not isinstance(value, str) or len(value) > NAME_CHARACTERS_MAX:
-        raise BadEventError(f"no monitoring event: {name} is no name")
+        raise BadEventError(
+            f"invalid monitoring event: {name} is not a string of at most {NAME_CHARACTERS_MAX} characters"
+        )
     try:
         value.encode()
-    except UnicodeEncodeError:  # JSON may escape half a character, which nobody could show
-        raise BadEventError(f"no monitoring event: {name} is no text") from None
+    except UnicodeEncodeError:  # a JSON escape can encode half a surrogate pair
+        raise BadEventError(f"invalid monitoring event: {name} is not valid Unicode") from None
     return value
 
 
 def _number(value: object, least: int = 0, most: int = 2**63 - 1) -> int:
     if type(value) is not int or not least <= value <= most:
-        raise BadEventError("no monitoring event: a number is none, or out of its range")
+        raise BadEventError("invalid monitoring event: a number is missing or out of range")
     return value
 
 
 def _width(value: object) -> int:
     width_ms = _number(value, 1, DAY_MS)
     if DAY_MS % width_ms:
-        raise BadEventError(f"no monitoring event: a day is no multiple of windows of {width_ms} ms")
+        raise BadEventError(f"invalid monitoring event: a day is not a multiple of windows of {width_ms} ms")
     return width_ms
 
 
 def _rows(fields: dict[str, Any], name: str, width: int) -> list[list[object]]:
     rows = fields.get(name)
     if not isinstance(rows, list) or len(rows) > PARTS_MAX:
-        raise BadEventError(f"no monitoring event: {name} is no list, or too long")
+        raise BadEventError(f"invalid monitoring event: {name} is not a list, or has more than {PARTS_MAX} rows")
     for row in rows:
         if not isinstance(row, list) or len(row) != width:
-            raise BadEventError(f"no monitoring event: a row of {name} does not have {width} numbers")
+            raise BadEventError(f"invalid monitoring event: a row of {name} does not have {width} numbers")
     return rows
 
 

@@ -1,4 +1,4 @@
-"""What an audit has found: which records of whom are not as they should be, at which tier, and where they are."""
+"""Findings of an audit: records that are lost, duplicated or different, with their producer, tier and offsets."""
 
 from __future__ import annotations
 
@@ -10,31 +10,32 @@ from barnabas.audit.events import LOADED
 from barnabas.audit.identities import Producer
 
 STORED = "stored"
-"""Tier: in the log."""
+"""Tier: records in the log."""
 
 RANGES_MAX = 1_000
-"""So many ranges of offsets or sequence numbers are named; what is beyond is counted."""
+"""The maximum number of ranges that a finding names; the records of further ranges are only counted."""
 
 
 class Kind(StrEnum):
-    """What is the matter with records."""
+    """The kind of a finding."""
 
     LOST = "lost"
-    """They were in the tier before, and are not here."""
+    """The previous tier has the records, but this tier does not."""
     DOUBLED = "doubled"
-    """They are there more than once."""
+    """The tier has the records more than once."""
     EXCHANGED = "exchanged"
-    """As many are there as should be, but not the same ones."""
+    """The tier has the right number of records, but different ones."""
     EXTRA = "extra"
-    """They are there, and their producer, which has ended, knows nothing of them; in a table: they are of no log."""
+    """The tier has records that their producer did not report before it closed; in a table: rows without log
+    records."""
     LATE = "late"
-    """They came to the log when the table had been complete up to their time already, and are not loaded."""
+    """Records that arrived after the table was complete up to their time, and that are not loaded."""
     OPEN = "open"
-    """They are there, and their producer has not told of them yet, or never will: it was killed; in a table: they are
-    not loaded yet."""
+    """Records that their producer has not reported yet, or never will because it was killed; in a table: not loaded
+    yet."""
 
     AGAIN = "again"
-    """A group was handed them more than once, as it may be. Nothing is wrong with that."""
+    """Records delivered to a group more than once, which at-least-once delivery permits."""
 
 
 WRONG = frozenset({Kind.LOST, Kind.DOUBLED, Kind.EXCHANGED, Kind.EXTRA, Kind.LATE})
@@ -42,9 +43,9 @@ WRONG = frozenset({Kind.LOST, Kind.DOUBLED, Kind.EXCHANGED, Kind.EXTRA, Kind.LAT
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """Records of one producer, window and partition of which something is the matter.
+    """A finding about records of one producer, window and partition.
 
-    :param tier: where that is.
+    :param tier: the tier that has the problem.
     """
 
     kind: Kind
@@ -54,21 +55,21 @@ class Finding:
     host: str = ""
     application: str = ""
     offset: int | None = None
-    """Where they begin: of second copies in the log, and of what a table lacks or has more than once."""
+    """The first offset of the duplicates in the log, or of the records that a table lacks or has more than once."""
     missing: tuple[tuple[int, int], ...] = ()
-    """Sequence numbers of the producer that are missing in the partition, as first and count."""
+    """The missing sequence numbers of the producer in the partition, as pairs of first number and count."""
     tier: str = STORED
     offsets: tuple[tuple[int, int], ...] = ()
-    """Of a table: which offsets it is about, as first and count."""
+    """The offsets concerned in a table, as pairs of first offset and count."""
     is_by_log: bool = False
-    """The producer tells nothing; the log has counted in its place."""
+    """True if the log itself shows the loss, because the producer sends no audit events."""
     earlier_topic_id: str = ""
-    """Of a deleted topic that had the same name, in hex; empty for the topic that has the name now."""
+    """The id in hex of a deleted topic with the same name; empty for the current topic."""
 
 
 @dataclass(slots=True)
 class Findings:
-    """Findings about a table, those of a producer and window together."""
+    """Findings about a table, merged by kind, window and producer."""
 
     tier: str = LOADED
     _found: dict[tuple[Kind, int, Producer], Finding] = field(default_factory=dict)
@@ -76,9 +77,9 @@ class Findings:
     def note(
         self, kind: Kind, window_ms: int, producer: Producer, offset: int, records: int, offsets: int | None = None
     ) -> None:
-        """Note what is the matter with records that begin at an offset.
+        """Add a finding about records from an offset on.
 
-        :param offsets: how many offsets these are; None: as many as records.
+        :param offsets: number of offsets concerned; None: as many as records.
         """
         place = (kind, window_ms, producer)
         before = self._found.get(place)

@@ -1,9 +1,9 @@
-"""The tier of a table: its rows, and what its loads have said of themselves.
+"""A table in the audit: its rows and the accounts of its loads.
 
-A load tells its account before it commits, and says after it that it has (`events.COMMITTED`); a load that was killed
-between the two is known by the table, and one that was killed before the commit counts for nothing. So an account is as
-exact as the commit is, without being part of it. It outlives the log: where retention has taken the records, producers'
-counts are compared with the account, and the account with the rows.
+A load reports its account before it commits, and the commit afterwards (`events.COMMITTED`). If a load was killed
+between the two, the table's snapshots show its commit; if it was killed before the commit, its account is ignored. So
+accounts are as exact as the commits. An account outlives the log: if retention has removed the records, the audit
+compares the producers' reports with the account, and the account with the rows.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NOTHING, Tally, window_of
 
 if TYPE_CHECKING:
-    from barnabas.audit.table_rows import TableRows  # it needs numpy, which only those have who look at tables
+    from barnabas.audit.table_rows import TableRows  # requires numpy, which only audits of tables need
 
 _NO_ACCOUNT = WindowAccount()
 
 
 def instance_of_load(audit_id: str, load_id: str) -> str:
-    """Return under which name a load tells.
+    """Return the instance name under which a load reports.
 
-    :param audit_id: of the table, wherever it is and whatever it is called.
+    :param audit_id: the id of the table, independent of its location and name.
     """
     return f"{audit_id}.{load_id}"
 
@@ -35,9 +35,9 @@ def instance_of_load(audit_id: str, load_id: str) -> str:
 def accounts_of(
     events: Iterable[MonitoringEvent], audit_id: str, load_ids: Collection[str], width_ms: int
 ) -> dict[int, WindowAccount]:
-    """Return what the loads of a table have told of one topic, by window.
+    """Return the accounts of a table's loads for one topic, by window.
 
-    :param load_ids: of loads that are known to be in the table, whether or not they could say so.
+    :param load_ids: the loads that the table's snapshots show as committed, with or without a report.
     """
     reported = {event.key: event for event in events if event.instance.startswith(f"{audit_id}.")}
     done = {event.instance for event in reported.values() if event.tier == COMMITTED}
@@ -52,10 +52,10 @@ def accounts_of(
 
 @dataclass(slots=True)
 class LoadedTable:
-    """What is known of a table.
+    """The rows of a table and the accounts of its loads.
 
-    :param accounts: of its loads, by window.
-    :param is_whole: whether each of its loads has told.
+    :param accounts: the accounts by window.
+    :param is_whole: True if all loads of the table have reported.
     """
 
     rows: TableRows
@@ -63,14 +63,14 @@ class LoadedTable:
     is_whole: bool = False
 
     def account_of(self, window_ms: int) -> WindowAccount:
-        """Return what loads have told of a window."""
+        """Return the loads' account of a window."""
         return self.accounts.get(window_ms, _NO_ACCOUNT)
 
 
 def expired_rows(table: LoadedTable, stored: StoredLog) -> tuple[list[Finding], set[tuple[int, int]]]:
-    """Compare the rows with the accounts where the log has expired.
+    """Compare the rows with the accounts in windows that have expired in the log.
 
-    Returns what is the matter, and for which windows and partitions the account vouches: it is just what is there.
+    :return: the findings, and the windows and partitions whose account equals the rows.
     """
     findings: list[Finding] = []
     vouched: set[tuple[int, int]] = set()
@@ -85,7 +85,7 @@ def expired_rows(table: LoadedTable, stored: StoredLog) -> tuple[list[Finding], 
             kind, records = _difference(found, reported)
             if kind is None:
                 vouched.add((window_ms, partition))
-            elif kind is not Kind.DOUBLED or table.is_whole:  # else others than these loads may have brought rows
+            elif kind is not Kind.DOUBLED or table.is_whole:  # otherwise other loads may have added rows
                 findings.append(Finding(kind, window_ms, offsets_of(partition), records, tier=LOADED))
     return findings, vouched
 

@@ -1,7 +1,8 @@
-"""What was produced to a topic in another cluster against what mirrors say they have brought.
+"""Compares the records produced to a topic of the source cluster with the records that mirrors report.
 
-Mirrors tell each record under both identities: its producer's, which is compared here with what that producer has told
-in the source, and its source offset, which the target's log still has (`balance`). Neither log is needed for this.
+Mirrors report each record under two identities: the identity of its producer, which is compared here with the
+producer's reports in the source cluster, and its source offset, which is compared with the target's log (`balance`).
+The comparison here needs neither log.
 """
 
 from __future__ import annotations
@@ -16,16 +17,16 @@ from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally, window_of
 
 Place = tuple[int, Producer]
-"""A window and a producer."""
+"""A window start in ms and a producer."""
 
 
 @dataclass(slots=True)
 class SourceSide:
-    """What is known of the topic in the cluster that it is mirrored from.
+    """The state of a mirrored topic in its source cluster.
 
-    :param events: what was told there.
-    :param topic_id: of the topic there, in hex.
-    :param ends: by partition, where the log ended after the events were read, and after the target's were.
+    :param events: the audit events in the source cluster.
+    :param topic_id: the topic id in the source, in hex.
+    :param ends: log end offsets by partition, read after the events of both clusters.
     """
 
     events: list[MonitoringEvent]
@@ -35,25 +36,25 @@ class SourceSide:
 
 @dataclass(frozen=True, slots=True)
 class MirroredTopic:
-    """What was produced in the source, what of it was mirrored, by window and producer, and what is the matter."""
+    """The records produced in the source and the records mirrored, by window and producer, and the findings."""
 
     produced: Mapping[Place, Tally]
     mirrored: Mapping[Place, Tally]
     senders: Mapping[int, MonitoringEvent]
-    """By producer id: an event of who sent it."""
+    """An audit event of the sender, by producer id."""
     findings: list[Finding] = field(default_factory=list)
 
 
 def source_topic_of(events: Iterable[MonitoringEvent]) -> str | None:
-    """Return what the topic is called where it is mirrored from; None where no mirror has told."""
+    """Return the topic's name in the source cluster; None: no mirror has reported it."""
     names = [event.upstream.topic for event in events if event.upstream is not None]
     return names[-1] if names else None
 
 
 def account_begins(events: Iterable[MonitoringEvent], width_ms: int) -> dict[int, int]:
-    """Return for each partition of which mirrors have not counted the beginning the window in which they began.
+    """Return the windows in which mirrors started to count, by partition that was not counted from its beginning.
 
-    Up to there it cannot be told what is missing.
+    Up to that window the audit cannot show missing records.
     """
     begins: dict[int, tuple[int, int]] = {}
     for event in events:
@@ -64,18 +65,18 @@ def account_begins(events: Iterable[MonitoringEvent], width_ms: int) -> dict[int
 
 
 def compare_with_source(source: SourceSide, reported: ReportedCounts, width_ms: int) -> MirroredTopic:
-    """Compare what was told in the source with what mirrors have told here.
+    """Compare the reports of producers in the source with the reports of mirrors in the target.
 
-    Neither log is needed for this, so what retention takes from the target's log hides nothing.
+    The comparison needs neither log, so retention in the target hides no loss.
 
-    :param width_ms: of a window, into which those of the events fit.
+    :param width_ms: width of a window in ms; a multiple of the events' widths.
     """
     upstream = ReportedCounts(source.events, source.topic_id, width_ms)
     produced, mirrored = upstream.produced(), _mirrored(reported, width_ms)
     begins = account_begins(reported.events, width_ms)
     lag = _lag(source, reported)
     findings: list[Finding] = []
-    # What is not mirrored yet is what came last; so is its time, nearly always.
+    # Start with the newest windows: records that are not mirrored yet are the last ones, nearly always by time too.
     for place in sorted(produced.keys() | mirrored.keys(), reverse=True):
         window_ms, producer = place
         event = upstream.instance_of.get(producer.producer_id)
@@ -100,7 +101,7 @@ def _mirrored(reported: ReportedCounts, width_ms: int) -> dict[Place, Tally]:
 
 
 def _lag(source: SourceSide, reported: ReportedCounts) -> dict[int, int]:
-    """Return how many offsets of each partition mirrors have not told of yet."""
+    """Return the number of source offsets that no mirror has reported yet, by partition."""
     reached = dict.fromkeys(source.ends, 0)
     for event in reported.events:
         for partition, reach in ({} if event.upstream is None else event.upstream.reached).items():

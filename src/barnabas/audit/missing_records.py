@@ -1,18 +1,18 @@
-"""Acknowledged records that neither the log nor the table has, no matter which component removed them.
+"""Finds acknowledged records that neither the log nor the table has, regardless of which component removed them.
 
-Retention, DeleteRecords, a deleted topic and a load that began behind the records all remove records that no load has
-read. What producers have told proves that the records existed. The log and the accounts of loads prove which of them
-still exist:
+Retention, DeleteRecords, a deleted topic, and a load that starts after the first records can remove records before a
+load reads them. The reports of producers prove that the records existed. The log and the accounts of loads prove which
+of them still exist:
 
-- **Exact.** A load tells which records it has read, by producer and window. So a table whose loads all told must have,
-  of each producer and window, the records that the producer told, less those that wait in the log for the next load.
-- **At least.** Where loads did not tell, the rows of a window and partition are counted. Rows of producers that tell
-  nothing may hide a loss there; a loss that is reported is one.
-- **Before the first row.** Offsets in front of both the log and the table's first row had records, too. Those that no
-  producer told of are counted by their offsets.
-- **An earlier topic of the same name.** Its records are in no log. The accounts of all tables count for it.
+- **Exact.** A load reports the records that it read, by producer and window. If all loads of a table reported, the
+  table must have all records that producers reported, except those that wait in the log for the next load.
+- **At least.** If some loads did not report, the rows of a window and partition are counted. Rows of producers without
+  reports may hide a loss; a reported loss is certain.
+- **Before the first row.** Offsets before both the log start and the table's first row had records too. Those that no
+  producer reported are counted by their offsets.
+- **An earlier topic of the same name.** No log has its records any more. The accounts of all tables count.
 
-A record that expires after its load is in an account, and is not reported.
+A record that expires after its load is in an account and is not reported as lost.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally
 
 Place = tuple[int, Producer]
-"""A window and a producer."""
+"""A window start in ms and a producer."""
 
 
 @dataclass(slots=True)
 class MissingRecords:
-    """Compares what was told with log and table, where the log alone cannot say what is missing.
+    """Compares the producers' reports with log and table if the log alone cannot show the missing records.
 
-    :param taken: windows and partitions of which retention has taken records, apart from expired ones.
-    :param vouched: windows and partitions of which the accounts agree with the rows.
-    :param known: findings about the same log and table.
+    :param taken: windows and partitions from which retention removed records, other than expired ones.
+    :param vouched: windows and partitions whose accounts agree with the table's rows.
+    :param known: the findings already made about the same log and table.
     """
 
     reported: ReportedCounts
@@ -58,7 +58,7 @@ class MissingRecords:
                 self._known[place] = self._known.get(place, 0) + finding.records
 
     def findings(self) -> Iterator[Finding]:
-        """Yield the records that producers told, and that are in neither log nor table."""
+        """Yield the records that producers reported and that are in neither the log nor the table."""
         unaccounted: dict[tuple[int, int], list[Producer]] = {}
         for (window_ms, producer), sent in self.produced.items():
             where = (window_ms, producer.partition)
@@ -108,9 +108,9 @@ class MissingRecords:
 
 
 def before_the_first_row(table: LoadedTable, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the offsets in front of log and table, less the records there that other findings have reported.
+    """Yield the offsets before both log and table, without the records that other findings report.
 
-    :param findings: about records that the log does not have.
+    :param findings: findings about records that are missing in the log.
     """
     reported: dict[int, int] = {}
     for finding in findings:
@@ -136,10 +136,10 @@ def lost_with_earlier_topics(
 ) -> Iterator[Finding]:
     """Yield the records of deleted topics of the same name that no load of any table has read.
 
-    A producer that learned late of the new topic has told records of the new topic under the old id. The new log has
-    more of that producer than it told, and these records count.
+    A producer with outdated metadata may report records of the new topic under the old topic id. The new log then has
+    more records of that producer than were reported for the new topic, and the surplus counts as found.
 
-    :param produced: what was told of the topic that has the name now.
+    :param produced: the counts reported for the topic that currently has the name.
     """
     by_topic: dict[str, list[MonitoringEvent]] = {}
     for event in events:
@@ -151,8 +151,8 @@ def lost_with_earlier_topics(
         for place, sent in reported.produced().items():
             window_ms, producer = place
             here = stored.counted.get(window_ms, {}).get(producer, NOTHING).records
-            untold = max(0, here - produced.get(place, NOTHING).records)
-            lost = sent.records - loaded.get(place, 0) - untold
+            unreported = max(0, here - produced.get(place, NOTHING).records)
+            lost = sent.records - loaded.get(place, 0) - unreported
             if lost > 0:
                 sender = reported.instance_of[producer.producer_id]
                 finding = Finding(Kind.LOST, window_ms, producer, lost, sender.host, sender.application, tier=LOADED)
@@ -160,7 +160,7 @@ def lost_with_earlier_topics(
 
 
 def _loaded_anywhere(events: list[MonitoringEvent], width_ms: int) -> dict[Place, int]:
-    """Return how many records the table that has most of them has loaded, by window and producer."""
+    """Return the number of loaded records by window and producer, each from the table that has most of them."""
     tables = {event.instance.split(".")[0] for event in events if event.tier == COMMITTED}
     loaded: dict[Place, int] = {}
     for audit_id in tables:

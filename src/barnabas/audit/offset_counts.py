@@ -1,8 +1,8 @@
-"""How often each offset of a partition was counted, in little memory where that is once.
+"""Counts the rows per offset of a partition, with little memory if each offset has one row.
 
-Offsets are counted in blocks. One of which each offset was counted once is put away, and needs no memory until
-something in it is counted a second time, or taken; so does one of which nothing was counted yet. What is left is a byte
-for each offset of the blocks that are not whole. Rows that come about in the order of their offsets leave few of these.
+Offsets are counted in blocks. A block in which each offset has exactly one row is stored as a single number until one
+of its offsets is counted again or taken. A block without rows needs no memory. All other blocks need one byte per
+offset. Rows in offset order leave few such blocks.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import numpy as np
 from barnabas.audit.column_tallies import Numbers
 
 BLOCK = 65_536
-"""So many offsets a block has; the last one of a partition may have fewer."""
+"""The number of offsets in a block; the last block of a partition may have fewer."""
 
 COPIES_MAX = 255
-"""More copies of an offset count as so many."""
+"""The highest count of an offset; further rows do not increase it."""
 
 Copies = np.ndarray[tuple[int], np.dtype[np.uint8]]
-"""How often each of some places that follow on each other was counted."""
+"""The number of rows for each of some consecutive offsets."""
 
 
 class OffsetCounts:
-    """Counts the places from 0 to before `length`.
+    """Counts rows per position; the positions are the integers from 0 to `length` (exclusive).
 
     >>> copies = OffsetCounts(4)
     >>> copies.add(np.array([2, 0, 2]))
@@ -36,17 +36,17 @@ class OffsetCounts:
         self._length = length
         self._open: dict[int, Copies] = {}
         self._added: dict[int, int] = {}
-        """How much was counted in each of the open blocks."""
+        """The number of rows counted in each open block."""
         self._whole: set[int] = set()
-        """Blocks of which each place was counted once."""
+        """The blocks in which each position has exactly one row."""
 
     @property
     def size_bytes(self) -> int:
-        """The memory that the open blocks need."""
+        """The memory of the open blocks in bytes."""
         return len(self._open) * BLOCK
 
     def add(self, places: Numbers) -> None:
-        """Count one more at each of the places, which may be there more than once."""
+        """Count one row at each of the given positions; a position may occur several times."""
         if not bool((np.diff(places) >= 0).all()):
             places = np.sort(places)
         for part in np.split(places, np.flatnonzero(np.diff(places // BLOCK)) + 1):
@@ -62,7 +62,7 @@ class OffsetCounts:
             self._close(number)
 
     def take(self, first: int, count: int) -> Copies:
-        """Return how often each of `count` places was counted, and forget it."""
+        """Return the counts of `count` positions and reset them to zero."""
         parts: list[Copies] = []
         while count > 0:
             number, inside = divmod(first, BLOCK)
@@ -82,7 +82,7 @@ class OffsetCounts:
         return taken
 
     def left(self) -> Iterator[tuple[int, Copies]]:
-        """Yield what was counted and not taken: the first place of a block, and how often each was."""
+        """Yield the counts that were not taken, as the first position of a block and the counts of the block."""
         for number in sorted(self._open.keys() | self._whole):
             block = self._open.get(number)
             yield number * BLOCK, np.ones(self._size_of(number), np.uint8) if block is None else block
@@ -108,7 +108,7 @@ _NONE: Copies = np.zeros(0, np.uint8)
 
 
 def _count(copies: Copies, places: Numbers) -> None:
-    """Count one more at each of the places, which ascend."""
+    """Count one row at each of the given positions, which must be in ascending order."""
     if bool((np.diff(places) > 0).all()):
         copies[places] += copies[places] < COPIES_MAX
         return

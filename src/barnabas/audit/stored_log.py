@@ -1,6 +1,7 @@
-"""What a log holds of a topic, counted from the headers of its batches and the times of its records.
+"""The records of a topic's log, counted from batch headers and record timestamps.
 
-Each producer numbers its records in a partition without gaps, so what is there twice is found exactly, wherever it is.
+Each producer numbers its records in a partition without gaps. So duplicates are found exactly, wherever they are in the
+log.
 """
 
 from __future__ import annotations
@@ -17,11 +18,11 @@ from barnabas.errors import BarnabasError
 from barnabas.records.header import SEQUENCE_MAX, BatchHeader
 
 PRODUCERS_MAX = 1_000_000
-"""So many producers, epochs and partitions are told apart."""
+"""The maximum number of distinct combinations of producer id, epoch and partition."""
 
 
 class NotAuditableError(BarnabasError):
-    """A log whose records cannot be accounted for."""
+    """A log cannot be audited, for example because it is compacted."""
 
 
 class Repeat(NamedTuple):
@@ -31,21 +32,21 @@ class Repeat(NamedTuple):
     producer: Producer
     records: int
     offset: int
-    """Of the first of them."""
+    """The offset of the first duplicate record."""
 
 
 class Gap(NamedTuple):
-    """Numbers that a producer has given, between others that are there, to records that are not."""
+    """Sequence numbers of a producer that are missing in the log between others that are present."""
 
     window_ms: int
-    """Of the record behind it."""
+    """The window of the record after the gap."""
     producer: Producer
     first: int
     records: int
 
 
 class SequenceRanges:
-    """Which sequence numbers were seen: ranges without gaps, in order."""
+    """The sequence numbers seen, as sorted ranges without gaps."""
 
     __slots__ = ("_begins", "_ends")
 
@@ -54,7 +55,7 @@ class SequenceRanges:
         self._ends: list[int] = []
 
     def add(self, first: int, count: int) -> list[tuple[int, int]]:
-        """Note a range; return those parts of it, as first and count, that were not seen before."""
+        """Add a range; return those parts of the range that are new, as pairs of first number and count."""
         end = first + count
         if self._ends and self._ends[-1] == first:
             self._ends[-1] = end
@@ -76,16 +77,16 @@ class SequenceRanges:
 
     @property
     def first(self) -> int:
-        """The first number; 0 where there is none."""
+        """The lowest number; 0 if there is none."""
         return self._begins[0] if self._begins else 0
 
     @property
     def next(self) -> int | None:
-        """The number after the last one; None where there is none."""
+        """The number after the highest one; None if there is none."""
         return self._ends[-1] if self._ends else None
 
     def count_in(self, first: int, count: int) -> int:
-        """Return how many of a range were seen."""
+        """Return how many numbers of a range were seen."""
         end = first + count
         at = bisect_right(self._ends, first)
         seen = 0
@@ -95,46 +96,48 @@ class SequenceRanges:
         return seen
 
     def gaps(self) -> list[tuple[int, int]]:
-        """Return what is missing between the first and the last number, as first and count."""
+        """Return the missing ranges between the lowest and the highest number, as pairs of first number and count."""
         return [(end, begin - end) for end, begin in zip(self._ends, self._begins[1:], strict=False)]
 
 
 @dataclass(slots=True)
 class StoredLog:
-    """What the partitions of a topic hold.
+    """The counts of the stored records in all partitions of a topic.
 
-    :param width_ms: of a window.
-    :param on_range: called with each range of records in a window: whose they are, and the offset of the first.
+    :param width_ms: width of a window in ms.
+    :param on_range: called for each range of records in one window, with the producer and the offset of the first
+        record.
     """
 
     width_ms: int
     on_range: Callable[[Producer, int, RecordRange], None] | None = None
     counted: dict[int, dict[Producer, Tally]] = field(default_factory=dict)
-    """By window: each record once, however often it is there."""
+    """The counts by window and producer; duplicates count once."""
     repeats: list[Repeat] = field(default_factory=list)
     expired_ms: dict[int, int] = field(default_factory=dict)
-    """By partition whose first records are gone: the window of the first that is left. Of that and of earlier ones,
-    it cannot be told what is missing."""
+    """The window of the first remaining record, by partition that lost its first records.
+
+    In this window and earlier ones, the log cannot show which records are missing.
+    """
     _ranges: dict[Producer, SequenceRanges] = field(default_factory=dict)
     _reached: dict[Producer, int] = field(default_factory=dict)
     _jumps: dict[tuple[Producer, int], int] = field(default_factory=dict)
-    """Where numbers did not follow on the last one: the first behind the gap, and its window."""
+    """The windows of the first numbers after gaps, by producer and number."""
     _left_out: dict[Producer, int] = field(default_factory=dict)
-    """How many records were counted in windows that are left out."""
+    """The number of records counted in ignored windows, by producer."""
 
     def add(self, partition: int, header: BatchHeader, windows: Iterable[RecordRange]) -> None:
-        """Count a batch. The batches of a partition come in their order.
+        """Count a batch. The batches of a partition arrive in offset order.
 
-        :param windows: in which its records are, in their order.
-
-        :raises NotAuditableError: a compacted log, or more producers than can be told apart.
+        :param windows: the windows of the batch's records, in record order.
+        :raises NotAuditableError: the log is compacted, or has too many producers.
         """
         if header.is_control:
             return
         if header.record_count != header.last_offset_delta + 1:
             raise NotAuditableError(
-                f"partition {partition}, offset {header.base_offset}: the log was compacted; what is gone from it on "
-                "purpose cannot be told from what was lost"
+                f"partition {partition}, offset {header.base_offset}: the log is compacted; the audit cannot "
+                "distinguish compacted records from lost ones"
             )
         producer, first = identity_of(header, partition)
         wraps = producer.is_known and not producer.is_mirror
@@ -143,7 +146,7 @@ class StoredLog:
         ranges = self._ranges.get(producer)
         if ranges is None:
             if len(self._ranges) >= PRODUCERS_MAX:
-                raise NotAuditableError(f"more than {PRODUCERS_MAX} producers wrote to this topic")
+                raise NotAuditableError(f"more than {PRODUCERS_MAX} producers have written to this topic")
             ranges = self._ranges[producer] = SequenceRanges()
         offset, expected = header.base_offset, ranges.next
         for records, window_ms in windows:
@@ -164,7 +167,7 @@ class StoredLog:
             offset += records
 
     def _unwrapped(self, producer: Producer, sequence: int) -> int:
-        """Return a sequence number as if numbers did not begin again with 0 after the last one."""
+        """Return a sequence number without the wrap-around to 0 after the highest number."""
         reached = self._reached.get(producer, sequence)
         number = (reached & ~SEQUENCE_MAX) | sequence
         if number < reached - SEQUENCE_MAX // 2:
@@ -175,15 +178,15 @@ class StoredLog:
         return number
 
     def begins_late(self, partition: int, window_ms: int) -> None:
-        """Note that a partition's first records are gone, and in which window the first is now."""
+        """Record that the first records of a partition are deleted, and the window of the first remaining record."""
         self.expired_ms[partition] = window_ms
 
     def is_emptied(self, partition: int) -> None:
-        """Note that all that a partition held is gone: of no window can be told what is missing there."""
+        """Record that all records of a partition are deleted, so that no window can show losses there."""
         self.expired_ms[partition] = 2**63 - 1
 
     def leave_out_before(self, since_ms: int) -> None:
-        """Forget windows that begin earlier: not all of them was read."""
+        """Drop earlier windows, because the log was not read completely for them."""
         for window_ms in [each for each in self.counted if each < since_ms]:
             for producer, found in self.counted.pop(window_ms).items():
                 self._left_out[producer] = self._left_out.get(producer, 0) + found.records
@@ -191,11 +194,11 @@ class StoredLog:
         self._jumps = {place: window_ms for place, window_ms in self._jumps.items() if window_ms >= since_ms}
 
     def is_expired(self, partition: int, window_ms: int) -> bool:
-        """Whether records of this window may be gone from a partition by retention or by request."""
+        """Return whether retention or DeleteRecords may have removed records of this window from a partition."""
         return window_ms <= self.expired_ms.get(partition, -2)
 
     def count_of(self, producer: Producer, first: int, records: int) -> int:
-        """Return how many of a producer's records are there."""
+        """Return how many of a producer's records with these sequence numbers are stored."""
         ranges = self._ranges.get(producer)
         if ranges is None:
             return 0
@@ -203,14 +206,14 @@ class StoredLog:
         return sum(ranges.count_in(each, records) for each in laps)
 
     def has_any_of(self, producer: Producer) -> bool:
-        """Whether any record of a producer is there."""
+        """Return whether any record of a producer is stored."""
         return producer in self._ranges
 
     def taken_of(self, producer: Producer, begin: int = 0, left_out: int = 0) -> int:
-        """Return how many of a producer's records retention has taken: those before the first number that is left.
+        """Return how many of a producer's records retention removed: those before the first remaining number.
 
-        :param begin: its first number; mirrors, whose numbers are source offsets, may begin anywhere.
-        :param left_out: how many records it has sent to windows that are left out: what is gone of these counts not.
+        :param begin: the producer's first number; a mirror uses source offsets, which may start anywhere.
+        :param left_out: number of records that the producer sent to ignored windows; removals among them do not count.
         """
         ranges = self._ranges.get(producer)
         if producer.partition not in self.expired_ms or ranges is None:
@@ -219,7 +222,7 @@ class StoredLog:
         return max(0, ranges.first - begin - of_others)
 
     def gaps(self) -> Iterator[Gap]:
-        """Yield what is missing of producers that number their records themselves, without gaps."""
+        """Yield the gaps in the sequence numbers of idempotent producers."""
         for producer in sorted({producer for producer, _first in self._jumps}):
             for first, records in self.gaps_of(producer):
                 window_ms = self._jumps.get((producer, first + records))
@@ -227,6 +230,6 @@ class StoredLog:
                     yield Gap(window_ms, producer, first & SEQUENCE_MAX, records)
 
     def gaps_of(self, producer: Producer) -> list[tuple[int, int]]:
-        """Return which sequence numbers of a producer are missing between others, as first and count."""
+        """Return the missing sequence numbers of a producer, as pairs of first number and count."""
         ranges = self._ranges.get(producer)
         return [] if ranges is None else ranges.gaps()

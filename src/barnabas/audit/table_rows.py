@@ -1,8 +1,8 @@
-"""The rows of a table against the log that they were loaded from.
+"""Compares the rows of a table with the log that they were loaded from.
 
-Rows are counted first, then the log is read past them (`check`): an offset that the log holds must be in the table
-once, up to where its last load ended. Of what the log holds no more, rows are left to be compared with the account
-that loads have given of themselves (`tallies`).
+The audit adds all rows first (`add`) and then reads the log (`check`). The table must have each offset of the log
+exactly once, up to the end of the last load. Rows whose records the log has deleted are compared with the accounts of
+the loads (`tallies`).
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from barnabas.audit.stored_log import NotAuditableError
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally
 
 MEMORY_BYTES_MAX = 4_000_000_000
-"""So much memory may be needed for offsets that are not whole blocks of rows."""
+"""The memory limit in bytes for the counts of incomplete blocks of offsets."""
 
 
 @dataclass(slots=True)
 class TableRows:
-    """What a table holds of a topic.
+    """The rows that a table has of one topic.
 
-    :param begins: by partition, the first offset that the log still has.
-    :param next_offsets: by partition, where the next load goes on.
-    :param complete_until_ms: up to when the table calls itself complete: what comes to earlier windows is late.
+    :param begins: the log start offsets by partition.
+    :param next_offsets: the offsets at which the next load starts, by partition.
+    :param complete_until_ms: the table's completeness watermark in ms; records of earlier windows are late.
     """
 
     begins: Mapping[int, int]
@@ -40,13 +40,13 @@ class TableRows:
     complete_until_ms: int | None = None
     findings: Findings = field(default_factory=Findings)
     tallies: dict[int, dict[int, Tally]] = field(default_factory=dict)
-    """By window and partition: all rows, with offsets for numbers."""
+    """The tallies of all rows by window and partition, with offsets as record numbers."""
     loaded: dict[Producer, int] = field(default_factory=dict)
-    """By producer: rows of records that the log still has, with second copies."""
+    """The number of rows whose records the log still has, by producer, including duplicates."""
     waiting_of: dict[tuple[int, Producer], int] = field(default_factory=dict)
-    """By window and producer: records of the log that are not loaded yet."""
+    """The number of records that are in the log but not yet loaded, by window and producer."""
     first_offsets: dict[int, int] = field(default_factory=dict)
-    """By partition, the least offset of a row."""
+    """The lowest offset of a row, by partition."""
     _copies: dict[int, OffsetCounts] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -55,19 +55,19 @@ class TableRows:
 
     @property
     def waiting(self) -> int:
-        """How many records of the log are not loaded yet."""
+        """The number of records that are in the log but not yet loaded."""
         return sum(self.waiting_of.values())
 
     @property
     def records(self) -> int:
-        """How many rows there are."""
+        """The number of rows."""
         return sum(found.records for window in self.tallies.values() for found in window.values())
 
     def add(self, partition: int, offsets: Numbers, timestamps_ms: Numbers) -> None:
         """Count rows of a partition, in any order.
 
-        :param timestamps_ms: of their records.
-        :raises NotAuditableError: the rows have so many gaps that they need too much memory.
+        :param timestamps_ms: the timestamps of the rows' records.
+        :raises NotAuditableError: the rows have so many gaps that counting them needs too much memory.
         """
         windows_ms = windows_of(timestamps_ms, self.width_ms)
         for window_ms, found in tallies_by_window(offsets_of(partition), offsets, windows_ms).items():
@@ -87,13 +87,13 @@ class TableRows:
             self._check_memory()
 
     def check(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
-        """Compare a range of the log with the rows. Each is compared once.
+        """Compare a range of records in the log with the rows. Each range must be passed once.
 
-        :param producer: whose records they are.
-        :param offset: of the first of them.
+        :param producer: the producer and partition of the records.
+        :param offset: the offset of the first record.
         """
         partition, begin = producer.partition, self.begins.get(producer.partition, 0)
-        if offset < begin:  # a batch of which the log still has the end
+        if offset < begin:  # the log start offset is inside this batch
             record_range, offset = RecordRange(record_range.records - (begin - offset), record_range.window_ms), begin
         loaded = max(0, min(record_range.records, self.next_offsets.get(partition, 0) - offset))
         if loaded < record_range.records:
@@ -105,12 +105,12 @@ class TableRows:
             self._note(Kind.DOUBLED, producer, offset, record_range.window_ms, copies > 1, copies - 1)
 
     def check_is_over(self) -> None:
-        """Note the rows of offsets at which the log has no record."""
+        """Report the rows whose offsets have no record in the log. Call this after all of the log."""
         for partition, of_partition in self._copies.items():
             named = 0
             for place, copies in of_partition.left():
                 runs = _runs(np.flatnonzero(copies))
-                # So many are named; what is beyond is counted, all at once.
+                # The findings name at most RANGES_MAX ranges; further ones are only counted.
                 names = max(1, RANGES_MAX - named)
                 named += len(runs)
                 for run in (*runs[:names], np.concatenate((runs[0][:0], *runs[names:]))):
@@ -123,8 +123,8 @@ class TableRows:
         size_bytes = sum(each.size_bytes for each in self._copies.values())
         if size_bytes > MEMORY_BYTES_MAX:
             raise NotAuditableError(
-                f"the rows have so many gaps that to look at them needs more than {MEMORY_BYTES_MAX} bytes of memory: "
-                "begin later (--since)"
+                f"the rows have so many gaps that comparing them needs more than {MEMORY_BYTES_MAX} bytes of memory; "
+                "compare a later part (--since)"
             )
 
     def _waits(self, producer: Producer, offset: int, records: int, window_ms: int) -> None:
@@ -155,5 +155,5 @@ _NONE: Copies = np.zeros(0, np.uint8)
 
 
 def _runs(places: Numbers) -> list[Numbers]:
-    """Return ascending places as runs without a gap; one that is empty where there are none."""
+    """Split ascending numbers into runs without gaps; the result is one empty run if there are no numbers."""
     return np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)

@@ -1,7 +1,8 @@
-"""The completeness watermark of a table: the event time up to which producers and the table agree.
+"""The completeness watermark of a table: the event time up to which the table has all records that producers reported.
 
-Each load carries it on from where the last one has left it, with what producers had told before the ends of the logs
-were asked for: all of that must be in the table. It never goes back; what comes to earlier windows later is *late*.
+Each load advances the watermark. It compares the accounts of all loads with the producers' reports that it read before
+the log end offsets, because the table must have all those records. The watermark never moves back; records that arrive
+later for earlier windows are *late*.
 """
 
 from __future__ import annotations
@@ -16,26 +17,29 @@ from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.windows import NOTHING, WINDOW_MS, Tally
 
 AUDIT = "barnabas.audit"
-"""The property of a load's snapshot that has this state."""
+"""The snapshot property with the audit state."""
 
 SETTLED_MS = 10_000
-"""Windows that ended so shortly before a load are left to the next one: their last records may be on their way."""
+"""The age in ms that a window must reach after its end; last records of younger windows may still be on their way."""
 
-UNTOLD_MS = 10 * 60_000
-"""What a producer has not told so long after the end of its window, it never will: it was killed. The records are
-there, and hold up nothing any more."""
+REPORT_WAIT_MS = 10 * 60_000
+"""The time in ms after the end of a window in which a producer must report its records.
+
+A producer that has not reported by then was killed. Its records are in the log and no longer hold the watermark back.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """What a snapshot keeps of a table's audit.
+    """The audit state of a table, stored in a snapshot.
 
-    :param audit_id: under which the table's loads tell; `load_id`: the last of them.
-    :param is_whole: whether each load of the table has told.
-    :param judged_from_ms: the watermark leaves out earlier windows: loads that did not tell, or no load at all, may
-        have read their records. The audit does not leave them out.
-    :param complete_until_ms: the watermark; None: there is none yet.
-    :param marks: by topic, its id and the last window that the last load has told of.
+    :param audit_id: the id under which the table's loads report.
+    :param load_id: the id of the last load.
+    :param is_whole: True if all loads of the table have reported.
+    :param judged_from_ms: the watermark ignores earlier windows, because loads without reports may have read their
+        records. The audit does not ignore them.
+    :param complete_until_ms: the watermark in ms; None: none yet.
+    :param marks: the topic id and the last window reported by the last load, by topic.
     """
 
     audit_id: str
@@ -48,20 +52,20 @@ class AuditState:
 
     @property
     def from_ms(self) -> int:
-        """When the first window begins that is still to be looked at."""
+        """The start in ms of the first window that is not complete yet."""
         return self.judged_from_ms if self.complete_until_ms is None else self.complete_until_ms
 
     def advanced(self, load_id: str, until_ms: int | None, marks: Mapping[str, tuple[str, int]]) -> AuditState:
-        """Return it after a load."""
+        """Return the state after a load."""
         return replace(self, load_id=load_id, complete_until_ms=until_ms, marks=dict(marks))
 
     def dump(self) -> str:
-        """Return the text that a snapshot carries."""
+        """Return the text for the snapshot property."""
         return json.dumps(asdict(self))
 
     @classmethod
     def parse(cls, text: str) -> AuditState:
-        """Read what `dump` wrote.
+        """Read the text that `dump` returns.
 
         >>> state = AuditState("a1", complete_until_ms=60_000, marks={"clicks": ("t1", 0)})
         >>> AuditState.parse(state.dump()) == state
@@ -73,9 +77,9 @@ class AuditState:
 
 
 def settled_until_ms(planned_at_ms: int, width_ms: int) -> int:
-    """Return up to when a load can call windows complete.
+    """Return the time in ms up to which a load can call windows complete.
 
-    :param planned_at_ms: when it asked for the ends of the logs.
+    :param planned_at_ms: the time in ms at which the load read the log end offsets.
     """
     settled_ms = planned_at_ms - SETTLED_MS
     return settled_ms - settled_ms % width_ms
@@ -84,9 +88,9 @@ def settled_until_ms(planned_at_ms: int, width_ms: int) -> int:
 def agreed_until(
     reported: ReportedCounts, accounts: Mapping[int, WindowAccount], state: AuditState, planned_at_ms: int
 ) -> int | None:
-    """Return up to when all that producers have told of a topic is in the table; None where none ever told anything.
+    """Return the time in ms up to which the table has all reported records of a topic; None: no producer ever reported.
 
-    :param accounts: of all loads of the table, with the one that is about to be committed, by window.
+    :param accounts: the accounts of all loads of the table, including the load about to commit, by window.
     """
     end_ms = settled_until_ms(planned_at_ms, state.width_ms)
     if end_ms <= state.from_ms or (not reported.events and state.complete_until_ms is None):
@@ -103,7 +107,7 @@ def agreed_until(
             continue
         account = accounts.get(window_ms)
         loaded = NOTHING if account is None else account.counted.get(producer, NOTHING)
-        is_old = window_ms + state.width_ms + UNTOLD_MS <= planned_at_ms
+        is_old = window_ms + state.width_ms + REPORT_WAIT_MS <= planned_at_ms
         if not _agree(
             reported, (window_ms, producer), produced.get((window_ms, producer), NOTHING), loaded, is_old=is_old
         ):

@@ -1,7 +1,7 @@
-"""Counting records by windows of event time.
+"""Counts records by windows of event time.
 
-What comes in a row is not counted one by one: batches of one producer that follow on each other, in one partition and
-window, are a run, and cost a comparison each; what a run amounts to is found out when it ends.
+Consecutive batches of one producer in the same partition and window form a run. Extending a run costs one comparison;
+its fingerprint is computed only when the run ends.
 """
 
 from __future__ import annotations
@@ -15,27 +15,27 @@ from barnabas.model import NO_TIMESTAMP
 from barnabas.records.header import SEQUENCE_MAX
 
 WINDOW_MS = 60_000
-"""How wide a window is, if nobody chooses: a minute of event time."""
+"""The default width of a window: one minute of event time."""
 
 DAY_MS = 86_400_000
-"""A day is a multiple of the width of each window, so that windows of different widths have common ones."""
+"""A day in ms. It is a multiple of each window width, so that windows of different widths have common multiples."""
 
 ENDED = -2
-"""No sequence number, and not what batches have that have none: nothing follows on a run that is over."""
+"""The `next` of a run that has ended: neither a sequence number nor the value for batches without one."""
 
 NO_WINDOW_MS = -1
-"""Where records without a timestamp are counted."""
+"""The window of records without a timestamp."""
 
 
 class Tally(NamedTuple):
-    """How many records, of how many bytes in batches, and their fingerprint."""
+    """The number of records, their size in batches in bytes, and their fingerprint."""
 
     records: int = 0
     size_bytes: int = 0
     fingerprint: int = 0
 
     def plus(self, other: Tally) -> Tally:
-        """Return both together."""
+        """Return the sum of two tallies."""
         return Tally(
             self.records + other.records,
             self.size_bytes + other.size_bytes,
@@ -47,8 +47,8 @@ NOTHING = Tally()
 
 
 def tally(producer: Producer, first: int, count: int, size_bytes: int) -> Tally:
-    """Return what `count` records amount to whose sequence numbers begin with `first`; 0 follows the last number."""
-    wraps = producer.is_known and not producer.is_mirror  # offsets do not
+    """Return the tally of `count` records with sequence numbers from `first` on; 0 follows the highest number."""
+    wraps = producer.is_known and not producer.is_mirror  # source offsets do not wrap around
     before_wrap = min(count, SEQUENCE_MAX + 1 - first) if wraps else count
     prints = fingerprint(producer, first, before_wrap)
     if before_wrap < count:
@@ -57,7 +57,7 @@ def tally(producer: Producer, first: int, count: int, size_bytes: int) -> Tally:
 
 
 def common_width(widths_ms: Iterable[int]) -> int:
-    """Return how wide windows must be to have whole ones of all these widths in them.
+    """Return the smallest width that is a multiple of all given widths.
 
     >>> common_width([60_000, 90_000]), common_width([])
     (180000, 60000)
@@ -67,7 +67,7 @@ def common_width(widths_ms: Iterable[int]) -> int:
 
 
 def window_of(timestamp_ms: int, width_ms: int) -> int:
-    """Return when the window begins that an event time is in, in ms.
+    """Return the start in ms of the window that contains a timestamp.
 
     >>> window_of(125_000, 60_000)
     120000
@@ -76,11 +76,11 @@ def window_of(timestamp_ms: int, width_ms: int) -> int:
 
 
 class Run:
-    """Batches of one producer, partition and window that follow on each other, and are all late, or none is.
+    """Consecutive batches of one producer, partition and window that are either all late or all in time.
 
-    `WindowCounter.count` opens and extends runs. Whoever counts very many batches may extend the run that it returns by
-    himself, as long as that is open: for one that is over, `next` is no sequence number. It has the records from
-    `first` to before `next`.
+    `WindowCounter.count` starts and extends runs. A caller with many batches may extend the returned run itself while
+    the run is open; `next` of an ended run is not a sequence number. The run has the records from `first` to `next`
+    (exclusive).
     """
 
     __slots__ = (
@@ -98,21 +98,21 @@ class Run:
 
 
 T = TypeVar("T", bound=Hashable)
-"""What stands for a topic."""
+"""The key of a topic."""
 
 
 class WindowCount(NamedTuple):
-    """What was counted in one window of one topic."""
+    """The counts of one window of one topic."""
 
     partitions: dict[Producer, Tally]
     late: int
 
 
 class WindowCounter(Generic[T]):
-    """Counts acknowledged batches of all topics. Not safe to use from several threads.
+    """Counts the acknowledged batches of all topics. Not thread-safe.
 
-    :param width_ms: of a window.
-    :param late_ms: what is acknowledged so long after its window's end is late.
+    :param width_ms: width of a window in ms.
+    :param late_ms: records acknowledged later than this many ms after the end of their window are late.
     """
 
     def __init__(self, width_ms: int, late_ms: int) -> None:
@@ -127,16 +127,16 @@ class WindowCounter(Generic[T]):
 
     @property
     def has_changes(self) -> bool:
-        """Return whether anything was counted since `take_changes`."""
+        """True if any batch was counted since the last `take_changes`."""
         return bool(self._changed or self._runs)
 
     def count(
         self, topic: T, producer: Producer, first: int, records: int, size_bytes: int, timestamp_ms: int, now_ms: int
     ) -> Run:
-        """Count a batch; return the run that it is in.
+        """Count a batch; return its run.
 
-        :param first: the sequence number of its first record.
-        :param timestamp_ms: of its records; any of them, for all are in the same window.
+        :param first: the sequence number of the first record.
+        :param timestamp_ms: the timestamp of any record of the batch; all records must be in the same window.
         """
         place = (topic, producer.partition)
         run = self._runs.get(place)
@@ -163,8 +163,7 @@ class WindowCounter(Generic[T]):
         self._changed[place] = None
 
     def take_changes(self) -> dict[tuple[T, int], WindowCount]:
-        """Return the windows that have changed since the last call, each with all that was ever counted in it, by
-        topic and begin."""
+        """Return the complete counts of all windows that changed since the last call, by topic and window start."""
         runs, self._runs = self._runs, {}
         for (topic, _partition), run in runs.items():
             self._end(topic, run)
@@ -172,9 +171,9 @@ class WindowCounter(Generic[T]):
         return {place: self._windows[place] for place in changed}
 
     def of(self, topic: T, begin_ms: int) -> WindowCount:
-        """Return what was counted in a window, as of the last `take_changes`."""
+        """Return the counts of a window as of the last `take_changes`."""
         return self._windows.get((topic, begin_ms)) or WindowCount({}, 0)
 
     def places(self) -> list[tuple[T, int]]:
-        """Return all windows that were ever counted in, as of the last `take_changes`, by topic and begin."""
+        """Return topic and start of all counted windows as of the last `take_changes`."""
         return list(self._windows)

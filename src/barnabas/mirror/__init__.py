@@ -1,6 +1,6 @@
-"""A replica cluster that is fed by an embedded consumer (paper, section 4): topics of one cluster, followed in another.
+"""The mirror: copies topics of one cluster to another (paper, section 4: a replica cluster with an embedded consumer).
 
-Batches travel as they are. What a mirrored batch came from stands in its own header (`identity.py`), so the target's
-log is the ledger of its partition: whoever reads its last batch knows where to go on. docs/how-to/mirror.md has the
-proof.
+Record batches are copied without decoding. The header of each mirrored batch names its source offsets
+(`records/mirror_identity.py`). So the last batch of a target partition shows where mirroring resumes.
+docs/how-to/mirror.md explains why no record is lost or duplicated.
 """

@@ -1,10 +1,13 @@
 """Counts the records in the target for the audit, by windows of event time. No I/O.
 
-A record counts when it is known to be in the target's log. What is told of a window is a function of how far the source
-was counted (`Reach`), whoever counts: it goes on where the event itself says that it has ended. So a mirror that was
-killed leaves a successor that counts again what was not told, and passes over what was; two at the same time tell the
-same. Until the event of a window is known, what is new in it waits (`to_be_read`). Where very much waits, so does the
-mirror, for some time; then it goes on, and counts what came meanwhile as soon as it can tell again (`is_put_off`).
+An account counts a record once the record is known to be in the target's log. Each audit event contains the source
+offsets up to which it counts (`Reach`), so its counts do not depend on the mirror that sends it. After a crash, the
+next mirror reads the last event of a window, skips the records counted there, and counts the rest. Two mirrors at the
+same time report equal counts.
+
+New counts of a window wait until its earlier events are read (`to_be_read`). If too many counts wait, the mirror
+pauses. After a longer failure of the audit it continues, and counts the skipped records when the audit works again
+(`is_put_off`).
 """
 
 from __future__ import annotations
@@ -22,29 +25,30 @@ from barnabas.records.header import SEQUENCE_MAX, BatchHeader, Buffer
 from barnabas.records.mirror_identity import producer_id_of
 
 WINDOWS_MAX = 2_000
-"""So many windows of a topic are remembered; others are read again when something comes for them."""
+"""The maximum number of windows in memory per topic; the account reads older windows again when they get new
+records."""
 WAITING_MAX = 50_000
-"""With so many stretches of records that wait, it is time to tell."""
+"""The number of waiting record ranges at which the mirror pauses until they are reported."""
 
 
 class CountedBatch(NamedTuple):
-    """A batch of the source, as it is counted when it is in the target."""
+    """The counts of a source batch, which are added to an account once the batch is in the target."""
 
     first: int
-    """The source offset of the first record."""
+    """The source offset of the first counted record."""
     next: int
-    """The source offset after the last one."""
+    """The source offset after the last counted record."""
     producer: Producer
-    """Whose records they are in the source."""
+    """The producer of the records in the source."""
     number: int
-    """Of the first record among that one's."""
+    """The sequence number of the first counted record."""
     stretches: list[RecordRange]
 
 
 def count_batch(batch: Buffer, header: BatchHeader, partition: int, first: int) -> CountedBatch:
-    """Look into a batch of the source, from offset `first` on.
+    """Count the records of a source batch from offset `first` on.
 
-    :raises CorruptBatchError: it is damaged.
+    :raises CorruptBatchError: the batch is damaged.
     """
     ((_header, stretches),) = batches_by_window(batch, WINDOW_MS)
     left_out = max(0, first - header.base_offset)
@@ -67,7 +71,7 @@ def _without(stretches: Iterable[RecordRange], left_out: int) -> Iterator[Record
 
 
 class _Share(NamedTuple):
-    """What one batch has of one window."""
+    """The records that one batch contributes to one window."""
 
     partition: int
     reach: Reach
@@ -78,14 +82,14 @@ class _Share(NamedTuple):
 
 @dataclass(slots=True)
 class _Window:
-    """All that was ever counted in a window."""
+    """The counts of all records of one window."""
 
     counted: dict[Producer, Tally] = field(default_factory=dict)
     upstream: dict[Producer, Tally] = field(default_factory=dict)
     reached: dict[int, Reach] = field(default_factory=dict)
 
     def add(self, share: _Share, mirrored: Producer) -> None:
-        """Add what is new; what was counted before is passed over."""
+        """Add the records of a batch, unless the window already contains them."""
         before = self.reached.get(share.partition)
         if before is not None and share.reach.first < before.next:
             return
@@ -100,10 +104,11 @@ class _Window:
 
 
 class TopicAuditAccount:
-    """What is mirrored of one topic. Not safe to use from several threads.
+    """The counts of one mirrored topic. Not thread-safe.
 
-    :param topic, topic_id: of the target, the id in hex.
-    :param application: who tells.
+    :param topic, topic_id: name and hex id of the topic in the target.
+    :param source_topic, source_topic_id: name and hex id of the topic in the source.
+    :param application: the application name in the audit events.
     """
 
     def __init__(
@@ -119,20 +124,20 @@ class TopicAuditAccount:
         self._waits = 0
         self._changed: dict[int, None] = {}
         self.is_put_off = False
-        """Whether nothing more is counted until what waits can be told: it could not be for long."""
+        """True if counting is suspended, because the audit has failed for too long."""
 
     @property
     def instance(self) -> str:
-        """The name under which all mirrors of this topic tell."""
+        """The instance name in the audit events; all mirrors of this topic use the same name."""
         return f"mirror-{self._producer_id:x}"
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more is to be mirrored before this is told."""
+        """True if the mirror must pause until the waiting counts are reported."""
         return self._waits >= WAITING_MAX and not self.is_put_off
 
     def add(self, partition: int, batch: CountedBatch) -> None:
-        """Count a batch of which all records are in the target. The batches of a partition come in their order."""
+        """Count a batch whose records are all in the target. Batches of a partition arrive in offset order."""
         mirrored = Producer(self._producer_id, 0, partition)
         at, number = batch.first, batch.number
         wraps = batch.producer.is_known and not batch.producer.is_mirror
@@ -167,13 +172,14 @@ class TopicAuditAccount:
 
     @property
     def to_be_read(self) -> set[int]:
-        """The windows of which has to be read what was told before."""
+        """The start times of the windows whose earlier audit events must be read, in milliseconds."""
         return set(self._waiting)
 
     def read(self, windows_ms: Iterable[int], events: Iterable[MonitoringEvent]) -> None:
-        """Take what was told of windows before: nothing, where there is no event.
+        """Take the earlier audit events of windows and add the waiting counts. A window without an event starts at
+        zero.
 
-        :param events: of this instance; the last word counts.
+        :param events: the events of this instance; the event with the highest number per window counts.
         """
         last: dict[int, MonitoringEvent] = {}
         for event in events:
@@ -181,10 +187,10 @@ class TopicAuditAccount:
             if before is None or before.number <= event.number:
                 last[event.window_ms] = event
         for window_ms in windows_ms:
-            told = last.get(window_ms)
-            if told is not None and told.upstream is not None:
-                upstream = told.upstream
-                known = _Window(dict(told.counted), dict(upstream.counted), dict(upstream.reached))
+            report = last.get(window_ms)
+            if report is not None and report.upstream is not None:
+                upstream = report.upstream
+                known = _Window(dict(report.counted), dict(upstream.counted), dict(upstream.reached))
             else:
                 known = _Window()
             self._windows[window_ms] = known
@@ -195,16 +201,16 @@ class TopicAuditAccount:
             self._changed[window_ms] = None
 
     def unreported_events(self) -> list[MonitoringEvent]:
-        """Return what is to be told, an event for each window in which there is something new."""
+        """Return one audit event for each window with unreported counts."""
         return [self._event(window_ms) for window_ms in self._changed]
 
     def mark_reported(self, events: Iterable[MonitoringEvent]) -> None:
-        """Note that events were told; windows that nothing comes for any more are forgotten."""
+        """Mark events as reported, and drop the oldest reported windows beyond `WINDOWS_MAX`."""
         for event in events:
             window_ms = event.window_ms
             if window_ms in self._changed and self._windows[window_ms].records == event.number:
                 del self._changed[window_ms]
-                self._windows[window_ms] = self._windows.pop(window_ms)  # to the end: the newest news
+                self._windows[window_ms] = self._windows.pop(window_ms)  # move to the end: the newest report
         for window_ms in [each for each in self._windows if each not in self._changed]:
             if len(self._windows) <= WINDOWS_MAX:
                 break
@@ -219,7 +225,7 @@ class TopicAuditAccount:
             window_ms=window_ms,
             width_ms=WINDOW_MS,
             instance=self.instance,
-            number=window.records,  # more records are a later word, whichever mirror says it
+            number=window.records,  # an event with more records replaces one with fewer, from any mirror
             host=platform.node(),
             application=self._application,
             counted=dict(window.counted),
@@ -229,24 +235,24 @@ class TopicAuditAccount:
 
 @dataclass(slots=True)
 class PartitionAuditAccount:
-    """How far one partition is counted, and told.
+    """The counted and reported offsets of one partition.
 
-    :param counted_to: the source offset; None: not begun yet.
-    :param told_to: what the ledger has, or is to have.
+    :param counted_to: the source offset below which all records are counted; None: counting has not started.
+    :param reported_to: the source offset below which the ledger records all counts as reported.
     """
 
     topic: TopicAuditAccount
     partition: int
     counted_to: int | None = None
-    told_to: int | None = None
+    reported_to: int | None = None
 
     def begin(self, source_offset: int) -> None:
-        """Count from this source offset on, unless it is known where."""
+        """Start counting at this source offset, unless counting has already started."""
         if self.counted_to is None:
-            self.counted_to = self.told_to = source_offset
+            self.counted_to = self.reported_to = source_offset
 
     def count(self, batch: CountedBatch) -> None:
-        """Count a batch that is in the target, if it was not counted before."""
+        """Count a batch that is in the target, unless it is already counted."""
         if self.counted_to is None or batch.first < self.counted_to or self.topic.is_put_off:
             return
         self.topic.add(self.partition, batch)

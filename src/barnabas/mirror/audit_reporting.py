@@ -23,8 +23,8 @@ POLL_RECORDS = 5_000
 POLL_S = 0.5
 
 
-class _Teller(NamedTuple):
-    """Who tells of which topic. Of older brokers only the name tells topics apart."""
+class _Reporter(NamedTuple):
+    """The sender and topic of an audit event. Brokers without topic ids distinguish topics by name only."""
 
     instance: str
     topic: str
@@ -32,56 +32,60 @@ class _Teller(NamedTuple):
 
 
 class AuditReporter:
-    """Tells in one cluster.
+    """Reports counts to the `_audit` topic of one cluster.
 
-    :param side: the target.
+    :param side: the target cluster.
     """
 
     def __init__(self, side: MirroredCluster) -> None:
         self._side = side
         self._producer: AsyncProducer | None = None
         self.event_count = 0
-        """The events that were written."""
+        """The number of events written."""
 
     async def report(self, accounts: Iterable[PartitionAuditAccount]) -> None:
-        """Tell what is new, all of it.
+        """Report all unreported counts.
 
-        :raises BarnabasError: some of it may be told; it is told once more with the next call.
+        :raises BarnabasError: some events may not be written; the next call writes all unreported counts again.
         """
         counted = [(account, account.counted_to) for account in accounts]
         topics = list({id(account.topic): account.topic for account, _to in counted}.values())
         await self._read(topics)
         unreported_events = [(topic, events) for topic in topics if (events := topic.unreported_events())]
         if unreported_events:
-            await self._make_topic()  # it may have been deleted, and brokers would make one that is not compacted
+            await self._make_topic()  # automatic creation by a broker would not compact a deleted topic
         for topic, events in unreported_events:
             await self._write(events)
             topic.mark_reported(events)
         for account, counted_to in counted:
-            account.told_to = counted_to
+            account.reported_to = counted_to
 
     async def _read(self, topics: Iterable[TopicAuditAccount]) -> None:
-        unknown = {_Teller(topic.instance, topic.topic, topic.topic_id): topic for topic in topics if topic.to_be_read}
+        unknown = {
+            _Reporter(topic.instance, topic.topic, topic.topic_id): topic for topic in topics if topic.to_be_read
+        }
         if not unknown:
             return
-        wanted = {teller: topic.to_be_read for teller, topic in unknown.items()}
+        wanted = {reporter: topic.to_be_read for reporter, topic in unknown.items()}
         try:
             async with asyncio.timeout(TIMEOUT_MS / 1000) as limit:
                 events = await self._events_of(wanted, limit)
         except TimeoutError:
-            raise TimedOutError(f"for {TIMEOUT_MS} ms nothing could be read of what {AUDIT_TOPIC} has") from None
-        for teller, topic in unknown.items():
-            topic.read(wanted[teller], events[teller])
+            raise TimedOutError(
+                f"cannot read earlier audit events from {AUDIT_TOPIC}: no progress for {TIMEOUT_MS} ms"
+            ) from None
+        for reporter, topic in unknown.items():
+            topic.read(wanted[reporter], events[reporter])
 
     async def _events_of(
-        self, wanted: Mapping[_Teller, Collection[int]], limit: asyncio.Timeout
-    ) -> Mapping[_Teller, list[MonitoringEvent]]:
-        """Return what they have told of these windows.
+        self, wanted: Mapping[_Reporter, Collection[int]], limit: asyncio.Timeout
+    ) -> Mapping[_Reporter, list[MonitoringEvent]]:
+        """Return the audit events of the given windows.
 
-        :param limit: for it to get on. All that was told since the first of the windows has to be read, which may be
-            much where a record comes very late.
+        :param limit: the timeout, which each poll with records extends. The scan covers all events since the first
+            window, which may be many if a record arrives very late.
         """
-        events: dict[_Teller, list[MonitoringEvent]] = {teller: [] for teller in wanted}
+        events: dict[_Reporter, list[MonitoringEvent]] = {reporter: [] for reporter in wanted}
         since_ms = min(min(windows) for windows in wanted.values())
         view = await self._side.cluster.refresh()
         topic = view.topics.get(AUDIT_TOPIC)
@@ -89,7 +93,7 @@ class AuditReporter:
             return events
         places = [TopicPartition(AUDIT_TOPIC, each.partition) for each in topic.partitions]
         ends = await list_offsets(self._side.cluster, dict.fromkeys(places, LATEST_TIMESTAMP))
-        # The timestamp of an event's record is its window.
+        # An event record has the start of its window as its timestamp.
         begins = await list_offsets(self._side.cluster, dict.fromkeys(places, max(since_ms, 0)))
         to_read = {tp: (at.offset, end.offset) for tp, end in ends.items() if end and (at := begins[tp]) is not None}
         loop = asyncio.get_running_loop()
@@ -102,25 +106,25 @@ class AuditReporter:
                 if records:
                     limit.reschedule(loop.time() + TIMEOUT_MS / 1000)
                 for event in _events_in(record.value for record in records):
-                    teller = _Teller(event.instance, event.topic, event.topic_id)
-                    if event.window_ms in wanted.get(teller, ()):
-                        events[teller].append(event)
+                    reporter = _Reporter(event.instance, event.topic, event.topic_id)
+                    if event.window_ms in wanted.get(reporter, ()):
+                        events[reporter].append(event)
         return events
 
     async def _write(self, events: Iterable[MonitoringEvent]) -> None:
-        told = list(events)
+        reported = list(events)
         if self._producer is None:
             settings = dict(self._side.settings)
             self._producer = AsyncProducer(settings, acks="all", linger_ms=0, delivery_timeout_ms=TIMEOUT_MS)
         sent = await self._producer.send_many(
             AUDIT_TOPIC,
-            [event.to_json() for event in told],
-            keys=[event.key for event in told],
-            timestamps_ms=[max(event.window_ms, 0) for event in told],
+            [event.to_json() for event in reported],
+            keys=[event.key for event in reported],
+            timestamps_ms=[max(event.window_ms, 0) for event in reported],
         )
         for delivery in sent:
             await delivery
-        self.event_count += len(told)
+        self.event_count += len(reported)
 
     async def _make_topic(self) -> None:
         cluster = self._side.cluster
@@ -138,7 +142,6 @@ class AuditReporter:
         await cluster.topic(AUDIT_TOPIC, timeout_s=TIMEOUT_MS / 1000)
 
     async def stop(self) -> None:
-        """End its connections."""
         if self._producer is not None:
             await self._producer.close()
 
@@ -148,4 +151,4 @@ def _events_in(values: Iterable[bytes | None]) -> Iterable[MonitoringEvent]:
         try:
             yield MonitoringEvent.from_json(value)
         except BadEventError:
-            continue  # `barnabas audit` tells of them
+            continue  # `barnabas audit` reports invalid events

@@ -1,9 +1,10 @@
-"""Rewrites a batch of the source as a batch of the target: the same records, with the identity of their origin.
+"""Rewrites a batch of the source as a batch of the target: the same records, with producer fields that name their
+origin.
 
-The usual batch keeps every byte of its records: header fields are written over, and the CRC is computed anew. Only what
-cannot be sent as it is is encoded anew: batches that lost records to compaction, since producers may leave no offset
-out, batches of which only the end is wanted, and batches with the broker's time (LogAppendTime). Brokers ignore that
-time in what is produced: records would have the times of their producers, which consumers of the source never see.
+A usual batch keeps all bytes of its records; only header fields and the CRC change. Three kinds of batches are encoded
+again: batches with compaction gaps (a produced batch must have consecutive offsets), batches of which only the last
+records are needed, and batches with LogAppendTime. For the latter, brokers ignore the append time in produced batches,
+so consumers of the target would see the producers' timestamps, which consumers of the source never see.
 """
 
 from __future__ import annotations
@@ -16,26 +17,26 @@ from barnabas.records import BatchBuilder, BatchHeader, check_batch, read_record
 from barnabas.records.header import CONTROL_MASK, DELETE_HORIZON_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 
 UNUSUAL = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK | TIMESTAMP_TYPE_MASK
-"""Attributes of batches that cannot be sent as they are."""
+"""The attributes of batches that cannot be sent without encoding them again."""
 
 
 class RewrittenBatch(NamedTuple):
-    """What one batch of the source brings, before it has its identity."""
+    """A rewritten batch, before `set_identity` writes its producer fields."""
 
     batch: bytearray | memoryview
     records: int
     source_next: int
     source_first: int | None
-    """The source offset of the first record; None: there are holes between the offsets."""
+    """The source offset of the first record; None: the source offsets have gaps."""
 
 
 def rewrite_batch(
     view: memoryview, place: int, header: BatchHeader, wanted: int, where: TopicPartition
 ) -> RewrittenBatch | None:
-    """Return what the batch at `place` has from source offset `wanted` on; None: nothing.
+    """Return the records of the batch at `place` from source offset `wanted` on; None: there are none.
 
     :raises CorruptBatchError: the batch is damaged.
-    :raises UnmirrorableBatchError: it belongs to a transaction, whose end nobody knows here.
+    :raises UnmirrorableBatchError: the batch belongs to a transaction, whose outcome the mirror does not know.
     """
     first, count = header.base_offset, header.last_offset_delta + 1
     if first + count <= wanted:
@@ -48,7 +49,7 @@ def rewrite_batch(
         return None
     if header.is_transactional:
         raise UnmirrorableBatchError(
-            f"{where}: offset {first} was written in a transaction; such topics are not mirrored"
+            f"{where}: offset {first} was written in a transaction; the mirror does not support transactional topics"
         )
     return _encoded_anew(batch, header, wanted, where)
 
@@ -57,7 +58,7 @@ def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: To
     records = read_records(batch, where.topic, where.partition, wanted, check_crc=False)
     if not records:
         return None
-    builder = BatchBuilder(header.compression)  # the times of `records` are those that consumers see
+    builder = BatchBuilder(header.compression)  # `records` have the timestamps that consumers see
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
     first = records[0].offset

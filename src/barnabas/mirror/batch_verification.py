@@ -1,12 +1,13 @@
-"""Compares a batch of the target with the source records that the batch claims to hold. Pure.
+"""Compares a batch of the target with the source records that the batch claims to contain. Pure.
 
-The identity in a batch header is a claim: anybody who may write to the target can send it, and a source that lost its
-end may hold other records at the same offsets. The mirror therefore believes a claim only where the source has the
-same records: key, value, headers and timestamp.
+The source offsets in a batch header are only a claim. Any client with write access can send such a batch, and a source
+that lost its last records may have other records at the same offsets. So the mirror accepts a claim only if the source
+has the same records: equal keys, values, headers and timestamps.
 
-Compaction and retention remove records from either log later. So the rule is one-sided: the batch must contain each
-record that the source still has in the claimed range, in the same order. A range without holes has as many records as
-the batch, so the rule then demands equality. Timestamps count only where both clusters keep the producer's time.
+Compaction and retention may later remove records from either log. So the comparison works in one direction: the batch
+must contain each record that the source still has in the claimed range, in the same order. If the range has no gaps, it
+has as many records as the batch, and the rule requires equality. Timestamps are compared only if both clusters keep the
+producer's timestamps.
 """
 
 from __future__ import annotations
@@ -21,21 +22,22 @@ from barnabas.records.header import BATCH_HEADER_SIZE, DELETE_HORIZON_MASK
 
 
 class Claim(NamedTuple):
-    """The source offsets that a target batch covers: from `source_from` up to before `source_next`."""
+    """The source offsets that a target batch claims to cover: from `source_from` to `source_next` (exclusive)."""
 
     source_from: int
     source_next: int
 
 
 class Batch(NamedTuple):
-    """A batch and its header."""
+    """A record batch and its decoded header."""
 
     header: BatchHeader
     data: memoryview
 
 
 class SourceBatch(NamedTuple):
-    """The source batch that was mirrored last, as its header had it: proof where the target has no records any more."""
+    """Header fields of the source batch that was mirrored last: the proof of equality after the target deleted its
+    copy."""
 
     base_offset: int
     next_offset: int
@@ -43,20 +45,20 @@ class SourceBatch(NamedTuple):
 
 
 def remedy_text(where: TopicPartition) -> str:
-    """Return the operator's way out of a divergence, as error messages end."""
+    """Return the remedy for a diverged partition, with which error messages end."""
     return (
         "the partition stays stopped: restore the records in the source, or delete the topic in the target"
-        f" (barnabas topic delete {where.topic}) to have it mirrored anew"
+        f" (barnabas topic delete {where.topic}) to mirror it again from the start"
     )
 
 
 def verify_batch(where: TopicPartition, batch: Batch, claim: Claim, source: Sequence[Batch], log_start: int) -> bool:
-    """Return whether the source confirms a target batch; False: the source has no record of the range any more.
+    """Return whether the source confirms a target batch; False: the source no longer has records of the claimed range.
 
-    :param where: the target's partition, for messages.
+    :param where: the target partition, for messages.
     :param source: all source batches that overlap the claimed range.
-    :param log_start: where the source's log starts; retention deleted the records before it.
-    :raises DivergedError: the source has other records, or records that the batch lacks.
+    :param log_start: the source's log start offset.
+    :raises DivergedError: the source has a record that differs from the batch's or is missing in the batch.
     :raises CorruptBatchError: a batch is damaged.
     """
     source_from = max(claim.source_from, log_start)
@@ -76,7 +78,8 @@ def verify_batch(where: TopicPartition, batch: Batch, claim: Claim, source: Sequ
                 raise DivergedError(
                     f"{where}: the batch at target offset {batch.header.base_offset} claims source offsets"
                     f" {claim.source_from} to {claim.source_next - 1}, but the source has another record at offset"
-                    f" {record.offset}: the source lost records, or somebody else wrote the batch; {remedy_text(where)}"
+                    f" {record.offset}: the source lost records, or another writer wrote the batch;"
+                    f" {remedy_text(where)}"
                 )
         else:
             place = found + 1
@@ -84,10 +87,10 @@ def verify_batch(where: TopicPartition, batch: Batch, claim: Claim, source: Sequ
 
 
 def verify_source(where: TopicPartition, known: SourceBatch, source: Sequence[Batch]) -> bool:
-    """Return whether the source still has the batch that was mirrored last; False: it cannot be known.
+    """Return whether the source still has the batch that was mirrored last; False: unknown, the source deleted it.
 
     :param source: all source batches that overlap the offsets of that batch.
-    :raises DivergedError: the source has another batch there.
+    :raises DivergedError: the source has another batch at these offsets.
     """
     for batch in source:
         header = batch.header
@@ -96,14 +99,14 @@ def verify_source(where: TopicPartition, known: SourceBatch, source: Sequence[Ba
         is_rewritten = header.record_count <= header.last_offset_delta or header.attributes & DELETE_HORIZON_MASK
         if not is_rewritten:
             raise DivergedError(
-                f"{where}: the source has another batch at offset {header.base_offset} than the one that was mirrored"
-                f" up to offset {known.next_offset - 1}: the source lost records; {remedy_text(where)}"
+                f"{where}: the batch at source offset {header.base_offset} differs from the mirrored batch that ended"
+                f" at offset {known.next_offset - 1}: the source lost records; {remedy_text(where)}"
             )
     return False
 
 
 def _is_copy(batch: Batch, source: Batch, claim: Claim) -> bool:
-    """Return whether the records of both batches are the same bytes, which is the usual case and needs no decoding."""
+    """Return whether both batches contain the same record bytes: the usual case, which needs no decoding."""
     ours, theirs = batch.header, source.header
     return (
         theirs.next_offset == claim.source_next

@@ -1,4 +1,4 @@
-"""A loop for each broker of a cluster, as long as the cluster has that broker."""
+"""Runs one task per broker of a cluster, for as long as the metadata has that broker."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from barnabas.client.cluster import Cluster
 from barnabas.errors import BarnabasError
 
 IDLE_S = 0.25
-"""So often a loop with nothing to do looks again by itself: leaders change."""
+"""The maximum sleep in seconds of an idle task, because a partition's leader may move to its broker at any time."""
 
 log = logging.getLogger(__name__)
 
 
 class BrokerTasks:
-    """Calls `one_round(broker)` again and again for each broker; after a failure it waits a little longer each time.
+    """Calls `one_round(broker)` repeatedly for each broker, with backoff after failures.
 
-    :param one_round: returns whether there was something to do.
+    :param one_round: runs one round; returns whether it did any work.
     """
 
     def __init__(self, cluster: Cluster, one_round: Callable[[int], Awaitable[bool]], name: str) -> None:
@@ -28,12 +28,12 @@ class BrokerTasks:
         self._wakes: dict[int, asyncio.Event] = {}
 
     def wake(self) -> None:
-        """Let loops that have nothing to do look again now."""
+        """Start the next round of idle tasks now."""
         for event in self._wakes.values():
             event.set()
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Run the tasks until cancelled."""
         async with asyncio.TaskGroup() as tasks:
             while True:
                 for broker in self._cluster.view.brokers:
@@ -52,13 +52,13 @@ class BrokerTasks:
                     has_worked = await self._one_round(broker)
                     failures = 0
                 except BarnabasError as error:
-                    log.debug("%s broker %d: %s", self._name, broker, error)
+                    log.debug("%s broker %d: round failed: %s; retrying", self._name, broker, error)
                     self._cluster.request_refresh(is_stale=True)
                     await asyncio.sleep(self._cluster.backoff.delay_s(failures))
                     failures += 1
                     continue
                 if has_worked:
-                    await asyncio.sleep(0)  # whoever else has something to do has a turn
+                    await asyncio.sleep(0)  # yield to other tasks
                     continue
                 try:
                     async with asyncio.timeout(IDLE_S):

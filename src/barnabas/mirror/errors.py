@@ -1,4 +1,4 @@
-"""Why a topic or a partition is not mirrored: errors that do not pass by themselves."""
+"""Errors that stop the mirroring of a topic or partition until an operator acts."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from barnabas.errors import BarnabasError
 
 
 class MirrorError(BarnabasError):
-    """Something stands in the way of a mirror, and stays there until somebody does something about it."""
+    """A mirror cannot continue until an operator removes the cause."""
 
 
 class CircleError(MirrorError):
-    """Records would come back to where they were produced: no trouble where two mirrors face each other."""
+    """Mirroring would return records to their origin; expected when two mirrors run in opposite directions."""
 
 
 class DivergedError(MirrorError):
-    """The target has records that the source does not confirm: the partition stays stopped until an operator decides.
+    """The target has records that differ from the source's. The partition stays stopped until an operator acts.
 
-    The ledger keeps the reason, because the records that prove it may expire in either cluster.
+    The ledger keeps the reason, because either cluster may delete the records that prove it.
     """
 
 
 class ForeignBatchError(DivergedError):
-    """Somebody else has written into a partition that a mirror fills."""
+    """Another writer wrote to a partition that the mirror fills."""
 
 
 class UnmirrorableBatchError(MirrorError):
-    """A batch that cannot be had in the target as it is in the source."""
+    """A batch cannot be written to the target unchanged, for example because it belongs to a transaction."""

@@ -1,4 +1,4 @@
-"""Events of a running mirror, for people and programs; each problem is reported once."""
+"""The events of a running mirror, for users and programs. A lasting problem is reported once."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ EventSink = Callable[[Event], None]
 
 
 class EventReporter:
-    """Reports a problem when it begins and when it ends, not while it lasts.
+    """Reports a problem when it begins and when it ends, but not in between.
 
     >>> events = []
     >>> reporter = EventReporter(events.append)
@@ -35,7 +35,7 @@ class EventReporter:
             self._tell({"about": about, "event": event, "reason": reason})
 
     def skipped(self, about: str, reason: str) -> None:
-        """Report once that something is left out, which is no problem."""
+        """Report once that the mirror skips something on purpose; this is not a problem."""
         if about not in self._left_out:
             self._left_out.add(about)
             self.report(about, "left out", reason=reason)
@@ -46,10 +46,10 @@ class EventReporter:
             self._tell({"about": about, "event": "well again"})
 
     def forget(self, about: str) -> None:
-        """Drop the problem of a thing that no longer exists, without an event."""
+        """Drop the problem of a deleted topic or partition, without an event."""
         self._states.pop(about, None)
 
     @property
     def current_problems(self) -> dict[str, str]:
-        """The problems that last, with their reasons."""
+        """The reasons of the current problems, by subject."""
         return {about: reason for about, (_, reason) in self._states.copy().items()}

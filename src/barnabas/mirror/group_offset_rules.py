@@ -1,8 +1,9 @@
-"""Decides how the committed offset of a group in one partition is synchronised. Pure.
+"""Decides how to synchronize the committed offset of a group in one partition. Pure.
 
-A group works in one cluster at a time. Where it has committed something new since the two offsets were last made to
-stand for each other, that side is the one to follow; the other side gets the offset that stands for it
-(`offset_map.py`: never too far on). Where both sides have moved, the group works in both, and neither is touched.
+A group usually consumes in one cluster at a time. If only one cluster's committed offset changed since the last
+synchronization, the mirror commits the corresponding offset in the other cluster. `offset_map.py` never returns an
+offset that skips records. If both offsets changed, the group consumes in both clusters, and the mirror changes neither
+offset.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from barnabas.mirror.ledger import GroupMark
 from barnabas.mirror.offset_map import OffsetMap
 
 PENDING_MAX = 16
-"""So many offsets of one side a mark has: what is committed, what is about to be, and what was tried before. Where a
-commit is refused for days, as by members that do nothing, each round tries another one."""
+"""The maximum number of offsets per cluster in a mark: the committed one, the next one, and earlier failed commits.
+
+While active members of a group keep the mirror from committing, each round may add another offset.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """Write `mark`, commit (None: nothing) on a side, then write `settled`."""
+    """A planned commit: write `mark`, commit the offsets in source or target (None: no commit), then write
+    `settled`."""
 
     mark: GroupMark
     commit_source: int | None
@@ -29,13 +33,13 @@ class OffsetMove:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Both sides have moved, or nobody knows which one did."""
+    """Both committed offsets changed, or the ledger cannot show which of them did."""
 
 
 def _move(mark: GroupMark | None, now: int | None, source: int, target: int, *, to_source: bool) -> OffsetMove:
-    """Return the move after which the two offsets stand for each other.
+    """Return the move that makes the two offsets correspond to each other.
 
-    :param now: what is committed on the side on which it is to be changed.
+    :param now: the committed offset of the cluster that gets the new offset; None: none.
     """
     before = mark or GroupMark()
     settled = GroupMark((source,), (target,))
@@ -47,15 +51,16 @@ def _move(mark: GroupMark | None, now: int | None, source: int, target: int, *, 
 
 
 def _pending(before: tuple[int, ...], now: int | None, wanted: int) -> tuple[int, ...]:
-    """Return the offsets one of which is committed when a commit was tried; of those tried before the last ones."""
+    """Return the offsets that may be committed after a commit attempt, with the latest earlier attempts."""
     last = [each for each in (now, wanted) if each is not None]
     return tuple(dict.fromkeys([*(each for each in before if each not in last), *last]))[-PENDING_MAX:]
 
 
 def _several(offsets: tuple[int, ...]) -> tuple[int, ...]:
-    """Return offsets, the only one twice: a mark with several tells of a commit that may not have come to pass.
+    """Return the offsets, with a single one duplicated: two offsets in a mark mean a commit that may have failed.
 
-    Where the target has no offset that is known without; where the source has none its group may have been deleted.
+    In the target, a missing committed offset shows such a commit. In the source it may also mean that the group was
+    deleted.
     """
     return offsets if len(offsets) > 1 else (*offsets, *offsets)
 
@@ -63,13 +68,13 @@ def _several(offsets: tuple[int, ...]) -> tuple[int, ...]:
 Decision = OffsetMove | Conflict | GroupMark | None
 
 Metadata = tuple[str, str]
-"""What was committed with the offsets in source and target."""
+"""The metadata strings of the committed offsets in source and target."""
 
 
 def metadata_to_sync(now: Metadata, seen: Metadata | None) -> str | None:
-    """Return the metadata that the other side gets as well, where no offset moves; None: nothing changes.
+    """Return the metadata to copy to the other cluster when no offset changed; None: no copy is needed.
 
-    :param seen: the metadata at the look before; None: this is the first one.
+    :param seen: the metadata in the previous round; None: this is the first round.
 
     >>> metadata_to_sync(("new", "old"), ("old", "old")), metadata_to_sync(("old", "new"), ("old", "old"))
     ('new', 'new')
@@ -79,7 +84,7 @@ def metadata_to_sync(now: Metadata, seen: Metadata | None) -> str | None:
     source, target = now
     if source == target:
         return None
-    if seen is None:  # of two that differ an empty one is that of a mirror of an earlier release
+    if seen is None:  # a mirror of an earlier release copied offsets with empty metadata
         return None if source and target else source or target
     has_moved = (source != seen[0], target != seen[1])
     if has_moved == (True, False):
@@ -88,13 +93,13 @@ def metadata_to_sync(now: Metadata, seen: Metadata | None) -> str | None:
 
 
 def decide(source: int | None, target: int | None, mark: GroupMark | None, offsets: OffsetMap) -> Decision:
-    """Return what to do: a move, a mark to be written because both sides agree already, or nothing.
+    """Return the planned move, a mark to write because both offsets already correspond, a conflict, or None.
 
-    :param source, target: the committed offsets; None: there is none.
+    :param source, target: the committed offsets; None: no offset is committed.
     """
     if source is None:
         if target is None or (mark is not None and len(mark.source) < 2):
-            return None  # what was committed there once was deleted
+            return None  # the source's earlier offset was deleted
         return _move(mark, source, offsets.to_source(target), target, to_source=True)
     if target is None:
         return _move(mark, target, source, offsets.to_target(source), to_source=False)
@@ -105,8 +110,10 @@ def decide(source: int | None, target: int | None, mark: GroupMark | None, offse
 
 
 def _follow(source: int, target: int, mark: GroupMark, offsets: OffsetMap) -> Decision:
-    """Return what to do where one side has moved at most. A mark with several offsets on a side tells of a commit there
-    that may not have come to pass: it is made again."""
+    """Return the action if at most one offset changed.
+
+    Several offsets of a cluster in the mark mean that the last commit there may have failed: it is repeated.
+    """
     if target not in mark.target or (len(mark.source) > 1 and source in mark.source):
         wanted = offsets.to_source(target)
         if source == wanted:
@@ -117,7 +124,7 @@ def _follow(source: int, target: int, mark: GroupMark, offsets: OffsetMap) -> De
         if target == better:
             return GroupMark((source,), (target,))
         return _move(mark, target, source, better, to_source=False)
-    # Neither has moved. More may be mirrored by now of what the group had read when it was translated.
+    # Neither offset changed, but the map may now cover more of the records that the group had read.
     if better > target and offsets.to_source(target) < source:
         return _move(mark, target, source, better, to_source=False)
     return None

@@ -1,4 +1,5 @@
-"""Copies committed offsets of groups between the two clusters, in both directions (rules: `group_offset_rules.py`)."""
+"""Copies committed offsets of groups between the two clusters in both directions; `group_offset_rules.py` has the
+rules."""
 
 from __future__ import annotations
 
@@ -19,15 +20,15 @@ from barnabas.mirror.partition_link import PartitionLink
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
-"""What a commit from outside is told while a group works."""
+"""Error codes of a commit for a group that has active members: only a member may commit then."""
 FAILURES_MAX = 3
-"""A round ends when so many groups have failed that may succeed later: it is the cluster, then."""
+"""The number of groups with retriable failures that ends a round, because the cluster itself is likely unavailable."""
 
 
 class GroupOffsetSync:
-    """Looks at all chosen groups, round by round.
+    """Synchronizes the committed offsets of all selected groups, in rounds.
 
-    :param links: by the source's partition.
+    :param links: the mirrored partitions by source partition.
     """
 
     def __init__(
@@ -46,14 +47,14 @@ class GroupOffsetSync:
         self._events = events
         self._turn = asyncio.Lock()
         self._metadata: dict[tuple[str, TopicPartition], Metadata] = {}
-        """As it was at the last look, by group and partition of the source."""
+        """The metadata of the committed offsets in the last round, by group and source partition."""
         self.commits = 0
-        """Offsets that were committed, in either cluster."""
+        """The number of offsets committed in either cluster."""
 
     async def round(self) -> None:
-        """Look at all groups once.
+        """Synchronize all selected groups once.
 
-        :raises BarnabasError: one of the clusters does not answer, or a group's coordinator, now.
+        :raises BarnabasError: a cluster or a group coordinator does not respond.
         """
         async with self._turn:
             names = {
@@ -68,7 +69,7 @@ class GroupOffsetSync:
                     await self._follow(group)
                 except DisconnectedError:
                     raise
-                except BarnabasError as error:  # others may fare better
+                except BarnabasError as error:  # continue with the other groups
                     self._events.problem(f"group {group}", "not followed", str(error))
                     failures += [error] if error.retriable else []
                 if len(failures) == FAILURES_MAX:
@@ -101,7 +102,7 @@ class GroupOffsetSync:
         has_members = await self._commit(group, moves, to_source=False)
         has_members |= await self._commit(group, moves, to_source=True)
         if conflicts:
-            both = f"it has committed in both clusters ({', '.join(conflicts)}); neither offset is changed"
+            both = f"the group committed in both clusters ({', '.join(conflicts)}); the mirror changes neither offset"
             self._events.problem(f"group {group}", "not followed", both)
         elif not has_members:
             self._events.recovered(f"group {group}")
@@ -117,7 +118,7 @@ class GroupOffsetSync:
         target: OffsetAndMetadata,
         mark: GroupMark | None,
     ) -> OffsetMove | None:
-        """Return the move that brings metadata to the other cluster where the group committed nothing else new."""
+        """Return the move that copies changed metadata to the other cluster; None: the metadata need no copy."""
         now = source.metadata, target.metadata
         seen = self._metadata.get((group, link.source))
         self._metadata[group, link.source] = now
@@ -129,7 +130,7 @@ class GroupOffsetSync:
         return OffsetMove(mark, source.offset, None, mark)
 
     async def _commit(self, group: str, moves: list[tuple[PartitionLink, OffsetMove, str]], *, to_source: bool) -> bool:
-        """Commit what has moved in the other cluster; return whether the group has members here that forbid it."""
+        """Commit the moved offsets in one cluster; return whether active members of the group prevented the commit."""
         side = self._source if to_source else self._target
         offsets: dict[TopicPartition, OffsetAndMetadata] = {}
         before, after = dict[str, Mapping[str, Any]](), dict[str, Mapping[str, Any]]()
@@ -150,7 +151,7 @@ class GroupOffsetSync:
         except ApiError as error:
             if error.code not in HAS_MEMBERS:
                 raise
-            works = f"it has members in the {side.name}, and has committed in the other cluster too"
+            works = f"the group has members in the {side.name} and has also committed in the other cluster"
             self._events.problem(f"group {group}", "not followed", works)
             return True
         await self._ledger.write(after)
@@ -165,7 +166,10 @@ class GroupOffsetSync:
         except ApiError as error:
             if error.code is not ErrorCode.OFFSET_METADATA_TOO_LARGE:
                 raise
-            reason = f"the {side.name} refuses metadata that long (offset.metadata.max.bytes); offsets go on without it"
+            reason = (
+                f"the {side.name} rejects the metadata as too long (offset.metadata.max.bytes); offsets are committed"
+                " without metadata"
+            )
             self._events.skipped(f"metadata of group {group}", reason)
             await commit_offsets(
                 side.cluster, group, {tp: OffsetAndMetadata(each.offset) for tp, each in offsets.items()}

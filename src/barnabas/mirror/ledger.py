@@ -1,8 +1,9 @@
-"""What a mirror writes down in the target's compacted topic `_mirror`: records in JSON, each with a key of its own.
+"""The entries of a mirror's ledger, the compacted topic `_mirror` of the target cluster. Entries are JSON records.
 
-Four kinds: the claim on a topic, its settings, the mark of a partition, the mark of a group in a partition. The log of
-a partition tells by itself how far it is mirrored; a mark saves reading much of it, outlives its retention, and has the
-map of offsets for groups. A record of a topic that has been deleted since (its id tells) counts for nothing.
+There are four kinds of entries: the claim on a topic, the settings of a topic, the mark of a partition, and the mark of
+a group in a partition. Each has its own key. The log of a partition alone shows how far the partition is mirrored. A
+mark saves the mirror from reading much of that log, remains after retention deletes the records, and has the offset map
+for groups. An entry with the id of a deleted topic is ignored.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ FORMAT = 1
 
 
 class BadEntryError(ValueError):
-    """A record that is none of this ledger, or of a later release."""
+    """A record of the ledger topic is not an entry, or has the format of a later release."""
 
 
 def _key(kind: str, *names: object) -> str:
@@ -30,9 +31,10 @@ def _key(kind: str, *names: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """A topic of this cluster is filled by a mirror, from that topic of that cluster.
+    """The claim of a mirror on a topic of this cluster: the mirror fills it from a topic of another cluster.
 
-    `path` are the clusters that its records have come through, the first one where they were produced.
+    :param path: the ids of the clusters that the records have passed through; the first is the cluster they were
+        produced to.
     """
 
     source_cluster: str
@@ -43,33 +45,34 @@ class Claim:
 
     @staticmethod
     def key(target_topic: str) -> str:
-        """Return the key in the ledger."""
         return _key("topic", target_topic)
 
     def value(self) -> dict[str, Any]:
-        """Return what is written."""
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def read(cls, value: object) -> Self:
-        """:raises BadEntryError: it is none."""
+        """Return the claim in a decoded JSON value.
+
+        :raises BadEntryError: the value is not a claim.
+        """
         fields = _fields(value)
         path = fields.get("path")
         if not isinstance(path, list):
-            raise BadEntryError(f"a claim without a path: {value!r:.200}")
+            raise BadEntryError(f"claim without a path: {value!r:.200}")
         cluster, topic, source_id, target_id = (fields.get(name) for name in cls.__slots__[:4])
         if not all(isinstance(each, str) for each in (cluster, topic, source_id, target_id, *path)):
-            raise BadEntryError(f"a claim of other things than names: {value!r:.200}")
+            raise BadEntryError(f"claim with a field that is not a string: {value!r:.200}")
         return cls(str(cluster), str(topic), str(source_id), str(target_id), tuple(map(str, path)))
 
 
 @dataclass(frozen=True, slots=True)
 class PartitionMark:
-    """How far a partition was mirrored, at least, and which offsets stand for which.
+    """The state of a mirrored partition: a lower bound of the mirrored offsets, and the offset map.
 
-    :param told_to: the source offset up to which the audit was told; None: it never was.
+    :param told_to: the source offset below which the audit has reported all records; None: no report yet.
     :param last_source: the source batch that was mirrored last; None: not known.
-    :param diverged: why the source does not confirm what the target has; None: it does, as far as is known.
+    :param diverged: the reason why source and target differ; None: no difference is known.
     """
 
     target_topic_id: str
@@ -81,39 +84,40 @@ class PartitionMark:
 
     @staticmethod
     def key(target_topic: str, partition: int) -> str:
-        """Return the key in the ledger."""
         return _key("partition", target_topic, partition)
 
     def value(self) -> dict[str, Any]:
-        """Return what is written."""
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def read(cls, value: object) -> Self:
-        """:raises BadEntryError: it is none."""
+        """Return the mark in a decoded JSON value.
+
+        :raises BadEntryError: the value is not a partition mark.
+        """
         fields = _fields(value)
         topic_id, origin, runs, told_to, diverged, last = (fields.get(name) for name in cls.__slots__)
         if not (last is None or _is_run(last)):
-            raise BadEntryError(f"a mark whose last source batch is none: {value!r:.200}")
+            raise BadEntryError(f"partition mark with an invalid last source batch: {value!r:.200}")
         if not (diverged is None or isinstance(diverged, str)):
-            raise BadEntryError(f"a mark whose divergence is no text: {value!r:.200}")
+            raise BadEntryError(f"partition mark with a divergence that is not a string: {value!r:.200}")
         if not isinstance(topic_id, str) or not all(each is None or _is_offset(each) for each in (origin, told_to)):
-            raise BadEntryError(f"a mark without topic or origin: {value!r:.200}")
+            raise BadEntryError(f"partition mark with an invalid topic id or offset: {value!r:.200}")
         if not isinstance(runs, list) or not all(_is_run(run) for run in runs):
-            raise BadEntryError(f"a mark without runs of offsets: {value!r:.200}")
+            raise BadEntryError(f"partition mark with invalid runs of offsets: {value!r:.200}")
         try:
             found = OffsetMap.of([(source, target, count) for source, target, count in runs])
         except ValueError as error:
-            raise BadEntryError(f"a mark with runs that cannot be: {error}") from error
+            raise BadEntryError(f"partition mark with overlapping runs of offsets: {error}") from error
         return cls(topic_id, origin, found.runs, told_to, diverged, None if last is None else SourceBatch(*last))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupMark:
-    """Committed offsets of a group in one partition that stand for each other, in both clusters.
+    """Committed offsets of a group in one partition that correspond to each other in source and target.
 
-    Either side may have several: what a mirror is about to commit is written here before, and is known again whether
-    it came to that or not.
+    Each cluster may have several. The mirror writes an offset here before it commits it. So the next mirror knows the
+    offset as the mirror's own, even if the commit did not succeed.
     """
 
     source: tuple[int, ...] = field(default=())
@@ -121,32 +125,34 @@ class GroupMark:
 
     @staticmethod
     def key(group: str, target_topic: str, partition: int) -> str:
-        """Return the key in the ledger."""
         return _key("group", group, target_topic, partition)
 
     def value(self) -> dict[str, Any]:
-        """Return what is written."""
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def read(cls, value: object) -> Self:
-        """:raises BadEntryError: it is none."""
+        """Return the mark in a decoded JSON value.
+
+        :raises BadEntryError: the value is not a group mark.
+        """
         fields = _fields(value)
         sides = []
         for name in cls.__slots__:
             given = fields.get(name)
             if not isinstance(given, list) or not all(_is_offset(each) for each in given):
-                raise BadEntryError(f"a group's mark without offsets: {value!r:.200}")
+                raise BadEntryError(f"group mark with invalid offsets: {value!r:.200}")
             sides.append(tuple(given))
         return cls(*sides)
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The values that mirrors have left at a topic of this cluster, by the setting's name; None: left unset.
+    """The values that mirrors have set on a topic of this cluster, by setting name; None: the mirror removed the
+    setting.
 
-    A setting may have several: what a mirror is about to set is written here before, and is known again whether it came
-    to that or not.
+    A setting may have several values. The mirror writes a value here before it sets it. So the next mirror knows the
+    value as the mirror's own, even if the change did not succeed.
     """
 
     target_topic_id: str
@@ -154,32 +160,33 @@ class TopicSettings:
 
     @staticmethod
     def key(target_topic: str) -> str:
-        """Return the key in the ledger."""
         return _key("settings", target_topic)
 
     @classmethod
     def of(cls, target_topic_id: str, left: Mapping[str, Iterable[str | None]]) -> Self:
-        """Make an entry of values in any order."""
+        """Create an entry; the order of the values does not matter."""
         return cls(target_topic_id, {name: _ordered(values) for name, values in sorted(left.items())})
 
     def with_values(self, left: Mapping[str, Iterable[str | None]]) -> Self:
-        """Return the entry with other values of some settings."""
+        """Return a copy of the entry with other values for the given settings."""
         return self.of(self.target_topic_id, {**self.left, **left})
 
     def value(self) -> dict[str, Any]:
-        """Return what is written."""
         return {"format": FORMAT, **asdict(self)}
 
     @classmethod
     def read(cls, value: object) -> Self:
-        """:raises BadEntryError: it is none."""
+        """Return the settings in a decoded JSON value.
+
+        :raises BadEntryError: the value is not a settings entry.
+        """
         fields = _fields(value)
         topic_id, left = (fields.get(name) for name in cls.__slots__)
         if not isinstance(topic_id, str) or not isinstance(left, dict):
-            raise BadEntryError(f"settings without topic or values: {value!r:.200}")
+            raise BadEntryError(f"settings entry without a topic id or values: {value!r:.200}")
         for values in left.values():
             if not isinstance(values, list) or not all(each is None or isinstance(each, str) for each in values):
-                raise BadEntryError(f"settings with other values than texts: {value!r:.200}")
+                raise BadEntryError(f"settings entry with a value that is not a string: {value!r:.200}")
         return cls.of(topic_id, left)
 
 
@@ -189,7 +196,7 @@ def _ordered(values: Iterable[str | None]) -> tuple[str | None, ...]:
 
 def _fields(value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise BadEntryError(f"no entry of format {FORMAT}: {value!r:.200}")
+        raise BadEntryError(f"not an entry of format {FORMAT}: {value!r:.200}")
     return value
 
 
@@ -202,17 +209,18 @@ def _is_run(value: object) -> bool:
 
 
 def encode(key: str, value: Mapping[str, Any] | None) -> tuple[bytes, bytes | None]:
-    """Return key and value of a record; None takes back what was written."""
+    """Return the key and value bytes of an entry's record; a value of None becomes a tombstone, which deletes the
+    entry."""
     text = None if value is None else json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode()
     return key.encode(), text
 
 
 def decode(key: bytes | None, value: bytes | None) -> tuple[str, object]:
-    """Return what `encode` was given.
+    """Return the key and the JSON value of a record; a tombstone has the value None.
 
-    :raises BadEntryError: it is no JSON.
+    :raises BadEntryError: key or value is not valid UTF-8, or the value is not valid JSON.
     """
     try:
         return (key or b"").decode(), None if value is None else json.loads(value)
     except (ValueError, RecursionError) as error:
-        raise BadEntryError(f"no JSON: {error}") from error
+        raise BadEntryError(f"invalid JSON: {error}") from error

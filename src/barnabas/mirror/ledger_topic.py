@@ -1,4 +1,4 @@
-"""The ledger of one cluster, as it is read and written. What is in it: `ledger.py`."""
+"""Reads and writes the ledger topic of one cluster; `ledger.py` describes the entries."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ REPLICAS_WANTED = 3
 WRITE_TIMEOUT_MS = 30_000
 POLL_S = 0.5
 STUCK_S = 60.0
-"""So long reading may get no further."""
+"""The time in seconds without progress after which reading the ledger fails."""
 CREATE_TIMEOUT_MS = 30_000
 
 Entry = TypeVar("Entry", Claim, PartitionMark, GroupMark, TopicSettings)
@@ -41,9 +41,9 @@ log = logging.getLogger(__name__)
 
 
 class LedgerTopic:
-    """Reads a cluster's ledger up to its end when asked to, and writes to it.
+    """Reads a cluster's ledger to its end on request, and writes entries.
 
-    :param writes: whether it is this mirror's own; that of the source is read only, and need not be there.
+    :param writes: True for this mirror's own ledger. The source's ledger is read-only and may not exist.
     """
 
     def __init__(self, side: MirroredCluster, *, writes: bool, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -53,7 +53,7 @@ class LedgerTopic:
         self._entries: dict[str, object] = {}
         self._consumer: AsyncConsumer | None = None
         self._topic_id = ZERO_UUID
-        """Of the topic that `_consumer` reads."""
+        """The topic id of the ledger that `_consumer` reads."""
         self._producer = (
             AsyncProducer(
                 dict(side.settings),
@@ -68,7 +68,7 @@ class LedgerTopic:
         self._turn = asyncio.Lock()
 
     async def create(self) -> None:
-        """Make the topic if there is none."""
+        """Create the ledger topic unless it exists."""
         view = await self._side.cluster.refresh()
         if LEDGER_TOPIC in view.topics:
             return
@@ -87,29 +87,29 @@ class LedgerTopic:
         await self._side.cluster.topic(LEDGER_TOPIC, timeout_s=CREATE_TIMEOUT_MS / 1000)
 
     async def refresh(self) -> None:
-        """Read all that was written up to now.
+        """Read all entries up to the current end of the ledger.
 
-        :raises TimedOutError: for some time there was nothing to be had of it.
-        :raises BarnabasError: the cluster does not answer.
+        :raises TimedOutError: reading made no progress for `STUCK_S`.
+        :raises BarnabasError: the cluster does not respond.
         """
         async with self._turn:
-            (view,) = await self._side.cluster.describe([LEDGER_TOPIC])  # not all topics: there may be thousands
+            (view,) = await self._side.cluster.describe([LEDGER_TOPIC])  # the metadata of all topics may be large
             is_there = bool(view.partitions)
             if not is_there and view.error.retriable and view.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise ApiError.about(view.error, f"{LEDGER_TOPIC} of the {self._side.name}")
             if not is_there or view.topic_id != self._topic_id:
-                self._entries.clear()  # it was deleted, and may have been made again
+                self._entries.clear()  # the topic was deleted, and possibly created again
                 await self._stop_reading()
             if not is_there:
                 if self._producer is not None:
-                    await self.create()  # compacted, which a topic that brokers create by themselves is not
+                    await self.create()  # compacted; automatic creation by a broker would not compact it
                 return
             self._topic_id = view.topic_id
             at = (await list_offsets(self._side.cluster, {self._tp: LATEST_TIMESTAMP}))[self._tp]
             try:
                 await self._read_up_to(at.offset if at else 0)
             except TimedOutError:
-                await self._stop_reading()  # the next one reads it all anew
+                await self._stop_reading()  # the next refresh reads the ledger from its start
                 raise
 
     async def _read_up_to(self, end: int) -> None:
@@ -123,7 +123,9 @@ class LedgerTopic:
                 stuck_at_s = self._clock.monotonic() + STUCK_S
             if self._clock.monotonic() >= stuck_at_s:
                 side = self._side.name
-                raise TimedOutError(f"{LEDGER_TOPIC} of the {side} is not read from {at} to {end} in {STUCK_S:g} s")
+                raise TimedOutError(
+                    f"cannot read {LEDGER_TOPIC} of the {side} from offset {at} to {end}: no progress for {STUCK_S:g} s"
+                )
 
     async def _stop_reading(self) -> None:
         if self._consumer is not None:
@@ -134,7 +136,9 @@ class LedgerTopic:
         try:
             name, entry = decode(key, value)
         except BadEntryError as error:
-            log.warning("%s of the %s: a record is passed over: %s", LEDGER_TOPIC, self._side.name, error)
+            log.warning(
+                "%s of the %s: skipping a record that is not an entry: %s", LEDGER_TOPIC, self._side.name, error
+            )
             return
         if entry is None:
             self._entries.pop(name, None)
@@ -142,20 +146,20 @@ class LedgerTopic:
             self._entries[name] = entry
 
     def find(self, kind: type[Entry], key: str) -> Entry | None:
-        """Return an entry as it was read last, or None if there is none that can be read."""
+        """Return the last entry with this key; None: no valid entry exists."""
         value = self._entries.get(key)
         if value is None:
             return None
         try:
             return kind.read(value)
         except BadEntryError as error:
-            log.warning("%s of the %s: %s is passed over: %s", LEDGER_TOPIC, self._side.name, key, error)
+            log.warning("%s of the %s: ignoring the invalid entry %s: %s", LEDGER_TOPIC, self._side.name, key, error)
             return None
 
     async def write(self, entries: Mapping[str, Mapping[str, Any] | None]) -> None:
-        """Write entries; they are in the log of all in-sync replicas when this returns. None takes one back.
+        """Write entries and wait until all in-sync replicas have them. The value None deletes an entry.
 
-        :raises BarnabasError: they may be there or not.
+        :raises BarnabasError: the write failed; the ledger may or may not have the entries.
         """
         if not entries:
             return
@@ -170,7 +174,6 @@ class LedgerTopic:
             self._take(key, value)
 
     async def stop(self) -> None:
-        """End its connections."""
         await self._stop_reading()
         if self._producer is not None:
             await self._producer.close()

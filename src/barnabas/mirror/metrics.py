@@ -1,4 +1,4 @@
-"""The metrics of a mirror, and their sums over all partitions for its status line."""
+"""The metrics of a mirror, and the totals over all partitions for its status line."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _COUNTERS = {
         "barnabas_mirror_placed_total", "Times that the mirror searched its place in the target log.", *_PARTITION
     ),
 }
-"""By the name of the field of `PartitionLink.counts`."""
+"""The counter metrics of a partition, by field of `PartitionLink.counts`."""
 LAG = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", *_PARTITION)
 LAG_SECONDS = gauge(
     "barnabas_mirror_lag_seconds",
@@ -35,20 +35,20 @@ AUDIT_EVENTS = counter("barnabas_mirror_audit_events_total", "Events of the audi
 
 @dataclass(frozen=True, slots=True)
 class Sums:
-    """Over all partitions."""
+    """Totals over all partitions of a mirror."""
 
     partitions: int
     stopped: int
     records: int
     bytes: int
     missing: int
-    """Source offsets that were deleted before they were mirrored."""
+    """The number of source offsets deleted before they were mirrored."""
     lag: int | None
-    """Source offsets that are not mirrored yet, also of stopped partitions; None: not known of all partitions."""
+    """The number of source offsets not mirrored yet, including stopped partitions; None: unknown for some partition."""
 
     @classmethod
     def of(cls, links: Iterable[PartitionLink]) -> Sums:
-        """Return the sums of these partitions."""
+        """Return the totals over the given partitions."""
         known = list(links)
         lags = [link.lag for link in known]
         return cls(
@@ -62,11 +62,11 @@ class Sums:
 
 
 def collect(links: Iterable[PartitionLink], group_commits: int, audit_events: int, now_s: float) -> Iterator[Sample]:
-    """Yield the metrics of a mirror, a sample for each partition.
+    """Yield the metrics of a mirror, with one sample per partition.
 
-    :param group_commits: offsets of groups that the mirror committed on the target.
-    :param audit_events: events of the audit that the mirror wrote.
-    :param now_s: monotonic seconds.
+    :param group_commits: number of group offsets that the mirror committed on the target.
+    :param audit_events: number of audit events that the mirror wrote.
+    :param now_s: the monotonic time in seconds.
     """
     for link in sorted(links, key=lambda link: link.source):
         partition = link.source.topic, str(link.source.partition)

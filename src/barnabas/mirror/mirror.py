@@ -1,7 +1,7 @@
-"""A mirror: topics of one cluster, followed in another, until it is told to stop. docs/how-to/mirror.md says what it
-promises.
+"""A mirror copies topics of a source cluster to a target cluster until its caller stops it.
 
-This is the shell: it makes the parts, and gives each its turn. One event loop; nothing here is thread-safe.
+`Mirror` creates the parts of the mirror and runs their tasks. All methods run on one event loop unless their docstrings
+say otherwise. docs/how-to/mirror.md lists the guarantees.
 """
 
 from __future__ import annotations
@@ -39,34 +39,37 @@ from barnabas.model import TopicPartition
 from barnabas.records.mirror_identity import lineage_of
 
 AGAIN_S = 1.0
-"""The pause after which a round is tried again that a side did not answer."""
+"""The pause in seconds before the mirror retries a round that failed with an error of a cluster."""
 STOP_S = 10.0
-"""How long the end waits for answers to what is under way, and for the ledger."""
+"""The maximum time in seconds that `Mirror.stop` waits for outstanding responses and for the last ledger writes."""
 AUDIT_PATIENCE_S = 60.0
-"""So long what is mirrored waits for the audit to be told; then it goes on, and is counted later."""
+"""The time in seconds for which a failing audit may block mirroring; after it, mirroring continues without counting."""
 LOOK_S = 1.0
-"""How often it is looked whether partitions get on."""
+"""The interval in seconds between two checks of the leaders and leader epochs of all partitions."""
 STOPPED_AGAIN_S = 30.0
-"""A partition that was given up is looked at again after so long: somebody may have done something about it."""
+"""The pause in seconds before the mirror retries a stopped partition."""
 
 APPLICATION = "barnabas mirror"
-"""What the audit calls it."""
+"""The application name in the audit events of a mirror."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class MirrorConfig:
-    """What to mirror, from where to where.
+    """The settings of a mirror.
 
-    :param source, target: settings of the clients, under Kafka's names; `bootstrap.servers` is among them.
+    :param source, target: client settings of the two clusters, under Kafka's names; `bootstrap.servers` is required.
     :param topics, groups: regular expressions that match whole names.
-    :param prefix: what the names of topics begin with in the target.
-    :param replication_factor: of topics that are made in the target; None: what its brokers say.
-    :param refresh_s: how often topics are looked at. :param groups_s: how often groups are.
-    :param ledger_s: how often the ledger is written, and the audit told.
-    :param settings: which settings of the topics follow.
-    :param audit: whether what is mirrored is told to the audit; None: where anybody in the source tells.
+    :param prefix: the prefix of the topic names in the target.
+    :param replication_factor: replication factor of topics that the mirror creates; None: the default of the target's
+        brokers.
+    :param refresh_s: interval in seconds between two synchronizations of topics.
+    :param groups_s: interval in seconds between two synchronizations of group offsets.
+    :param ledger_s: interval in seconds between two writes to the ledger and between two audit reports.
+    :param settings: selects the topic settings that the mirror copies.
+    :param audit: True if the mirror reports its record counts to the target's `_audit` topic; None: only if the source
+        cluster has that topic.
     """
 
     source: Mapping[str, str]
@@ -89,9 +92,9 @@ class MirrorConfig:
 
 
 class Mirror:
-    """Runs on the event loop that it is made on.
+    """Mirrors the configured topics, partitions and groups. The constructor binds the mirror to the running event loop.
 
-    :param tell: takes what is worth a line.
+    :param tell: receives each event of the mirror.
     """
 
     def __init__(self, config: MirrorConfig, tell: EventSink) -> None:
@@ -110,7 +113,7 @@ class Mirror:
         )
         self._audit_reporter = AuditReporter(self._target)
         self._accounts: dict[tuple[bytes, str], TopicAuditAccount] = {}
-        """By the ids of source and target."""
+        """The audit accounts by source topic id and target topic id in hex."""
         self._resume_positions = ResumePositions(
             self._source, self._target, self._ledger, SYSTEM_CLOCK, self._events, self._stop_link
         )
@@ -135,18 +138,18 @@ class Mirror:
         )
         self._tasks: list[asyncio.Task[None]] = []
         self._answered = asyncio.Event()
-        self._told_at_s = SYSTEM_CLOCK.monotonic()
-        """When the audit was told last."""
+        self._reported_at_s = SYSTEM_CLOCK.monotonic()
+        """The monotonic time in seconds of the last successful audit report."""
         self._broken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self.final = self.sums
-        """What was done in the end."""
+        """The totals at the end of `stop`, before it removes the partitions."""
 
-    # --- its life ---------------------------------------------------------------------------------------
+    # --- start and stop ---------------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Reach both clusters, waiting for one that is away, and begin.
+        """Connect to both clusters, retrying while one is unavailable, and start all tasks.
 
-        :raises ConfigurationError: they are the same.
+        :raises ConfigurationError: source and target are the same cluster.
         """
         await self._wait_for(self._source.start, "source")
         await self._wait_for(self._target.start, "target")
@@ -156,9 +159,9 @@ class Mirror:
         config = self._config
         rounds = [
             (self._topics.round, config.refresh_s, "topics"),
-            (self._tell_audit, config.ledger_s, "audit"),
+            (self._report_audit, config.ledger_s, "audit"),
             (self._write_ledger, config.ledger_s, "ledger"),
-            (self._look_at_partitions, LOOK_S, "partitions"),
+            (self._check_partitions, LOOK_S, "partitions"),
             (self._check_resting, config.refresh_s, "resting partitions"),
             *([(self._groups.round, config.groups_s, "groups")] if config.groups else []),
         ]
@@ -166,7 +169,7 @@ class Mirror:
         self._tasks += [asyncio.create_task(self._reading.run()), asyncio.create_task(self._writing.run())]
 
     async def _wait_for(self, step: Callable[[], Awaitable[None]], about: str) -> None:
-        """Do a step of the start as soon as the cluster lets it be done."""
+        """Run a step of the start until it succeeds; retry after each retriable error."""
         while True:
             try:
                 await step()
@@ -180,9 +183,9 @@ class Mirror:
                 return
 
     async def run_until(self, stop: asyncio.Event) -> None:
-        """Mirror until told to stop; a bug in one of the parts ends all of it.
+        """Mirror until `stop` is set. An unexpected exception in any task ends the whole mirror.
 
-        :raises Exception: a part has failed as none should.
+        :raises Exception: a task of the mirror failed with an unexpected exception.
         """
         waiting = asyncio.create_task(stop.wait())
         try:
@@ -194,7 +197,8 @@ class Mirror:
             waiting.cancel()
 
     async def stop(self) -> None:
-        """Let what is under way arrive, write the ledger, and end all connections."""
+        """Wait for outstanding responses, write the ledger, and close all connections, within `STOP_S` where
+        possible."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -202,7 +206,7 @@ class Mirror:
         for step, name in (
             (self._all_answered, "partitions"),
             (self._write_ledger, "ledger"),
-            (self._tell_audit, "audit"),
+            (self._report_audit, "audit"),
             (self._write_ledger, "ledger"),
         ):
             await self._last(step, name, due_s)
@@ -216,7 +220,7 @@ class Mirror:
             await part.stop()
 
     async def _last(self, step: Callable[[], Awaitable[None]], name: str, due_s: float) -> None:
-        """Do what is to be done before the end, or tell that it is left undone, for the next mirror."""
+        """Run one step of the shutdown; report a failure, because the next mirror then repeats the work."""
         try:
             async with asyncio.timeout_at(due_s):
                 await step()
@@ -228,9 +232,9 @@ class Mirror:
             self._events.recovered(name)
 
     async def _all_answered(self) -> None:
-        """Wait for answers to what is under way.
+        """Wait until the target has responded to all batches in flight.
 
-        :raises MirrorError: nothing is, because partitions wait.
+        :raises MirrorError: some partitions cannot make progress.
         """
         while any(link.copy.is_waiting for link in self.links.values()):
             self._answered.clear()
@@ -257,7 +261,7 @@ class Mirror:
             source_id, target_id = topic.source.topic_id, topic.target.topic_id
             link = self.links.get(source)
             if link is not None and (link.source_topic_id, link.target_topic_id) != (source_id, target_id):
-                self._end_link(source)  # one of the topics was deleted, and made again: begin anew
+                self._end_link(source)  # source or target topic was deleted and created again: start from the beginning
                 link = None
             if link is None:
                 lineage = lineage_of(self._source.id, source_id)
@@ -272,12 +276,13 @@ class Mirror:
             link.copy.may_have_holes = topic.is_compacted
             if link.copy.account is None and (account := self._account_of(topic, each.partition)) is not None:
                 link.copy.account = account
-                link.recheck()  # so that it is known where the account begins
+                link.recheck()  # reading the target's log determines the first offset to count
             if link.stopped is not None and SYSTEM_CLOCK.monotonic() - link.stopped_at_s >= STOPPED_AGAIN_S:
                 link.try_again()
 
     def _account_of(self, topic: SyncedTopic, partition: int) -> PartitionAuditAccount | None:
-        """Return where a partition is to be counted; None: nobody audits, or compaction deletes on purpose."""
+        """Return the account that counts a partition; None: no audit, or a compacted topic, which loses records on
+        purpose."""
         audits = self._config.audit
         if audits is None:
             audits = AUDIT_TOPIC in self._source.cluster.view.topics
@@ -304,7 +309,7 @@ class Mirror:
             link.task.cancel()
 
     def _on_link_ended(self, task: asyncio.Task[None]) -> None:
-        """A partition that nobody looks after any more would stand still, and nobody would be told."""
+        # Without its task the partition would stop silently: end the whole mirror with the error.
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._broken.done():
             self._broken.set_exception(error)
@@ -316,22 +321,22 @@ class Mirror:
     def _on_well(self, link: PartitionLink) -> None:
         self._events.recovered(str(link.source))
 
-    async def _look_at_partitions(self) -> None:
+    async def _check_partitions(self) -> None:
         now_s = SYSTEM_CLOCK.monotonic()
         for link in self.links.values():
             if self._source.cluster.view.leader(link.source) is None:
                 link.refuse("no leader", now_s)
-                self._source.cluster.request_refresh()  # nobody else does, as long as there is nobody to be asked
+                self._source.cluster.request_refresh()  # no fetch fails without a leader, so nothing else requests it
             if self._target.cluster.view.leader(link.target) is None:
                 link.note_failure("target: no leader")
                 self._target.cluster.request_refresh()
             terms = self._source.term(link.source), self._target.term(link.target)
             if link.is_idle and terms != (link.source_term, link.target_term):
-                link.recheck()  # a log may have lost its end, and without traffic nothing else shows it
+                link.recheck()  # a new leader may have truncated the log; an idle partition shows this in no other way
         self._check_none_waits()
 
     async def _ask_for_lag(self) -> None:
-        """Ask the source how far stopped partitions have fallen behind, which are not fetched from it."""
+        """Ask the source for the log end offsets of stopped partitions, whose fetches would otherwise report them."""
         stopped = {link.source: link for link in self.links.values() if link.stopped is not None}
         if stopped:
             for tp, end in (await self._source.log_ends(stopped)).items():
@@ -355,22 +360,22 @@ class Mirror:
 
     # --- ledger and figures -----------------------------------------------------------------------------
 
-    async def _tell_audit(self) -> None:
+    async def _report_audit(self) -> None:
         counted = {link: account for link in self.links.values() if (account := link.copy.account) is not None}
         topics = {account.topic for account in counted.values()}
         try:
             await self._audit_reporter.report(counted.values())
         except BarnabasError:
-            if SYSTEM_CLOCK.monotonic() - self._told_at_s >= AUDIT_PATIENCE_S:
+            if SYSTEM_CLOCK.monotonic() - self._reported_at_s >= AUDIT_PATIENCE_S:
                 for topic in topics:
                     topic.is_put_off = topic.is_put_off or topic.is_full
                 self._on_room()
             raise
-        self._told_at_s = SYSTEM_CLOCK.monotonic()
+        self._reported_at_s = SYSTEM_CLOCK.monotonic()
         for link, account in counted.items():
             offsets = link.copy.offsets
             if account.topic.is_put_off and offsets is not None and account.counted_to != offsets.source_end:
-                link.recheck()  # what came meanwhile is fetched once more, and counted
+                link.recheck()  # fetches the uncounted records again, only to count them
         for topic in topics:
             topic.is_put_off = False
 
@@ -382,27 +387,28 @@ class Mirror:
 
     @property
     def sums(self) -> Sums:
-        """What was done, and what is left."""
+        """The totals over all partitions: records mirrored, and the lag."""
         found = Sums.of(self.links.values())
         return found if self._topics.rounds else replace(found, lag=None)
 
     @property
     def current_problems(self) -> Mapping[str, str]:
-        """What is the matter, and why."""
+        """The reason of each current problem, by the partition, topic or task that has it."""
         return self._events.current_problems
 
     @property
     def refused_settings(self) -> list[str]:
-        """The settings that the target does not take, each with its topic."""
+        """The settings that the target rejects, each as `topic setting`."""
         return self._settings.refused
 
     @property
     def has_caught_up(self) -> bool:
-        """Whether all that the source had when it was asked last is in the target, but for what is stopped."""
+        """True if the target has all records up to the source's last known log end offsets, except in stopped
+        partitions."""
         return self._topics.rounds > 0 and all(link.stopped or link.lag == 0 for link in self.links.values())
 
     async def follow_groups(self) -> bool:
-        """Look at the groups now, whenever they were looked at last; return whether both clusters have answered."""
+        """Synchronize group offsets now, independent of the interval; return whether both clusters responded."""
         if not self._config.groups:
             return True
         try:
@@ -413,13 +419,13 @@ class Mirror:
         return True
 
     def not_ready(self) -> list[str]:
-        """Return why the target may fall behind the source. Any thread may call this."""
+        """Return the reasons for which the target may fall behind the source. Thread-safe."""
         if not self._topics.rounds:
             return ["the mirror is starting", *_plain(self.current_problems)]
         return _plain(self.current_problems)
 
     def collect(self) -> Iterator[Sample]:
-        """Yield the metrics. Any thread may call this."""
+        """Yield the metrics of the mirror. Thread-safe."""
         links, now_s = list(self.links.values()), SYSTEM_CLOCK.monotonic()
         return collect(links, self._groups.commits, self._audit_reporter.event_count, now_s)
 

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.list_offsets import EARLIEST_TIMESTAMP, LATEST_T
 
 TAIL_WAIT_MS = 500
 ANSWER_S = 5.0
-"""A cluster that has not answered for so long is away, and is waited for."""
+"""The time in seconds within which a cluster must respond; otherwise the start of the mirror waits and retries."""
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ class MirroredCluster:
     """Connections to one cluster, on the running event loop.
 
     :param name: `source` or `target`, for messages.
-    :param settings: of its clients, under Kafka's names; where the brokers are is among them.
-    :param purpose: of the connections that carry the mirrored records, whose loss ends a term.
+    :param settings: client settings under Kafka's names, with `bootstrap.servers`.
+    :param purpose: purpose of the connections that carry mirrored records; losing such a connection ends a leader term.
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any], purpose: str) -> None:
@@ -45,26 +45,27 @@ class MirroredCluster:
         self._fresh: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Learn of the cluster, and go on doing so; may be called again after a failure.
+        """Fetch the cluster's metadata and start refreshing it. After a failure the caller may call this again.
 
-        :raises TimedOutError: no broker answers now.
+        :raises TimedOutError: no broker responds within `ANSWER_S`.
         :raises ConfigurationError: the cluster has no id.
         """
         await self.cluster.retrying(self.cluster.refresh, what=f"the {self.name} does not answer", timeout_s=ANSWER_S)
         self.id = self.cluster.view.cluster_id or ""
         if not self.id:
-            raise ConfigurationError(f"the {self.name} cluster tells no id; without one circles cannot be seen")
+            raise ConfigurationError(
+                f"the {self.name} cluster has no cluster id; the mirror needs the id to detect circles of mirrors"
+            )
         self._fresh = asyncio.create_task(self.cluster.refresh_forever())
 
     async def stop(self) -> None:
-        """End all connections."""
         if self._fresh is not None:
             self._fresh.cancel()
             await asyncio.gather(self._fresh, return_exceptions=True)
         self.cluster.close()
 
     async def ends(self, where: TopicPartition) -> tuple[int, int]:
-        """Return where a partition's log begins and ends now."""
+        """Return the log start offset and the log end offset of a partition."""
         found = []
         for which in (EARLIEST_TIMESTAMP, LATEST_TIMESTAMP):
             at = (await list_offsets(self.cluster, {where: which}))[where]
@@ -74,7 +75,7 @@ class MirroredCluster:
         return found[0], found[1]
 
     def term(self, where: TopicPartition) -> LeaderTerm | None:
-        """Return the present term of a partition; None: it has no leader, or there is no connection to it."""
+        """Return the current term of a partition; None: the partition has no leader or no connection to it is open."""
         leader = self.cluster.view.leader(where)
         channel = None if leader is None else self.cluster.open_channel(leader, self.purpose)
         if leader is None or channel is None:
@@ -82,9 +83,9 @@ class MirroredCluster:
         return LeaderTerm(leader, self.cluster.view.leader_epoch(where), channel)
 
     async def begin_term(self, where: TopicPartition) -> LeaderTerm:
-        """Return the present term of a partition, with a new connection if there is none.
+        """Return the current term of a partition, connecting to the leader if necessary.
 
-        :raises ApiError: LEADER_NOT_AVAILABLE.
+        :raises ApiError: LEADER_NOT_AVAILABLE: the partition has no leader.
         """
         leader = self.cluster.view.leader(where)
         if leader is None:
@@ -97,16 +98,17 @@ class MirroredCluster:
         return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
 
     async def check_topic(self, topic: str, topic_id: bytes) -> None:
-        """Check that a topic still has an id; in clusters without ids every topic passes.
+        """Check that a topic still has the given id. In clusters without topic ids every topic passes.
 
-        :raises ApiError: UNKNOWN_TOPIC_ID: it was deleted, and may have been made again.
+        :raises ApiError: UNKNOWN_TOPIC_ID: the topic was deleted, and possibly created again.
         """
         (view,) = await self.cluster.describe([topic])
         if topic_id not in (ZERO_UUID, view.topic_id):
             raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, subject=f"topic {topic!r} of the {self.name}")
 
     async def log_ends(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
-        """Return where logs end now; what a leader does not tell is left out; one try."""
+        """Return the log end offsets of partitions, without retries; partitions whose leader does not respond are
+        omitted."""
         by_leader: dict[int, list[TopicPartition]] = {}
         for where in partitions:
             if (leader := self.cluster.view.leader(where)) is not None:
@@ -116,15 +118,15 @@ class MirroredCluster:
             try:
                 found |= await end_offsets_at_leader(self.cluster, leader, led)
             except BarnabasError as error:
-                log.debug("%s broker %d: log ends: %s", self.name, leader, error)
+                log.debug("cannot get log end offsets from %s broker %d: %s", self.name, leader, error)
         return found
 
     async def fetch(self, where: TopicPartition, offset: int, bytes_max: int, end: int) -> memoryview:
-        """Return batches from `offset` on, which may be none where there is nothing; one try.
+        """Return the batches from `offset` on, without retries; empty if there are none.
 
-        :param end: where the log ended when it was asked. A new leader may not show all of that yet (KIP-207): what it
-            does not show is not gone.
-        :raises ApiError: OFFSET_NOT_AVAILABLE: the log is shown up to an earlier offset only.
+        :param end: the log end offset known before. A new leader may report a lower high watermark at first (KIP-207);
+            the records above it are not lost.
+        :raises ApiError: OFFSET_NOT_AVAILABLE: the high watermark is below `end`.
         """
         leader = self.cluster.view.leader(where)
         if leader is None:
@@ -144,7 +146,7 @@ class MirroredCluster:
                 if each.error_code:
                     raise ApiError(each.error_code, subject=f"{where} at offset {offset}")
                 if each.high_watermark < end:
-                    shown = f"{where} is shown up to offset {each.high_watermark}, and ended at {end} before"
+                    shown = f"{where} has high watermark {each.high_watermark}, below its earlier end offset {end}"
                     raise ApiError(ErrorCode.OFFSET_NOT_AVAILABLE, shown)
                 return memoryview(each.records or b"")
         raise missing_in_response(f"{where} at offset {offset}")

@@ -9,13 +9,13 @@ from barnabas.errors import ConfigurationError
 from barnabas.mirror.ledger import LEDGER_TOPIC
 
 NEVER = frozenset({LEDGER_TOPIC, "_audit", "__consumer_offsets", "__transaction_state"})
-"""What tells of a cluster itself, and would be wrong in another one."""
+"""Topics about the cluster itself, which are never mirrored."""
 
 
 class NameFilter:
-    """Names that one of several patterns matches as a whole.
+    """Selects the names that one of several patterns matches as a whole.
 
-    A name that begins with an underscore is chosen only by a pattern that begins so: such topics belong to services.
+    A name with a leading underscore needs a pattern with a leading underscore, because such topics belong to services.
 
     >>> chosen = NameFilter(["clicks", "shop-.*"])
     >>> [name for name in ("clicks", "clicks2", "shop-eu", "_schemas") if chosen.matches(name)]
@@ -23,7 +23,7 @@ class NameFilter:
     >>> NameFilter([".*"]).matches("_schemas"), NameFilter(["_schemas"]).matches("_schemas")
     (False, True)
 
-    :raises ConfigurationError: a pattern is no regular expression.
+    :raises ConfigurationError: a pattern is not a valid regular expression.
     """
 
     def __init__(self, patterns: Sequence[str]) -> None:
@@ -32,13 +32,13 @@ class NameFilter:
             try:
                 self._patterns.append((pattern.startswith("_"), re.compile(pattern)))
             except re.error as error:
-                raise ConfigurationError(f"{pattern!r} is no regular expression: {error}") from error
+                raise ConfigurationError(f"{pattern!r} is not a valid regular expression: {error}") from error
 
     def matches(self, name: str) -> bool:
-        """Return whether a name is chosen."""
+        """Return whether a name is selected."""
         own = name.startswith("_")
         return any(pattern.fullmatch(name) for is_for_own, pattern in self._patterns if is_for_own or not own)
 
     def topics(self, names: Iterable[str]) -> list[str]:
-        """Return the chosen ones among the names of topics."""
+        """Return the selected topic names, sorted."""
         return sorted(name for name in names if name not in NEVER and self.matches(name))

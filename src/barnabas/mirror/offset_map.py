@@ -1,11 +1,11 @@
-"""Which offset of the target stands for which one of the source, both ways, and never too far on.
+"""Maps source offsets to target offsets and back. A mapped offset never skips records.
 
-A map is a list of runs: from `source` and `target` on, `count` records follow one another without holes on both sides.
-What lies behind a run and before the next one is known in its bounds only: there the map answers with the end of the
-run, in either direction. So nobody who goes on where the map says leaves a record out; he may have some again.
+A map is a list of runs `(source, target, count)`: from these two offsets on, `count` records follow one another without
+gaps in both logs. For an offset between two runs the map returns the end of the earlier run, in either direction. So a
+consumer that resumes at a mapped offset misses no record, but may read some records twice.
 
-Where nothing was compacted there is one run, and the map is exact. Of very many runs every second one is forgotten,
-which makes the map coarser and never wrong.
+Without compaction there is one run, and the map is exact. Beyond `RUNS_MAX` runs the map drops every second one, which
+makes it less exact but never wrong.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 RUNS_MAX = 256
-"""A map has less than 10 KB in the ledger."""
+"""The maximum number of runs in a map, so that a map has less than 10 KB in the ledger."""
 
 Run = tuple[int, int, int]
-"""Source offset, target offset, number of records."""
+"""A run: first source offset, first target offset, number of records."""
 
 
 class OffsetMap:
-    """The map of one partition, as far as it is mirrored.
+    """The offset map of the mirrored part of one partition.
 
     >>> offsets = OffsetMap(100, 0)
     >>> offsets.add(110, 10)
@@ -36,10 +36,10 @@ class OffsetMap:
     def of(cls, runs: Sequence[Run]) -> OffsetMap:
         """Return the map with these runs.
 
-        :raises ValueError: they are none, or do not follow one another.
+        :raises ValueError: there are no runs, or they overlap or are out of order.
         """
         if not runs:
-            raise ValueError("a map without runs")
+            raise ValueError("an offset map needs at least one run")
         made = cls(0, 0)
         made._runs = [(int(source), int(target), int(count)) for source, target, count in runs]
         for (source, target, count), (next_source, next_target, _) in zip(made._runs, made._runs[1:], strict=False):
@@ -53,20 +53,20 @@ class OffsetMap:
 
     @property
     def source_end(self) -> int:
-        """The source offset that is to be mirrored next."""
+        """The source offset to mirror next."""
         source, _, count = self._runs[-1]
         return source + count
 
     @property
     def target_end(self) -> int:
-        """The target offset where that is to be."""
+        """The target offset of the next mirrored record."""
         _, target, count = self._runs[-1]
         return target + count
 
     def add(self, source_next: int, count: int, source_first: int | None = None) -> None:
-        """Note `count` records at the target's end, which were those up to before `source_next`.
+        """Add `count` records at the target's end; the last of them has source offset `source_next - 1`.
 
-        :param source_first: the source offset of the first of them, where they have no holes.
+        :param source_first: the source offset of the first record; None: the source offsets have gaps.
         """
         source, target, known = self._runs[-1]
         at = target + known
@@ -79,12 +79,12 @@ class OffsetMap:
             self._append((source_next, at + count, 0))
 
     def jump(self, source_next: int, target_end: int) -> None:
-        """Go on from these offsets, whatever lies before them."""
+        """Continue the map at these offsets, with a gap before them."""
         if (source_next, target_end) != (self.source_end, self.target_end):
             self._append((source_next, target_end, 0))
 
     def rewind(self, source_next: int, target_end: int) -> None:
-        """Forget what the target has no longer: it ends here now."""
+        """Remove the records that the target has lost; the map ends at these offsets."""
         while len(self._runs) > 1 and (self._runs[-1][1] > target_end or self._runs[-1][0] > source_next):
             self._runs.pop()
         source, target, count = self._runs[-1]
@@ -93,13 +93,13 @@ class OffsetMap:
         self.jump(source_next, target_end)
 
     def to_target(self, source_offset: int) -> int:
-        """Return a target offset from which on nothing is missing of what the source has from `source_offset` on."""
+        """Return a target offset at or before the records that the source has from `source_offset` on."""
         place = bisect_right(self._runs, source_offset, key=lambda run: run[0]) - 1
         source, target, count = self._runs[max(place, 0)]
         return target + max(0, min(source_offset - source, count))
 
     def to_source(self, target_offset: int) -> int:
-        """Return a source offset from which on nothing is missing of what the target has from `target_offset` on."""
+        """Return a source offset at or before the records that the target has from `target_offset` on."""
         place = bisect_right(self._runs, target_offset, key=lambda run: run[1]) - 1
         source, target, count = self._runs[max(place, 0)]
         return source + max(0, min(target_offset - target, count))

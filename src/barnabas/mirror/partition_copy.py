@@ -1,21 +1,26 @@
-"""What is decided about one partition: what to fetch, what to send next, and what an answer means. No I/O.
+"""The state machine of one mirrored partition: the next fetch, the next batch to send, the effect of a response. No
+I/O.
 
-Three things are kept: the map of what is acknowledged, batches under way, batches ready to be sent. Whenever an answer
-is not the expected one, the copy forgets all that is not acknowledged, and reads the target's log (`target_tail.py`).
-What the log has is mirrored; the rest is fetched again. No answer has to be interpreted any further.
+A `PartitionCopy` holds the map of acknowledged offsets, the batches in flight, and the batches ready to send. After any
+unexpected response it drops all unacknowledged batches and reads the end of the target's log (`target_tail.py`).
+Records in that log count as mirrored; all others are fetched again. So no response needs further interpretation.
 
-Where there is an audit account (`audit_account.py`), records of the target that were not counted, because a mirror was
-killed or an answer was lost, are fetched once more, and only counted.
+With an audit account (`audit_account.py`), the copy also fetches records that are in the target but not counted,
+because a mirror was killed or a response was lost. It only counts these records.
+
+A *run* is a sequence of batches without gaps in the source offsets. All batches of a run have one producer id and
+epoch.
 
 Invariants:
 
-- What is sent next is what follows in the source on what was sent before.
-- The answer to a batch tells where it is, which must be where the map ends. So a stranger's record is noticed at once.
-- The first batch of a stretch, and the first one after a look at the log, goes alone: a log that does not know the
-  producer takes any batch as its first (KIP-360), and must not be given the second one.
-- Nothing is sent long after the last look at the log or the last acknowledgement: by then the target may have forgotten
-  the producer, and would take what another mirror has sent meanwhile a second time. Where there are holes this is soon:
-  another mirror that found others there had other stretches to send.
+- The next batch to send follows the previous one in the source.
+- The response to a batch contains its target offset, which must equal the end of the map. So the copy notices a foreign
+  record at once.
+- The first batch of a run, and the first batch after a read of the target's log, is alone in flight: a log that does
+  not know the producer accepts any sequence number (KIP-360), so it must not receive the second batch first.
+- The copy sends nothing long after the last acknowledgement or the last read of the target's log. By then the target
+  may have forgotten the producer, and would store a batch again that another mirror has sent meanwhile. With gaps in
+  the source offsets, this limit is short: another mirror may have seen other gaps and have built other runs.
 """
 
 from __future__ import annotations
@@ -35,34 +40,35 @@ READY_BYTES_MAX = 8 * 1024 * 1024
 IN_FLIGHT_BYTES_MAX = 8 * 1024 * 1024
 IN_FLIGHT_MAX = 64
 FRESH_S = 10.0
-"""So long a look at the target's log holds where there are holes between the source's offsets."""
+"""The time in seconds for which the last read of the target's log stays valid if the source offsets have gaps."""
 KNOWN_S = 3_600.0
-"""So long after it was seen to know a producer a broker surely does; it forgets one after a day."""
+"""The time in seconds for which a broker surely remembers a producer; brokers forget an inactive producer after a
+day."""
 
 
 @dataclass(slots=True, eq=False)
 class Outgoing:
-    """A batch on its way to the target."""
+    """A batch that is ready to send or in flight to the target."""
 
     batch: bytearray | memoryview
     size: int
-    """In bytes."""
+    """The size of the batch in bytes."""
     count: int
     source_first: int | None
     source_next: int
     origin: int
     target_offset: int
-    """Where it has to be."""
+    """The base offset that the target must assign to the batch."""
     is_first: bool
-    """Of its stretch."""
+    """True if the batch is the first of its run."""
     counted: CountedBatch | None = None
-    """For the account."""
+    """The counts of the batch for the audit account."""
     source: SourceBatch | None = None
-    """The batch that it was made of."""
+    """The batch of the source from which this batch was rewritten."""
 
     @property
     def source_offsets(self) -> str:
-        """The source offsets of its records, for messages."""
+        """The source offsets of the batch's records, as text for messages."""
         last = self.source_next - 1
         first = self.source_first if self.source is None or self.source_first is not None else self.source.base_offset
         if first is None:
@@ -70,32 +76,32 @@ class Outgoing:
         return f"source offset {last}" if first == last else f"source offsets {first} to {last}"
 
     def source_offset_of(self, index: int) -> int | None:
-        """Return the source offset of a record by its index in the batch; None: it is not known."""
+        """Return the source offset of the record at this index of the batch; None: unknown, or not in the batch."""
         return None if self.source_first is None or not 0 <= index < self.count else self.source_first + index
 
 
 class PartitionCopy:
-    """The state of one partition that is mirrored.
+    """The state of one mirrored partition.
 
-    :param where: the source's partition, for messages.
-    :param lineage: see `mirror_identity.lineage_of`.
+    :param where: the source partition, for messages.
+    :param lineage: the number that `mirror_identity.lineage_of` returns.
     """
 
     def __init__(self, where: TopicPartition, lineage: int) -> None:
         self.where = where
         self.lineage = lineage
         self.offsets: OffsetMap | None = None
-        """What is acknowledged; None: not known yet."""
+        """The map of the acknowledged offsets; None: not known yet."""
         self.origin: int | None = None
-        """Of the stretch in which that ends."""
+        """The first source offset of the run that contains the last acknowledged batch."""
         self.last_source: SourceBatch | None = None
-        """The source batch that was acknowledged last, where that is known."""
+        """The source batch that was acknowledged last; None: not known."""
         self.position = 0
-        """The source offset to be fetched next."""
+        """The source offset of the next fetch."""
         self.is_placed = False
-        """Whether the end of the target's log is known."""
+        """True if the end of the target's log is known."""
         self.account: PartitionAuditAccount | None = None
-        """Where what is in the target is counted; None: nobody audits."""
+        """The account that counts the records in the target; None: no audit."""
         self._placed_at = 0
         self._ready: deque[Outgoing] = deque()
         self._in_flight: deque[Outgoing] = deque()
@@ -105,21 +111,21 @@ class PartitionCopy:
         self._end_sequence = 0
         self._end_target = 0
         self._producer: Producer | None = None
-        """Of the stretch at the end, once there was one."""
+        """The producer id and epoch of the last run; None: no batch has been prepared yet."""
         self.may_have_holes = False
-        """Whether the source's topic is compacted."""
+        """True if the source offsets may have gaps, because the source topic is compacted."""
         self._is_confirmed = False
         self._sure_at_s = 0.0
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of batches that are ready or under way."""
+        """The bytes of all batches that are ready or in flight."""
         return self._ready_bytes + self._in_flight_bytes
 
     @property
     def wants_data(self) -> bool:
-        is_untold = self.account is not None and self.account.topic.is_full
-        return self.is_placed and self._ready_bytes < READY_BYTES_MAX and not is_untold
+        is_unreported = self.account is not None and self.account.topic.is_full
+        return self.is_placed and self._ready_bytes < READY_BYTES_MAX and not is_unreported
 
     @property
     def has_ready(self) -> bool:
@@ -127,21 +133,21 @@ class PartitionCopy:
 
     @property
     def done_to(self) -> int | None:
-        """The source offset up to which all is in the target, or was nothing; None: not known yet."""
+        """The source offset below which the target has all records; None: not known yet."""
         if self.is_placed and not self._ready and not self._in_flight:
             return self.position
         return None if self.offsets is None else self.offsets.source_end
 
     @property
     def is_waiting(self) -> bool:
-        """Whether answers are still to come."""
+        """True if batches are in flight."""
         return bool(self._in_flight)
 
     def place(self, offsets: OffsetMap, origin: int | None, now_s: float, count_from: int | None = None) -> None:
-        """Go on where the target's log ends.
+        """Resume at the end of the target's log and drop all earlier state.
 
-        :param now_s: when that was asked, or before.
-        :param count_from: an earlier source offset: what follows it up to there is to be counted only.
+        :param now_s: the monotonic time in seconds at or before the read of the target's log.
+        :param count_from: an earlier source offset; the copy only counts the records from there to the end of the map.
         """
         self.forget()
         self.offsets, self.origin = offsets, origin
@@ -156,29 +162,29 @@ class PartitionCopy:
         self.is_placed = True
 
     def forget(self) -> None:
-        """Drop all that is not acknowledged; the target's log has to be read before anything else."""
+        """Drop all unacknowledged batches. The copy sends nothing until `place` is called again."""
         self._ready.clear()
         self._in_flight.clear()
         self._ready_bytes = self._in_flight_bytes = 0
         self.is_placed = False
 
     def skip_to(self, source_offset: int) -> int:
-        """Go on at a later source offset, because the source has nothing before it; return how many are left out."""
+        """Advance to a later source offset, the source's log start offset; return the number of offsets skipped."""
         left_out = max(0, source_offset - max(self.position, self._placed_at))
         self.position = max(self.position, source_offset)
         return left_out
 
     @property
     def expected(self) -> int:
-        """Up to where the source must have been, at least."""
+        """The lowest source offset that the next batch may have."""
         return max(self.position, self._placed_at)
 
     def take(self, fetched: Buffer, asked_for: int) -> int:
-        """Make what was fetched ready to be sent; return how many batches that were.
+        """Prepare fetched batches for sending; return the number of batches prepared.
 
-        :param asked_for: the offset of the fetch: an answer to an earlier question is left alone.
-        :raises CorruptBatchError: a batch is damaged; those before it are ready.
-        :raises UnmirrorableBatchError: see `rewriting.rewrite_batch`.
+        :param asked_for: the offset of the fetch request; the response to an outdated request is ignored.
+        :raises CorruptBatchError: a batch is damaged; the batches before it are prepared.
+        :raises UnmirrorableBatchError: `rewrite_batch` cannot rewrite a batch.
         """
         if not self.is_placed or asked_for != self.position:
             return 0
@@ -204,7 +210,7 @@ class PartitionCopy:
         return count_batch(batch, header, self.where.partition, self.position)
 
     def _count_only(self, batch: memoryview, header: BatchHeader) -> None:
-        """Take a batch that is in the target already; while the audit is put off there is no use for the others."""
+        """Count a batch that is already in the target. A postponed audit skips all such batches."""
         if self.account is not None and self.account.topic.is_put_off:
             self.position = self._placed_at
         if header.last_offset >= self.position and not header.is_control:
@@ -242,14 +248,14 @@ class PartitionCopy:
         self._end_target += piece.records
 
     def is_stale(self, now_s: float) -> bool:
-        """Whether the target's log has to be read again before anything is sent: `forget`, and do so."""
+        """Return whether the last read of the target's log is too old to send; the caller then calls `forget`."""
         if not self._ready:
             return False
         has_holes = self.may_have_holes or self._ready[0].is_first
         return now_s - self._sure_at_s >= (FRESH_S if has_holes else KNOWN_S)
 
     def next_to_send(self, now_s: float) -> Outgoing | None:
-        """Return the batch to be sent now, which is under way then; None: nothing is to be sent."""
+        """Return the next batch, which is in flight from now on; None: there is nothing to send now."""
         if not self._ready or self.is_stale(now_s):
             return None
         first = self._ready[0]
@@ -265,13 +271,14 @@ class PartitionCopy:
         return first
 
     def is_under_way(self, sent: Outgoing) -> bool:
-        """Whether an answer to this one still counts; not after `forget`."""
+        """Return whether the batch is in flight; false for all batches after `forget`."""
         return sent in self._in_flight
 
     def acknowledged(self, sent: Outgoing, target_offset: int, now_s: float) -> bool:
-        """Take the answer to a batch: it is in the target's log. Returns whether it is where it belongs.
+        """Record that a batch is in the target's log; return whether it has the expected target offset.
 
-        If not, somebody else has written there, or batches overtook each other: `forget` and read the log.
+        If it has another offset, another writer has produced to the target, or batches were reordered. The caller then
+        calls `forget` and reads the target's log.
         """
         if not self._in_flight or self._in_flight[0] is not sent or target_offset != sent.target_offset:
             return False

@@ -1,4 +1,4 @@
-"""The state of one mirrored partition: decisions, counts, and the reason why it waits."""
+"""The state of one mirrored partition: its copy state machine, its counts, and the failures that delay it."""
 
 from __future__ import annotations
 
@@ -17,30 +17,30 @@ from barnabas.model import TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
 
 LOOK_S = 1.0
-"""The shortest time between two looks that count for the lag in seconds."""
+"""The minimum time in seconds between two entries of `arrivals`."""
 
 REPORTED_TRIES = 5
-"""A partition that has failed so often in a row is told: the first tries may meet a leader that moves."""
+"""The number of failures in a row at which a partition is reported; a moving leader causes the first ones."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """What was done since the mirror began."""
+    """The work done for one partition since the mirror started."""
 
     records: int = 0
     bytes: int = 0
     batches: int = 0
     source_missing: int = 0
-    """Source offsets that retention took before they were mirrored."""
+    """The number of source offsets that retention deleted before they were mirrored."""
     replaced: int = 0
-    """How often the target's log was read to find out where to go on."""
+    """The number of times that the mirror read the target's log to find the resume position."""
 
 
 class LeaderTerm(NamedTuple):
-    """Under which leader, and over which connection to it, a partition was looked at.
+    """The leader, the leader epoch and the connection under which a partition's log was read.
 
-    A log loses its end only when its leader changes or restarts. A restart ends the connection, a change raises the
-    epoch. So while the term is the same, the log still has all that the look found there.
+    A log loses its end only if its leader changes or restarts. A restart closes the connection; a change raises the
+    epoch. So while the term is unchanged, the log still has everything that was read.
     """
 
     leader: int
@@ -49,7 +49,7 @@ class LeaderTerm(NamedTuple):
 
 
 class Known(NamedTuple):
-    """What is known of a partition before a look."""
+    """The offsets of a partition that are known before its logs are read."""
 
     offsets: OffsetMap | None
     origin: int | None
@@ -58,7 +58,7 @@ class Known(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class PartitionLink:
-    """A partition of the source and its mirror."""
+    """A source partition, its target partition, and the state of mirroring between them."""
 
     source: TopicPartition
     target: TopicPartition
@@ -67,53 +67,53 @@ class PartitionLink:
     source_topic_id: bytes = ZERO_UUID
     counts: Counts = field(default_factory=Counts)
     attention: asyncio.Event = field(default_factory=asyncio.Event)
-    """Set when the target's log has to be read, or the source has not what was asked for."""
+    """Set when the mirror must read the target's log again, or when a fetch offset is out of range in the source."""
     is_out_of_range: bool = False
     source_term: LeaderTerm | None = None
-    """Of the last look; None: there was none yet."""
+    """The source's term at the last read of the logs; None: not read yet."""
     target_term: LeaderTerm | None = None
     source_epoch: int = -1
-    """The newest leader epoch of the source's batches that the looks and fetches met."""
+    """The highest leader epoch seen in batches of the source."""
     confirmed: Known | None = None
-    """What was known when the source confirmed the target's last batch; None: it has not yet."""
+    """The offsets at the last comparison in which source and target were equal; None: not compared yet."""
     diverged: str | None = None
-    """Why the source does not confirm what the target has; stays until the source does, or the topic is deleted."""
+    """The reason why source and target differ; kept until a comparison succeeds or the topic is deleted."""
     base: PartitionMark | None = None
-    """What the ledger had when the partition was looked at first."""
+    """The ledger's mark at the first read of the partition."""
     is_tried_again: bool = False
-    """Whether a partition that was stopped is to be looked at."""
+    """True if the mirror retries the stopped partition."""
     stopped: str | None = None
-    """Why it is not mirrored, until somebody does something about it."""
+    """The reason why the mirror stopped the partition; None: not stopped."""
     stopped_at_s: float = 0.0
     works: bool = True
-    """Whether a batch was acknowledged, or there was none to be sent, since it was stopped."""
+    """True if, since the last stop, the target acknowledged a batch or had all records already."""
     tries: int = 0
-    """Failures since the last acknowledgement."""
+    """The number of failures since the last acknowledgement."""
     trouble: str | None = None
-    """What went wrong last, while nothing is acknowledged."""
+    """The last failure since the last acknowledgement; None: no failure."""
     refusals: int = 0
-    """How often in a row the source has refused to be read."""
+    """The number of fetch errors in a row."""
     refused: str | None = None
-    """Why."""
+    """The last fetch error; None: the last fetch succeeded."""
     refused_at_s: float = -inf
     source_end: int | None = None
-    """The source's high watermark, as the last answer told. `note_source_end` writes it."""
+    """The source's high watermark in the last fetch response; None: no response yet. `note_source_end` sets it."""
     arrivals: ArrivalTimes = field(default_factory=ArrivalTimes)
-    """When the source's high watermark reached which offset."""
+    """The times at which the source's high watermark reached its offsets."""
     looked_at_s: float = -inf
-    """When `arrivals` got its last look."""
-    told_to: int | None = None
-    """What an earlier mirror had told of, which is kept where this one tells nothing."""
+    """The monotonic time in seconds of the last entry in `arrivals`."""
+    reported_to: int | None = None
+    """The reported offset from an earlier mirror's mark, kept while this mirror has reported none."""
     written: PartitionMark | None = None
-    """What the ledger has."""
+    """The mark that was last written to the ledger."""
     task: asyncio.Task[None] | None = None
 
     @property
     def lag(self) -> int | None:
-        """How many source offsets are not mirrored yet; None: not known.
+        """The number of source offsets that are not mirrored yet; None: not known.
 
-        Zero is a claim that both logs are the same. While the logs differ, or nobody has looked at them in their
-        present terms, the lag is not known.
+        Zero means that both logs are equal. The lag is unknown while the logs differ, or until both logs are read in
+        their current terms.
         """
         done_to = self.copy.done_to
         if self.source_end is None or done_to is None or self.diverged is not None or self.is_out_of_range:
@@ -122,9 +122,9 @@ class PartitionLink:
         return lag if lag or self.copy.is_placed else None
 
     def note_source_end(self, high_watermark: int, now_s: float) -> None:
-        """Take over the source's high watermark.
+        """Set the source's high watermark from a fetch response.
 
-        :param now_s: monotonic seconds.
+        :param now_s: the monotonic time in seconds.
         """
         self.source_end = high_watermark
         if now_s - self.looked_at_s >= LOOK_S:
@@ -132,7 +132,7 @@ class PartitionLink:
             self.arrivals.note(now_s, high_watermark)
 
     def lag_s(self, now_s: float) -> float | None:
-        """Return how long ago the first record arrived that is not mirrored yet; 0 without lag, None: not known."""
+        """Return the age in seconds of the first record that is not mirrored yet; 0 without lag; None: not known."""
         done_to, lag = self.copy.done_to, self.lag
         if not lag or done_to is None:
             return None if lag is None else 0.0
@@ -140,7 +140,7 @@ class PartitionLink:
 
     @property
     def is_idle(self) -> bool:
-        """Whether all that the source has was acknowledged by the target."""
+        """True if the target has acknowledged all records of the source."""
         return self.stopped is None and self.lag == 0 and not (self.copy.has_ready or self.copy.is_waiting)
 
     @property
@@ -149,65 +149,70 @@ class PartitionLink:
 
     @property
     def known(self) -> Known:
-        """What was acknowledged here: a copy that may be changed."""
+        """A copy of the acknowledged offsets."""
         copy = self.copy
         offsets = None if copy.offsets is None else OffsetMap.of(copy.offsets.runs)
         return Known(offsets, copy.origin, copy.last_source)
 
     def rewind(self) -> None:
-        """Forget what was acknowledged and not confirmed."""
+        """Drop the acknowledged offsets after the last successful comparison."""
         if self.confirmed is not None and self.confirmed.offsets is not None:
             self.copy.offsets = OffsetMap.of(self.confirmed.offsets.runs)
             self.copy.origin, self.copy.last_source = self.confirmed.origin, self.confirmed.last_source
 
     @property
     def mark(self) -> PartitionMark | None:
-        """What the ledger should have."""
+        """The mark to write to the ledger; None: nothing to write."""
         offsets, account = self.copy.offsets, self.copy.account
         if offsets is None:
             is_news = self.base is not None and self.diverged is not None
             return replace(self.base, diverged=self.diverged) if is_news and self.base is not None else None
-        told_to = None if account is None else account.told_to
-        if told_to is None:  # nobody counts here, or not yet
-            told_to = self.told_to
+        reported_to = None if account is None else account.reported_to
+        if reported_to is None:  # no account, or the account has not started
+            reported_to = self.reported_to
         return PartitionMark(
-            self.target_topic_id.hex(), self.copy.origin, offsets.runs, told_to, self.diverged, self.copy.last_source
+            self.target_topic_id.hex(),
+            self.copy.origin,
+            offsets.runs,
+            reported_to,
+            self.diverged,
+            self.copy.last_source,
         )
 
     def reset_after(self, why: str) -> None:
-        """Something is not as expected: fetch again what was not acknowledged, from where the target's log ends."""
+        """Note a failure, and resume from the end of the target's log: all unacknowledged records are fetched again."""
         self.note_failure(why)
         self.recheck()
 
     def note_failure(self, why: str) -> None:
-        """Nothing can be sent now."""
+        """Note a failure that prevents sending."""
         self.tries += 1
         self.trouble = why
 
     def stop_with(self, why: str, now_s: float) -> None:
-        """Mirror no more of it, until it is tried again."""
+        """Stop mirroring the partition until `try_again`."""
         self.copy.forget()
         self.stopped, self.stopped_at_s, self.works = why, now_s, False
         self.is_tried_again = False
 
     def try_again(self) -> None:
-        """Look at a partition that was stopped: the obstacle may be gone."""
+        """Retry a stopped partition: the cause may be gone."""
         self.is_tried_again = True
         self.attention.set()
 
     def refuse(self, why: str, now_s: float) -> None:
-        """The source does not let it be read."""
+        """Note a fetch error of the source."""
         self.refusals += 1
         self.refused, self.refused_at_s = f"source: {why}", now_s
 
     def recheck(self) -> None:
-        """Go on from where the target's log ends."""
+        """Drop unacknowledged batches, and resume from the end of the target's log."""
         self.copy.forget()
         self.attention.set()
 
 
 def waiting_reason(links: Iterable[PartitionLink]) -> str | None:
-    """Return why partitions wait in which nothing succeeds for some time, by the first of them; None: none does."""
+    """Return the name and failure of the first partition that makes no progress; None: all make progress."""
     waiting = {each.source: why for each in links if each.stopped is None and (why := _why(each)) is not None}
     if not waiting:
         return None

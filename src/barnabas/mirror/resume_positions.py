@@ -1,4 +1,7 @@
-"""Resumes partitions from the end of the target's log, at the start and after each failure."""
+"""Finds the offset from which mirroring of a partition resumes: the end of the target's log.
+
+The mirror runs this search at its start and after each failure.
+"""
 
 from __future__ import annotations
 
@@ -21,21 +24,22 @@ from barnabas.mirror.target_tail import TargetTail, lost_records
 
 SCAN_BYTES = 4 * 1024 * 1024
 AT_ONCE = 16
-"""So many partitions are looked at at the same time."""
+"""The maximum number of partitions whose logs the mirror reads at the same time."""
 CONFIRMED_AT_ONCE = 20
-"""In each round so many partitions have their last batch compared, so that a thousand busy ones cost little."""
+"""The maximum number of idle partitions that one round compares with the source, so that rounds stay cheap."""
 CONFIRMED_RECORDS_MAX = 10_000
-"""So many records of a partition are compared that were acknowledged since the last look; of more the last batch."""
+"""The maximum number of new records that a comparison reads in a partition. Beyond it, only the last batch is
+compared."""
 CONFIRM_S = 5.0
-"""A comparison that takes longer is left for a later round."""
+"""The time limit in seconds for the comparison of one partition; a comparison that exceeds it runs in a later round."""
 
 log = logging.getLogger(__name__)
 
 
 class ResumePositions:
-    """Looks after what needs attention.
+    """Finds the resume positions of partitions and checks idle partitions against the source.
 
-    :param ledger: of the target.
+    :param ledger: the ledger of the target cluster.
     """
 
     def __init__(
@@ -56,7 +60,7 @@ class ResumePositions:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def watch_link(self, link: PartitionLink) -> None:
-        """Go on until cancelled."""
+        """Find the resume position whenever `link.attention` is set, until the task is cancelled."""
         backoff = self._target.cluster.backoff
         while True:
             await link.attention.wait()
@@ -75,15 +79,15 @@ class ResumePositions:
         if link.stopped is not None and not link.is_tried_again:
             return
         if link.is_out_of_range or not link.copy.is_placed:
-            await self.place(link)  # where an offset is gone, another mirror may have gone on before
+            await self.place(link)  # another mirror may already have advanced past the deleted offset
         if link.is_out_of_range:
             await self._skip_deleted(link)
         link.stopped, link.is_tried_again = None, False
 
     async def place(self, link: PartitionLink) -> None:
-        """Read the end of the target's log, have the source confirm it, and go on from there.
+        """Read the end of the target's log, compare it with the source, and resume the partition from there.
 
-        :raises DivergedError: the source does not confirm what the target has.
+        :raises DivergedError: the target's records differ from the source's.
         """
         asked_at_s = self._clock.monotonic()
         source_term = await self._source.begin_term(link.source)
@@ -93,7 +97,7 @@ class ResumePositions:
         offsets = tail.offsets
         if before is not None and offsets is not None:
             if (before.source_end, before.target_end) == (offsets.source_end, offsets.target_end):
-                offsets = before  # this map may be finer
+                offsets = before  # the map in memory may have more runs than the one in the ledger
             elif tail.remark is None and before.target_end > offsets.target_end:
                 tail.remark = lost_records(link.target, offsets.target_end, before.target_end)
         is_new = offsets is None
@@ -102,8 +106,8 @@ class ResumePositions:
             offsets = OffsetMap(source.start, end)
         begins = self._begin_account(link, offsets)
         if is_new or begins:
-            first = PartitionMark(link.target_topic_id.hex(), tail.origin, offsets.runs, link.told_to)
-            # So that map and account are exact from their first offset on, also where this process is killed soon.
+            first = PartitionMark(link.target_topic_id.hex(), tail.origin, offsets.runs, link.reported_to)
+            # The ledger needs the first offsets before the first record, in case this process is killed soon.
             await self._ledger.write({PartitionMark.key(*link.target): first.value()})
             link.written = first
         if tail.remark:
@@ -116,10 +120,11 @@ class ResumePositions:
         link.counts.replaced += 1
 
     async def check_idle(self, links: Iterable[PartitionLink]) -> None:
-        """Look at partitions without traffic: the target's logs may have lost their ends, or have got others.
+        """Check idle partitions for changes of the target's log, and compare new records with the source.
 
-        What came since is compared as well, in turns, or at least the last batch: a batch that carries the identity of
-        the next one keeps the mirror's own from being stored, and is answered like that one.
+        The comparison takes partitions in turns and covers at least the last batch. It finds a foreign batch that
+        carries the identity of the mirror's next batch: the target would treat the mirror's own batch as a duplicate of
+        it.
         """
         resting = {link.target: (link, _target_end(link)) for link in links if link.is_idle}
         found = await self._target.log_ends(resting)
@@ -131,7 +136,7 @@ class ResumePositions:
             await self._confirm(link)
 
     async def _confirm(self, link: PartitionLink) -> None:
-        """Have the source confirm what the target has got since it did so last, while nothing goes on."""
+        """Compare the records since the last comparison with the source, if the partition stays idle meanwhile."""
         end = _target_end(link)
         try:
             async with asyncio.timeout(CONFIRM_S):
@@ -140,15 +145,20 @@ class ResumePositions:
             self._on_stopped(link, error)
             return
         except (BarnabasError, TimeoutError) as error:
-            log.debug("%s: the last batch cannot be compared now: %s", link.source, reason_of(error))
+            log.debug(
+                "%s: cannot compare the last batch with the source: %s; a later round retries",
+                link.source,
+                reason_of(error),
+            )
             return
         if link.is_idle and _target_end(link) == end:
             link.confirmed = link.known
 
     async def _look(self, link: PartitionLink) -> tuple[TargetTail, ResumeSearch, Ends]:
-        """Look at the partition in both clusters.
+        """Read the partition's log in both clusters and compare them.
 
-        :raises DivergedError: the source does not confirm what the target has, or did not, and no longer can.
+        :raises DivergedError: the target's records differ from the source's, or did so before and deleted records make
+            a new comparison impossible.
         """
         known = self._known(link)
         target = Ends(*await self._target.ends(link.target))
@@ -161,11 +171,11 @@ class ResumePositions:
             await self._run(link, look.steps(), source, target)
             _check_proof(link, look, tail)
         except DivergedError as error:
-            # Offsets are asked for by name: the topic may be another one by now.
+            # Fetches use topic names: check that both names still belong to the same topics.
             await self._source.check_topic(link.source.topic, link.source_topic_id)
             await self._target.check_topic(link.target.topic, link.target_topic_id)
             if confirmed is not None:
-                link.rewind()  # the next look begins with what is proved
+                link.rewind()  # the next comparison starts from the last offsets that were proved equal
             await self._note_divergence(link, str(error))
             raise
         link.diverged = None
@@ -184,7 +194,7 @@ class ResumePositions:
             return
 
     async def _note_divergence(self, link: PartitionLink, reason: str) -> None:
-        """Write the reason into the ledger: the next mirror must not forget it."""
+        """Write the reason of a divergence to the ledger, so that the next mirror knows it."""
         link.diverged = reason
         mark = link.mark
         if mark is None or mark == link.written:
@@ -192,28 +202,28 @@ class ResumePositions:
         try:
             await self._ledger.write({PartitionMark.key(*link.target): mark.value()})
         except BarnabasError as error:
-            log.debug("ledger: %s: %s; the next round writes it", link.source, error)
+            log.debug("ledger: cannot write the divergence of %s: %s; the next round retries", link.source, error)
         else:
             link.written = mark
 
     def _begin_account(self, link: PartitionLink, offsets: OffsetMap) -> bool:
-        """Have the account go on where it was told last; return whether it begins just now."""
+        """Start the account at the last reported offset; return whether this is the account's first start."""
         account = link.copy.account
         mark = self._mark(link)
-        if link.told_to is None and mark is not None:
-            link.told_to = mark.told_to
+        if link.reported_to is None and mark is not None:
+            link.reported_to = mark.told_to
         if account is None or account.counted_to is not None:
             return False
-        begins = link.told_to is None
-        account.begin(offsets.source_end if link.told_to is None else link.told_to)
-        link.told_to = account.told_to
+        begins = link.reported_to is None
+        account.begin(offsets.source_end if link.reported_to is None else link.reported_to)
+        link.reported_to = account.reported_to
         return begins
 
     async def _count_from(self, link: PartitionLink, offsets: OffsetMap) -> int | None:
-        """Return from where on the target has what is not counted yet; None: nothing of that is to be counted now.
+        """Return the source offset of the first uncounted record in the target; None: there is nothing to count now.
 
-        While the audit is put off nothing counts. When that ends the partition is looked at again, which must not come
-        between this answer and `copy.place`: so nothing is awaited then.
+        A postponed audit counts nothing. Its end triggers a recheck of the partition, which must not fall between this
+        method and `copy.place`; so the postponed case returns without an await.
         """
         account = link.copy.account
         if account is None or account.counted_to is None or account.counted_to >= offsets.source_end:
@@ -222,11 +232,11 @@ class ResumePositions:
             return None
         start, end = await self._source.ends(link.source)
         if end < offsets.source_end:
-            return None  # the source has lost its end, which is told as soon as more is asked for
+            return None  # the source has lost its last records; the next fetch reports that
         return max(start, account.counted_to)
 
     def _known(self, link: PartitionLink) -> Known:
-        """Return what is known of a partition, as it was acknowledged here, or as the ledger has it."""
+        """Return the offsets known for a partition: from acknowledgements in memory, else from the ledger."""
         if link.copy.offsets is not None:
             return link.known
         mark = link.base = self._mark(link)
@@ -240,7 +250,7 @@ class ResumePositions:
         return mark if mark is not None and mark.target_topic_id == link.target_topic_id.hex() else None
 
     async def _skip_deleted(self, link: PartitionLink) -> None:
-        """Go on where the source's log starts, if that is behind the offset that was asked for."""
+        """Advance to the source's log start offset if retention has deleted the next records in the source."""
         start, _ = await self._source.ends(link.source)
         missing = link.copy.skip_to(start)
         if missing:
@@ -254,17 +264,19 @@ class ResumePositions:
 
 
 def _check_proof(link: PartitionLink, look: ResumeSearch, tail: TargetTail) -> None:
-    """Check that a partition which diverged is the source's again: silence is no proof.
+    """Check that a diverged partition is proved to equal the source again.
 
-    :raises DivergedError: one of the clusters no longer has the records that could prove it.
+    :raises DivergedError: one of the clusters has deleted the records that the proof needs.
     """
     if link.diverged is not None and not (look.is_proved and look.is_confirmed and not tail.has_gap):
         raise DivergedError(link.diverged)
 
 
 def _confirmed_since(link: PartitionLink, target_start: int) -> Known | None:
-    """Return what the source confirmed last, so that a look compares what was acknowledged since; None: it compares the
-    last batch only, because it was much, or the target has deleted some of it."""
+    """Return the offsets of the last successful comparison, from which the next comparison starts.
+
+    None: only the last batch is compared, because there are too many new records or the target has deleted some.
+    """
     confirmed, acknowledged = link.confirmed, link.copy.offsets
     if confirmed is None or confirmed.offsets is None or acknowledged is None:
         return None

@@ -1,8 +1,8 @@
-"""Finds the offset at which the mirror of a partition resumes, and proves it by the records. Pure: a generator.
+"""Finds the resume position of a mirrored partition and verifies it by comparing records. Pure.
 
-`look` yields what has to be read and is sent the bytes, so tests and the mirror run the same steps. The target's log
-says how far the partition is mirrored (`target_tail.py`). The source must confirm each batch that the map does not
-cover yet, and always the last batch (`batch_verification.py`).
+`ResumeSearch.steps` is a generator: it yields the fetches it needs and receives the bytes, so tests run the same steps
+as the mirror. The target's log shows how far the partition is mirrored (`target_tail.py`). The source must have the
+same records in each batch beyond the offset map, and always in the last batch (`batch_verification.py`).
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from barnabas.records.header import iter_headers
 
 
 class Read(NamedTuple):
-    """A fetch of one of the two logs, from an offset on."""
+    """A fetch of the source's or the target's log from an offset on."""
 
     is_source: bool
     offset: int
 
 
 class Ends(NamedTuple):
-    """Where a log starts and ends."""
+    """The log start offset and the log end offset of a partition."""
 
     start: int
     end: int
@@ -37,11 +37,11 @@ Steps = Generator[Read, memoryview, None]
 
 
 class ResumeSearch:
-    """A look at the end of a target's log, and at the source records that the target claims to have.
+    """A read of the end of a target's log, and of the source records that the target claims to have.
 
-    :param where: the target's partition, for messages.
-    :param source: the source's ends, read after those of the target's log that `tail` knows.
-    :param last_source: the source batch that was mirrored last, where that is known.
+    :param where: the target partition, for messages.
+    :param source: log start and end offset of the source, which the caller must read after those of the target.
+    :param last_source: the source batch that was mirrored last; None: not known.
     """
 
     def __init__(
@@ -58,21 +58,21 @@ class ResumeSearch:
         self._target = target
         self.last_source = last_source
         self._batches: deque[Batch] = deque()
-        """Of the source, in the order of their offsets."""
+        """The source batches in memory, in offset order."""
         self._covered = Ends(0, 0)
-        """The source offsets whose batches were read."""
+        """The range of source offsets whose batches are in `_batches`."""
         self.is_confirmed = False
-        """Whether the source still has records of the target's last batch, and they are the same."""
+        """True if the source still has records of the target's last batch and they are equal."""
         self.is_proved = True
-        """Whether the source has confirmed every batch that this look compared."""
+        """True if the source has confirmed each batch that this search compared."""
         self.source_epoch = -1
-        """The newest leader epoch among the source batches that were read."""
+        """The highest leader epoch among the source batches read."""
 
     def steps(self) -> Steps:
-        """Run the look; `tail` then says where to go on.
+        """Run the search; afterwards `tail` has the resume position.
 
-        :raises DivergedError: the source does not confirm what the target has.
-        :raises MirrorError: see `TargetTail`.
+        :raises DivergedError: the target's records differ from the source's.
+        :raises MirrorError: the target's log has a batch of another writer (see `TargetTail`).
         """
         tail, target = self._tail, self._target
         is_settled = target.start == target.end
@@ -113,7 +113,7 @@ class ResumeSearch:
                     yield from self._confirm(Batch(header, data[place : place + header.size]), self._tail.take(header))
                 reached = max(reached, header.next_offset)
             if reached == offset:
-                return  # nothing is left there: compaction took it
+                return  # compaction removed all remaining records
             offset = reached
 
     def _confirm(self, batch: Batch, claim: Claim) -> Steps:
@@ -128,7 +128,8 @@ class ResumeSearch:
             self.last_source = SourceBatch(header.base_offset, header.next_offset, header.crc)
 
     def _read_source(self, first: int, end: int) -> Generator[Read, memoryview, list[Batch]]:
-        """Return all source batches that have offsets from `first` up to before `end`; forget those before."""
+        """Return the source batches that overlap the offsets from `first` to `end` (exclusive); drop earlier
+        batches."""
         if not self._covered.start <= first <= self._covered.end:
             self._batches.clear()
             self._covered = Ends(first, first)
@@ -143,12 +144,12 @@ class ResumeSearch:
                     self._batches.append(Batch(header, data[place : place + header.size]))
                     self.source_epoch = max(self.source_epoch, header.leader_epoch)
                     reached = max(reached, header.next_offset)
-            # Without a batch, nothing follows: compaction took it.
+            # An empty response means that compaction removed the remaining records.
             self._covered = Ends(first, self._source.end if reached == offset else reached)
         return list(takewhile(lambda each: each.header.base_offset < end, self._batches))
 
     def _lost_end(self, claimed: int) -> DivergedError:
         return DivergedError(
-            f"{self._where}: the source ends at offset {self._source.end}, but the target has its records up to offset"
-            f" {claimed - 1}: the source has lost records that were mirrored; {remedy_text(self._where)}"
+            f"{self._where}: the source ends at offset {self._source.end}, but the target has records up to source"
+            f" offset {claimed - 1}: the source has lost mirrored records; {remedy_text(self._where)}"
         )

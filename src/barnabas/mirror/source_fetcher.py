@@ -1,7 +1,7 @@
-"""Fetches from the source: one loop per broker, one request at a time, for all partitions with room.
+"""Fetches from the source: one task per broker sends one fetch at a time, for all partitions that can take data.
 
-Topics are named by their ids where brokers know those (KIP-516): one that was deleted and made again under its name is
-another topic, and its records are not taken for those of the one before.
+Requests contain topic ids where the broker supports them (KIP-516). A topic that was deleted and created again has
+another id, so the mirror never takes the records of the new topic for those of the old one.
 """
 
 from __future__ import annotations
@@ -28,16 +28,17 @@ FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
 MAX_WAIT_MS = 500
 FULL_WAIT_MS = 10
-"""How long a fetch waits at the broker while other partitions wait for room here, and will have it soon."""
+"""The maximum wait in ms of a fetch that leaves out partitions without free buffer space, which will want data soon."""
 PARTITIONS_MAX = 2_000
-"""In one request; where there are more, they take turns."""
+"""The maximum number of partitions in one fetch. If there are more, they take turns."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
-"""Of all partitions together. What the answers under way bring may come on top: at most FETCH_BYTES for each broker."""
+"""The maximum of buffered bytes over all partitions. Outstanding fetches may exceed it by FETCH_BYTES per broker."""
 REFUSED_S = 0.25
-"""A partition that the source does not let be read is asked for again after so long: leaders change."""
+"""The pause in seconds before the next fetch of a partition whose fetch returned an error, for example after an
+election."""
 VERSION_WITH_IDS = 13
 OTHER_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
-"""It was deleted, and may have been made again."""
+"""Error codes for a topic that was deleted, and possibly created again."""
 
 log = logging.getLogger(__name__)
 
@@ -47,11 +48,11 @@ OnWell = Callable[[PartitionLink], None]
 
 
 class SourceFetcher:
-    """Keeps partitions supplied.
+    """Fetches records for all partitions of the mirror.
 
-    :param links: by the source's partition; changed while this runs.
-    :param on_ready: called when there is something to be sent.
-    :param on_well: called with a partition that was stopped, and has nothing to be sent.
+    :param links: the partitions by source partition; the mirror changes the mapping while the fetcher runs.
+    :param on_ready: called when batches are ready to send.
+    :param on_well: called with a partition that was stopped and now has all records of the source.
     """
 
     def __init__(
@@ -74,15 +75,15 @@ class SourceFetcher:
         self._pacings: dict[int, RequestBackoff] = {}
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Fetch until the task is cancelled."""
         await self._tasks.run()
 
     def wake(self) -> None:
-        """There is room again, or a partition more."""
+        """Start a round, because a partition has free buffer space or is new."""
         self._tasks.wake()
 
     async def _round(self, broker: int) -> bool:
-        """Fetch once from a broker; return whether there was anything to ask for."""
+        """Fetch once from a broker; return whether a fetch was sent."""
         view = self._cluster.view
         if sum(link.copy.held_bytes for link in self._links.values()) >= HELD_BYTES_MAX:
             return False
@@ -93,13 +94,13 @@ class SourceFetcher:
         for each in led:
             term = LeaderTerm(broker, view.leader_epoch(each.source), channel)
             if each.copy.is_placed and each.source_term != term:
-                each.recheck()  # the log may have lost its end since the last look
+                each.recheck()  # a new leader may have truncated the log since the last read
         now_s = self._clock.monotonic()
         wanting = [link for link in led if link.wants_data and now_s - link.refused_at_s >= REFUSED_S]
         if not wanting:
             return False
-        # Each is the first now and then: brokers fill an answer in the order of the request, and give a batch that is
-        # larger than what was asked for to the first partition only.
+        # Rotate the partitions. Brokers fill a response in the order of the request. Only the first partition gets a
+        # batch that is larger than the requested size.
         self._turn += PARTITIONS_MAX if len(wanting) > PARTITIONS_MAX else 1
         start = self._turn % len(wanting)
         asked = (wanting[start:] + wanting[:start])[:PARTITIONS_MAX]
@@ -125,7 +126,7 @@ class SourceFetcher:
         return True
 
     async def _pace(self, broker: int, has_waited: bool, has_news: bool) -> None:
-        """Wait before the next fetch where a broker has nothing, and says so again and again at once."""
+        """Delay the next fetch if the broker keeps returning empty responses before the maximum wait has passed."""
         pacing = self._pacings.setdefault(broker, RequestBackoff(REFUSED_S))
         if has_waited or has_news:
             pacing.note_progress()
@@ -162,11 +163,11 @@ class SourceFetcher:
             link.copy.take(answer.records, asked_for)
         except MirrorError as error:
             self._on_stopped(link, error)
-        except BarnabasError as error:  # damaged on its way, or on the source's disk
+        except BarnabasError as error:  # the batch was damaged on the network or on the source's disk
             link.reset_after(f"source, offset {link.copy.position}: {error}")
 
     def _has_all(self, link: PartitionLink) -> None:
-        """Nothing is left to be sent: whatever was the matter is over."""
+        """Clear the failures of a partition whose records are all in the target."""
         link.tries, link.trouble = 0, None
         if not link.works:
             link.works = True

@@ -1,9 +1,10 @@
-"""Produces to the target: a loop per broker sends ready batches and does not wait for the answers.
+"""Produces to the target: one task per broker sends ready batches without waiting for the responses.
 
-A request has at most one batch of each partition, and partitions in it share the answer. Requests to a broker go over
-one connection, so a partition's batches arrive in their order; where they do not, brokers refuse what comes too early
-(KIP-98). Topics are named by their ids where brokers know those (KIP-516), so that nothing comes into one that was made
-again. Any failure ends in `PartitionLink.reset_after`: the log is asked, not the error.
+A request contains at most one batch per partition. All requests to a broker use one connection, so the batches of a
+partition arrive in order; if they do not, the broker rejects the sequence numbers (KIP-98). Requests contain topic ids
+where the broker supports them (KIP-516), so no batch reaches a topic that was deleted and created again. After any
+failure `PartitionLink.reset_after` has the target's log read again: the log, not the error, shows which batches
+arrived.
 """
 
 from __future__ import annotations
@@ -31,12 +32,13 @@ from barnabas.protocol.messages.produce import (
 
 PRODUCE_PURPOSE = "mirror-produce"
 REQUEST_BYTES = 1024 * 1024
-"""A request ends with the batch that makes it larger than this."""
+"""The size in bytes at which a request is complete; the last batch may exceed it."""
 REQUESTS_PER_TURN = 16
 TIMEOUT_MS = 30_000
 VERSION_WITH_IDS = 13
 MARGIN_S = 10.0
-"""A broker's answer that the time is over comes before the connection is given up."""
+"""The extra time in seconds before the client gives up a connection, so that a broker's timeout response arrives
+first."""
 
 PERMANENT = frozenset(
     {
@@ -50,16 +52,16 @@ PERMANENT = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
-"""Answers that stay the same until somebody changes something."""
+"""Error codes that a retry cannot change until someone changes a setting, a permission or the record."""
 
 Sent = tuple[PartitionLink, Outgoing]
 
 
 class TargetProducer:
-    """Sends what is ready.
+    """Sends the ready batches of all partitions to their leaders.
 
-    :param on_room: called when something was acknowledged.
-    :param on_well: called with a partition that was stopped, and of which something was acknowledged.
+    :param on_room: called after each response, when partitions may have space for more batches.
+    :param on_well: called with a stopped partition when the target acknowledges a batch of it.
     """
 
     def __init__(
@@ -81,11 +83,11 @@ class TargetProducer:
         self._tasks = BrokerTasks(cluster, self._round, "target")
 
     async def run(self) -> None:
-        """Go on until cancelled."""
+        """Send until the task is cancelled."""
         await self._tasks.run()
 
     def wake(self) -> None:
-        """There is something to be sent."""
+        """Start a round, because batches are ready to send."""
         self._tasks.wake()
 
     async def _round(self, broker: int) -> bool:
@@ -93,13 +95,13 @@ class TargetProducer:
         if not any(link.copy.has_ready for link in led):
             return False
         self._turn += 1
-        first = self._turn % len(led)  # each is the first now and then, for a request has no room for all
+        first = self._turn % len(led)  # rotate the partitions: one request may not have space for all of them
         led = led[first:] + led[:first]
         channel = await self._cluster.channel_to(broker, PRODUCE_PURPOSE)
         for link in led:
             term = LeaderTerm(broker, self._cluster.view.leader_epoch(link.target), channel)
             if link.copy.is_placed and link.target_term != term:
-                link.recheck()  # the log may have lost its end since the last look
+                link.recheck()  # a new leader may have truncated the log since the last read
         has_ids = all(link.target_topic_id != ZERO_UUID for link in led)
         version = min(channel.version_for(ProduceRequest), VERSION_WITH_IDS if has_ids else PRODUCE_VERSION_MAX)
         timeout_s = TIMEOUT_MS / 1000 + MARGIN_S
@@ -173,7 +175,9 @@ class TargetProducer:
                 link.works = True
                 self._on_well(link)
         else:
-            link.reset_after(f"target: offset {answer.base_offset} where {outgoing.target_offset} was expected")
+            link.reset_after(
+                f"target: batch stored at offset {answer.base_offset}, expected offset {outgoing.target_offset}"
+            )
 
     def _refused(self, link: PartitionLink, outgoing: Outgoing, answer: PartitionProduceResponse | None) -> None:
         code = ErrorCode.UNKNOWN_SERVER_ERROR if answer is None else ErrorCode.of(answer.error_code)
@@ -186,7 +190,7 @@ class TargetProducer:
 
 
 def _refusal(outgoing: Outgoing, answer: PartitionProduceResponse) -> str:
-    """Return what the target does not take, by its source offsets, and why."""
+    """Return an error text with the source offsets that the target rejects and the reason."""
     where, reason = outgoing.source_offsets, answer.error_message or ErrorCode.of(answer.error_code).name
     if answer.record_errors:
         record = answer.record_errors[0]

@@ -1,7 +1,8 @@
 """Reads the end of a target partition's log: the mirrored offsets, and records of other writers.
 
-Pure: takes batch headers. What is known (the map) comes from the ledger, or from this mirror's own memory; what the log
-says counts. The answer does not depend on how many mirrors write, or wrote: each batch says where it is from.
+Pure: the input is batch headers. The map of offsets comes from the ledger or from the mirror's memory; where they
+differ, the log decides. Each batch names its source offsets, so the result does not depend on the number of mirrors
+that write.
 """
 
 from __future__ import annotations
@@ -15,16 +16,16 @@ from barnabas.records.mirror_identity import Provenance, provenance_of
 
 
 def lost_records(where: TopicPartition, end: int, expected: int) -> str:
-    """Return the remark on a target's log that ends too early."""
+    """Return the remark about a target log that is shorter than expected."""
     return f"{where}: the target lost {expected - end} records from offset {end} on; the mirror sends them again"
 
 
 class TargetTail:
-    """One look at the end of one partition.
+    """One read of the end of a target partition.
 
-    :param offsets: the map as far as it is known; None: nothing is.
-    :param origin: of the stretch that the map ends in, where that is known.
-    :param log_start, log_end: of the target's log.
+    :param offsets: the known part of the offset map; None: nothing is known.
+    :param origin: the first source offset of the last run in the map; None: not known.
+    :param log_start, log_end: log start offset and log end offset of the target's log.
     """
 
     def __init__(
@@ -39,9 +40,9 @@ class TargetTail:
         self.offsets = offsets
         self.origin = origin
         self.remark: str | None = None
-        """What is worth a line: records that are gone."""
+        """A remark for the user about lost records; None: no records are lost."""
         self.has_gap = False
-        """Whether the log has no longer all that it got since the map ended."""
+        """True if the target's log has lost some records that were written after the end of the map."""
         self._where = where
         self._lineage = lineage
         self._log_start = log_start
@@ -50,31 +51,33 @@ class TargetTail:
 
     @property
     def scan_from(self) -> int:
-        """The target offset to be read from, after `last` has not settled it."""
+        """The target offset at which the scan starts, if the last batch alone does not determine the resume
+        position."""
         if self.offsets is None or self._is_cut:
             return self._log_start
         return max(self.offsets.target_end, self._log_start)
 
     @property
     def ends_in_map(self) -> bool:
-        """Whether the log ends where the map ends, or before: then the last batch may settle the look."""
+        """True if the log ends at or before the end of the map, so that the last batch may be sufficient."""
         return self.offsets is not None and self._log_end <= self.offsets.target_end
 
     def last(self, header: BatchHeader) -> Claim | None:
-        """Take the last batch of a log that ends in the map; None: the map does not fit, and all has to be scanned.
+        """Take the last batch of a log that ends within the map; None: the map does not fit, so the log must be
+        scanned.
 
-        :raises ForeignBatchError: somebody else wrote it.
+        :raises ForeignBatchError: another writer wrote the batch.
         """
         assert self.offsets is not None
         found = provenance_of(self._lineage, header)
         if found is None:
             raise self._foreign(header)
         if not self._fits_map(header, found):
-            self.offsets = None  # what is there now is not what was there
+            self.offsets = None  # the log has been replaced: the map describes other records
             self._is_cut = False
             return None
         if self._is_cut:
-            # The leader was elected uncleanly, or lost its disk.
+            # The target lost records: an unclean leader election, or a lost disk.
             self.remark = lost_records(self._where, header.next_offset, self.offsets.target_end)
             self._is_cut = False
             self.offsets.rewind(found.source_next, header.next_offset)
@@ -82,7 +85,7 @@ class TargetTail:
         return Claim(found.source_next - header.last_offset_delta - 1, found.source_next)
 
     def _fits_map(self, header: BatchHeader, found: Provenance) -> bool:
-        """Return whether the map allows a batch where it is. Both directions of a map never answer too far on."""
+        """Return whether the map allows this batch at its offset. Both directions of a map return lower bounds."""
         assert self.offsets is not None
         if header.next_offset == self.offsets.target_end:
             return found.source_next == self.offsets.source_end and self.origin in (None, found.origin)
@@ -92,11 +95,11 @@ class TargetTail:
         )
 
     def take(self, header: BatchHeader) -> Claim:
-        """Take the next batch of the log, in their order from `scan_from` on; return what it claims.
+        """Take the next batch of the log, in offset order from `scan_from` on; return the source offsets it claims.
 
-        A batch right behind the one before it also claims that the source has nothing between the two.
+        A batch directly after the previous one also claims that the source has no records between the two.
 
-        :raises ForeignBatchError: somebody else wrote it.
+        :raises ForeignBatchError: another writer wrote the batch.
         """
         found = provenance_of(self._lineage, header)
         if found is None:
@@ -105,11 +108,11 @@ class TargetTail:
         source_from = found.source_next - count
         if self.offsets is None:
             self.offsets = OffsetMap(0, header.base_offset)
-            self.origin = found.origin  # what was before it, nobody knows
+            self.origin = found.origin  # earlier records are unknown
         elif header.base_offset == self.offsets.target_end:
             self._check_follows(header, found)
             source_from = self.offsets.source_end
-        if header.base_offset > self.offsets.target_end:  # compaction or retention took what was between
+        if header.base_offset > self.offsets.target_end:  # compaction or retention removed the records between
             self.has_gap = True
             self.offsets.jump(self.offsets.source_end, header.base_offset)
         self.offsets.add(found.source_next, count)
@@ -117,34 +120,36 @@ class TargetTail:
         return Claim(source_from, found.source_next)
 
     def _check_follows(self, header: BatchHeader, found: Provenance) -> None:
-        """Check a batch that lies right behind the one before it.
+        """Check a batch that directly follows the previous one.
 
-        A stretch begins with sequence 0; any other number goes on where the batch before has ended.
+        A run begins with sequence 0; a batch with another sequence must continue the previous batch.
 
-        :raises DivergedError: records are there twice, or are missing.
+        :raises DivergedError: records are duplicated or missing.
         """
         assert self.offsets is not None
         first = found.source_next - header.last_offset_delta - 1
         if first < self.offsets.source_end:
-            what = f"records up to source offset {self.offsets.source_end} are there once more"
+            what = f"the records up to source offset {self.offsets.source_end} are stored twice"
         elif header.base_sequence and (found.origin != self.origin or first != self.offsets.source_end):
-            what = f"records from source offset {self.offsets.source_end} to {first} are missing"
+            what = f"the records from source offset {self.offsets.source_end} to {first} are missing"
         else:
             return
-        raise DivergedError(f"{self._where}: at target offset {header.base_offset} {what}; {remedy_text(self._where)}")
+        raise DivergedError(
+            f"{self._where}: from target offset {header.base_offset} on {what}; {remedy_text(self._where)}"
+        )
 
     def end(self) -> None:
-        """All was taken.
+        """Finish the read after the last batch.
 
-        :raises DivergedError: records are gone that nobody has seen.
+        :raises DivergedError: records that the ledger does not cover are deleted.
         """
         if self.offsets is None:
             return
         if self._is_cut:
-            # Nothing is left that says how far it was; what the ledger knew of it is beyond the end of the log.
+            # No batch is left in the log, and the ledger's last offsets are beyond its end: use the map alone.
             source_next = self.offsets.to_source(self._log_end)
             self.offsets.rewind(source_next, self._log_end)
-            self.remark = f"{self._where}: the target is empty and ends at {self._log_end}; going on at {source_next}"
+            self.remark = f"{self._where}: the target is empty and ends at {self._log_end}; resuming at {source_next}"
             self.origin = None
             return
         unseen = self._log_end - self.offsets.target_end
@@ -156,6 +161,6 @@ class TargetTail:
 
     def _foreign(self, header: BatchHeader) -> ForeignBatchError:
         return ForeignBatchError(
-            f"{self._where}: somebody else wrote offset {header.base_offset} (producer {header.producer_id});"
-            f" a mirror must be the only one to write there; {remedy_text(self._where)}"
+            f"{self._where}: another writer (producer {header.producer_id}) wrote offset {header.base_offset};"
+            f" only the mirror may write to this partition; {remedy_text(self._where)}"
         )

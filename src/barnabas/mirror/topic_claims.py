@@ -1,11 +1,11 @@
-"""Claims on target topics: each has one writer, and no topic is mirrored in a circle. Pure.
+"""Decides about claims on target topics, so that each topic has one writer and records never circle. Pure.
 
-Records circle where a topic is filled from one that was filled from it. No batch has to be looked at to see that: the
-ledger of each cluster says which of its topics are filled by a mirror, and through which clusters their records came. A
-topic whose records came through the target is not mirrored to it.
+Records circle if a topic is mirrored into the topic that it is mirrored from. The ledger of each cluster records which
+topics a mirror fills, and the clusters that their records passed through. So the mirror refuses a topic whose records
+passed through the target, without reading a batch.
 
-Two mirrors in opposite directions may begin at the same moment. Each writes its claim first and reads the ledger of its
-source after that, so at least one of them sees the other's claim; it takes its own back (`after_claim`).
+Two mirrors in opposite directions may start at the same time. Each writes its claim first and then reads the ledger of
+its source. So at least one of them sees the other's claim and withdraws its own.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.mirror.ledger import Claim
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The topic is not mirrored; why, and what to do about it."""
+    """The topic must not be mirrored; `reason` includes the remedy."""
 
     reason: str
     is_circle: bool = False
@@ -25,19 +25,19 @@ class Refused:
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """The target has no such topic yet."""
+    """The target topic does not exist: create it, then check again."""
 
 
 @dataclass(frozen=True, slots=True)
 class WriteClaim:
-    """Write this claim, then look once more."""
+    """The claim is missing or outdated: write it, then check again."""
 
     claim: Claim
 
 
 @dataclass(frozen=True, slots=True)
 class Proceed:
-    """All is settled."""
+    """The topic is ready for mirroring."""
 
 
 Decision = Refused | Create | WriteClaim | Proceed
@@ -45,10 +45,12 @@ Decision = Refused | Create | WriteClaim | Proceed
 
 @dataclass(frozen=True, slots=True)
 class ClaimCheck:
-    """What is known of a topic in both clusters.
+    """The state of a topic in both clusters.
 
-    `claim` is the target's on its topic, `upstream` the source's on the topic there; each counts only where it is of
-    the topic that there is now. `target_topic_id` is None where there is none; `target_is_empty` tells of the records.
+    :param target_topic_id: topic id in the target; None: the topic does not exist there.
+    :param target_is_empty: True if the target topic has no records.
+    :param claim: the claim on the target topic in the target's ledger; ignored if it names another topic id.
+    :param upstream: the claim on the source topic in the source's ledger; ignored if it names another topic id.
     """
 
     topic: str
@@ -71,19 +73,19 @@ class ClaimCheck:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """The clusters that the records have come through when they are in the target."""
+        """The ids of the clusters that the records have passed through on their way to the target."""
         return (*(self._upstream.path if self._upstream else ()), self.source_cluster)
 
     @property
     def is_circular(self) -> bool:
-        """Whether the records came from the target."""
+        """True if the records came from the target."""
         return self.target_cluster in self.path
 
     def decide(self) -> Decision:
-        """Return what is to be done about the topic."""
+        """Return the next step for the topic."""
         if self.is_circular:
             way = " -> ".join((*self.path, self.target_cluster))
-            return Refused(f"topic {self.topic!r}: its records came from the target ({way})", is_circle=True)
+            return Refused(f"topic {self.topic!r}: its records came from the target itself ({way})", is_circle=True)
         if self.target_topic_id is None:
             return Create()
         claim = self._claim
@@ -95,13 +97,13 @@ class ClaimCheck:
         return WriteClaim(Claim(self.source_cluster, self.topic, self.source_topic_id, self.target_topic_id, self.path))
 
     def _refused(self, claim: Claim | None) -> Refused | None:
-        """Return why the target's topic cannot be the mirror, if it cannot."""
+        """Return the refusal if another mirror or another writer filled the target's topic."""
         if claim is None:
             if self.target_is_empty:
                 return None
             return Refused(
-                f"topic {self.target_topic!r} of the target has records that no mirror brought;"
-                " delete it there, or mirror under another name (--prefix)"
+                f"topic {self.target_topic!r} of the target has records that no mirror wrote;"
+                " delete the topic in the target, or mirror under another name (--prefix)"
             )
         if (claim.source_cluster, claim.source_topic) != (self.source_cluster, self.topic):
             return Refused(
@@ -110,7 +112,7 @@ class ClaimCheck:
             )
         if claim.source_topic_id != self.source_topic_id:
             return Refused(
-                f"topic {self.topic!r} was deleted in the source and made again; the target still has the records of"
-                " the one before: delete the topic there to have the new one mirrored"
+                f"topic {self.topic!r} was deleted and created again in the source; the target still has the records of"
+                " the deleted topic: delete the topic in the target to mirror the new one"
             )
         return None

@@ -1,4 +1,4 @@
-"""Decides which settings of a topic are set, unset or left unchanged in the target. Pure."""
+"""Decides which settings of a topic the mirror sets, unsets or keeps in the target. Pure."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ LIFETIME = (
     "retention.bytes",
     "retention.ms",
 )
-"""What decides how long records live. Their values in force follow, also where the source's brokers set them."""
+"""Settings that decide how long records are kept. The mirror copies their effective values, including broker
+defaults."""
 
 OWN = frozenset(
     {
@@ -36,54 +37,56 @@ OWN = frozenset(
         "remote.storage.enable",
     }
 )
-"""Each cluster has its own: what is about its brokers, and what would change or refuse batches as they come."""
+"""Settings that the mirror never copies: they concern a cluster's brokers, or would change or reject mirrored
+batches."""
 OWN_PREFIXES = ("barnabas.key.", "barnabas.value.", "confluent.")
-"""Schemas are checked where records are produced."""
+"""Prefixes of settings that the mirror never copies: schema validation happens in the cluster that producers write
+to."""
 
 MS_PER = {".hours": 3_600_000, ".minutes": 60_000}
-"""The units of brokers' settings that topics have in ms, by the end of the name."""
+"""Milliseconds per unit of those broker settings whose topic settings are in ms, by suffix of the name."""
 
 Value = str | None
-"""Of a setting of a topic; None: it is not set for the topic."""
+"""The value of a topic setting; None: the topic does not override the broker's default."""
 
 
 class SyncRule(Enum):
-    """Which settings a mirror has follow."""
+    """The rule that selects the settings that a mirror copies."""
 
     IN_FORCE = "in-force"
-    """Those that were set for the topic, and all in force that decide how long records live."""
+    """Copy the topic's own settings and the effective values of all `LIFETIME` settings."""
     TOPIC = "topic"
-    """Those that were set for the topic."""
+    """Copy only the topic's own settings."""
     NONE = "none"
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsFilter:
-    """What follows, but for the settings in `left`, which stay as the target has them."""
+    """Selects the settings that the mirror copies. The settings in `left` keep the target's values."""
 
     follows: SyncRule = SyncRule.IN_FORCE
     left: frozenset[str] = frozenset()
 
     def matches(self, name: str) -> bool:
-        """Return whether a mirror may set a setting in the target."""
+        """Return whether the mirror may change this setting in the target."""
         return self.follows is not SyncRule.NONE and name not in self.left
 
 
 @dataclass(frozen=True, slots=True)
 class SettingsChange:
-    """What has to be set and unset in the target."""
+    """The settings to set and unset in the target."""
 
     to_set: Mapping[str, str] = field(default_factory=dict)
     to_unset: tuple[str, ...] = ()
     kept: Mapping[str, Value] = field(default_factory=dict)
-    """Settings of the target that differ and stay, because somebody else has changed them there."""
+    """Settings of the target that differ and stay, because another client changed them."""
 
     def __bool__(self) -> bool:
         return bool(self.to_set or self.to_unset)
 
 
 def own(found: Mapping[str, ConfigSetting]) -> dict[str, str]:
-    """Return what was set for a topic itself."""
+    """Return the topic's own settings, without defaults and sensitive values."""
     return {
         name: each.value
         for name, each in found.items()
@@ -92,7 +95,7 @@ def own(found: Mapping[str, ConfigSetting]) -> dict[str, str]:
 
 
 def followed(settings: Mapping[str, str]) -> dict[str, str]:
-    """Return those of a topic's own settings that its mirror has too.
+    """Return the topic settings that the mirror copies.
 
     >>> followed({"retention.ms": "1000", "min.insync.replicas": "2"})
     {'retention.ms': '1000'}
@@ -107,11 +110,11 @@ def _is_own(name: str) -> bool:
 def wanted(
     source: Mapping[str, ConfigSetting], target: Mapping[str, ConfigSetting], choice: SettingsFilter
 ) -> dict[str, str]:
-    """Return what is to be set for the target's topic.
+    """Return the settings that the target's topic should have.
 
-    A value in force is set for the topic only where the target's brokers would give the topic another one.
+    An effective value becomes a topic setting only if the target's brokers have another default.
 
-    :param source, target: all settings of the topics, with the values in force.
+    :param source, target: all settings of the topics, with their effective values.
     """
     found = followed(own(source))
     if choice.follows is SyncRule.IN_FORCE:
@@ -122,7 +125,7 @@ def wanted(
             is_known = name in target or not source[name].is_default
             if is_known and not same(name, value, without_topic(target.get(name))):
                 found[name] = value
-    # Records bring the times that consumers of the source see, and the target's brokers must not write over them.
+    # Mirrored records keep their source timestamps: the target's brokers must not overwrite them with the append time.
     create_time = _timestamp_type(TimestampType.CREATE_TIME)
     if TIMESTAMP_TYPE in target and without_topic(target[TIMESTAMP_TYPE]) != create_time:
         found[TIMESTAMP_TYPE] = create_time
@@ -130,12 +133,12 @@ def wanted(
 
 
 def _timestamp_type(which: TimestampType) -> str:
-    """Return Kafka's name, for example `CreateTime`."""
+    """Return Kafka's name of a timestamp type, for example `CreateTime`."""
     return which.name.title().replace("_", "")
 
 
 def without_topic(setting: ConfigSetting | None) -> Value:
-    """Return the value that a topic would have if the setting were not set for it; None where brokers do not say."""
+    """Return the value without the topic's own setting; None: the brokers do not report it."""
     if setting is None:
         return None
     if setting.source is not ConfigSource.TOPIC:
@@ -156,7 +159,7 @@ def _times(value: Value, factor: int) -> Value:
 
 
 def same(name: str, one: Value, other: Value) -> bool:
-    """Return whether two values mean the same."""
+    """Return whether two values are equivalent: the order of cleanup policies does not matter."""
     if one is None or other is None or name != CLEANUP_POLICY:
         return one == other
     return _words(one) == _words(other)
@@ -172,12 +175,12 @@ def change(
     ours: Mapping[str, Collection[Value]],
     refused: Mapping[str, Value] | None = None,
 ) -> SettingsChange:
-    """Return how the target's topic gets what is wanted, without a change to what others have set there.
+    """Return the changes that the target's topic needs, without changing values that other clients have set.
 
-    :param wants: see `wanted`.
-    :param there: what is set for the target's topic itself.
-    :param ours: the values that mirrors have left there, by name. A setting without an entry was left unset.
-    :param refused: the values that the target did not take lately.
+    :param wants: the result of `wanted`.
+    :param there: the own settings of the target's topic.
+    :param ours: the values that mirrors have set, by name; a name without an entry was never set by a mirror.
+    :param refused: the values that the target has recently rejected.
 
     >>> change({"retention.ms": "1"}, {"retention.bytes": "5", "segment.ms": "7"}, {"retention.bytes": ["5"]})
     SettingsChange(to_set={'retention.ms': '1'}, to_unset=('retention.bytes',), kept={})

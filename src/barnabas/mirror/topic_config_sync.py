@@ -1,8 +1,8 @@
-"""Synchronises the settings of topics to the target. A failure never stops the mirroring of records.
+"""Synchronizes topic settings to the target. A failure never stops the mirroring of records.
 
-The ledger says which values mirrors have left at a topic of the target: a value that is none of these is somebody
-else's, and stays. It is written before a change, with the old and the new value, and after it, so that a mirror that
-is killed in between knows its own values again.
+The ledger records the values that mirrors have set on a target topic. A value that is not recorded was set by someone
+else, and the mirror keeps it. Before a change the mirror writes the old and the new value to the ledger, and after the
+change the final value. So the next mirror knows its own values even if this one is killed in between.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from barnabas.mirror.topic_config_rules import (
 )
 
 REFUSED_AGAIN_S = 600.0
-"""So long after the target has refused a value it is offered once more."""
+"""The time in seconds after which the mirror retries a setting that the target has rejected."""
 
 
 class TopicConfigSync:
-    """Follows the settings of topics, each when its turn comes.
+    """Synchronizes the settings of topics one topic at a time.
 
-    :param ledger: of the target.
+    :param ledger: the ledger of the target cluster.
     """
 
     def __init__(
@@ -54,32 +54,33 @@ class TopicConfigSync:
         self._clock = clock
         self._events = events
         self._refused: dict[str, dict[str, tuple[Value, float]]] = {}
-        """By topic and setting: the value that the target did not take, and when."""
+        """The rejected value and the time of the rejection, by topic and setting."""
         self._kept: dict[str, Mapping[str, Value]] = {}
-        """By topic: what was said to stay."""
+        """The settings reported as kept in the target, by topic."""
 
     @property
     def refused(self) -> list[str]:
-        """The settings that the target does not take, each with its topic."""
+        """The settings that the target rejects, each as `topic setting`."""
         return [f"{topic} {name}" for topic, each in sorted(self._refused.items()) for name in sorted(each)]
 
     def forget(self, topic: str) -> None:
-        """The topic is not mirrored any more."""
+        """Drop the state of a topic that is no longer mirrored."""
         for name in self._refused.pop(topic, ()):
             self._events.forget(_about(topic, name))
         self._kept.pop(topic, None)
 
     async def at_creation(self, topic: str) -> dict[str, str]:
-        """Return what the target's topic is created with; `follow` brings the rest, before any record comes."""
+        """Return the settings with which to create the target's topic. `follow` sets the others before any record."""
         if self._choice.follows is SyncRule.NONE:
             return {}
         settings = await self._settings_of(self._source, topic, topic)
         return {name: value for name, value in followed(own(settings or {})).items() if self._choice.matches(name)}
 
     async def follow(self, topic: str, target_topic: str, target_topic_id: str) -> bool:
-        """Give the target's topic the settings of the source's; return whether the source's is, or may be, compacted.
+        """Copy the settings of the source's topic to the target's; return whether the source topic is or may be
+        compacted.
 
-        :raises BarnabasError: one of the clusters does not answer now.
+        :raises BarnabasError: a cluster does not respond.
         """
         source = await self._settings_of(self._source, topic, topic)
         if source is None:
@@ -93,7 +94,7 @@ class TopicConfigSync:
         return policy is None or "compact" in (policy.value or "")
 
     async def _settings_of(self, side: MirroredCluster, topic: str, name: str) -> Mapping[str, ConfigSetting] | None:
-        """Return all settings of a topic; None: the cluster does not show them, which is told."""
+        """Return all settings of a topic; None: the cluster denies the request, which is reported as a problem."""
         about = f"settings of {topic} in the {side.name}"
         try:
             found = await describe_config(side.cluster, ConfigResource.topic(name))
@@ -111,7 +112,7 @@ class TopicConfigSync:
         key = TopicSettings.key(target_topic)
         entry = self._ledger.find(TopicSettings, key)
         if entry is None or entry.target_topic_id != target_topic_id:
-            # A mirror of an earlier release has claimed the topic: what is set there is what that mirror has set.
+            # An earlier release claimed the topic without this entry: its mirror has set all current values.
             entry = TopicSettings.of(target_topic_id, {name: [value] for name, value in followed(there).items()})
         ours = {name: values for name, values in entry.left.items() if self._choice.matches(name)}
         found = change(wants, there, ours, self._lately_refused(topic))
@@ -138,7 +139,7 @@ class TopicConfigSync:
         }
 
     async def _alter(self, topic: str, target_topic: str, found: SettingsChange, changed: Mapping[str, Value]) -> None:
-        """Make the changes, those that the target takes where it does not take all."""
+        """Apply the changes; if the target rejects them together, apply them one by one."""
         resource = ConfigResource.topic(target_topic)
         refusals: dict[str, str] = {}
         try:
@@ -172,11 +173,11 @@ class TopicConfigSync:
             return
         before = refused.get(name)
         refused[name] = value, self._clock.monotonic()
-        what = "the target does not unset it" if value is None else f"the target refuses {name}={value}"
-        reason = f"{what}: {refusal}; records go on without it"
+        what = "the target refuses to unset it" if value is None else f"the target refuses {name}={value}"
+        reason = f"{what}: {refusal}; records are mirrored without it"
         if name in LIFETIME:
             self._events.problem(
-                about, "setting refused", f"{reason}, and may live shorter or longer than in the source"
+                about, "setting refused", f"{reason}, and may be retained for less or more time than in the source"
             )
         elif before is None or before[0] != value:
             self._events.report(about, "setting refused", reason=reason)
@@ -190,7 +191,7 @@ class TopicConfigSync:
                     "setting kept",
                     setting=name,
                     value=value,
-                    reason="somebody else has changed it in the target; the mirror leaves it",
+                    reason="another client changed it in the target; the mirror keeps that value",
                 )
         self._kept[topic] = kept
 

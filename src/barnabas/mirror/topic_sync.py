@@ -1,7 +1,7 @@
-"""Creates the target's topics, adds partitions, and writes the claims on them.
+"""Creates topics in the target, adds partitions, and writes the mirror's claims on topics to the ledger.
 
-Topics that are deleted in the source stay in the target, as they are: a mirror adds, and takes nothing away. A topic
-that cannot be looked at now (a partition without a leader, an answer that does not come) does not keep others waiting.
+A mirror never deletes topics: a topic that is deleted in the source stays in the target. A topic that is unavailable (a
+partition without a leader, a missing response) does not delay the other topics.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ from barnabas.model import TopicPartition
 
 TIMEOUT_MS = 30_000
 TOPIC_S = 60.0
-"""For one topic in one round."""
+"""The time limit in seconds for one topic in one round."""
 STEPS_MAX = 6
-"""To be made, claimed, and looked at once more."""
+"""The maximum number of steps per topic and round: create the topic, write the claim, check both again."""
 DOUBT_S = 1.0
-"""So long after it was refused a topic is looked at again, and then told."""
+"""The pause in seconds before the second check of a refused topic. The refusal is reported only after that check."""
 FAILURES_MAX = 3
-"""A round ends when so many topics have failed that may succeed later: it is the cluster, then."""
+"""The number of topics with retriable failures that ends a round, because the cluster itself is likely unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
 class SyncedTopic:
-    """A topic that is mirrored: its views, before which nothing is to be asked any more."""
+    """A topic that is ready for mirroring, with its metadata in both clusters."""
 
     source: TopicView
     target: TopicView
@@ -45,16 +45,16 @@ class SyncedTopic:
 
 
 SETTING_REFUSED = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION})
-"""Answers to a topic that may be due to one of its settings."""
+"""The error codes of CreateTopics that one of the requested settings can cause."""
 
 OnTopic = Callable[[SyncedTopic], None]
 
 
 class TopicSync:
-    """Looks at all chosen topics, round by round.
+    """Synchronizes all selected topics, in rounds.
 
-    :param on_topic: called with each topic that may be mirrored, and has all its partitions.
-    :param on_gone: called with the name of a topic that may not be mirrored (any more).
+    :param on_topic: called with each topic that is ready for mirroring.
+    :param on_gone: called with the name of each topic that is not mirrored, or no longer.
     """
 
     def __init__(
@@ -82,20 +82,20 @@ class TopicSync:
         self._mirrored: set[str] = set()
         self._waits: dict[str, int] = {}
         self._doubted: set[str] = set()
-        """Refused, and not told yet."""
+        """The topics that were refused once and wait for the second check."""
         self._reached = ""
-        """The topic behind which the next round begins."""
+        """The last topic of a round that ended early; the next round begins after it."""
         self.rounds = 0
-        """How often all topics were looked at."""
+        """The number of complete rounds."""
 
     def target_name(self, topic: str) -> str:
-        """Return what a topic is called in the target."""
+        """Return the name of a source topic in the target."""
         return self._prefix + topic
 
     async def round(self) -> None:
-        """Look at all topics once.
+        """Synchronize all selected topics once.
 
-        :raises BarnabasError: one of the clusters does not answer; the first of the topics that could not be looked at.
+        :raises BarnabasError: a cluster does not respond, or some topics failed; the error is that of the first topic.
         """
         await self._upstream.refresh()
         await self._ledger.refresh()
@@ -111,10 +111,10 @@ class TopicSync:
         self.rounds += 1
 
     async def _look_twice(self) -> None:
-        """Look again at topics that were refused.
+        """Check the refused topics a second time.
 
-        A mirror in the opposite direction may have made one of them just now. Its claim comes a moment later, and says
-        that the records came from the target.
+        A mirror in the opposite direction may just have created such a topic. Its claim, which shows that the records
+        come from the target, follows a moment later.
         """
         await asyncio.sleep(DOUBT_S)
         await self._upstream.refresh()
@@ -125,7 +125,7 @@ class TopicSync:
         self._doubted.clear()
 
     async def _follow_all(self, topics: list[TopicView]) -> None:
-        """Look at topics, those first that the last round did not come to."""
+        """Synchronize the topics, beginning with those that the last round did not reach."""
         failures: list[BarnabasError] = []
         for topic in sorted(topics, key=lambda each: (each.name <= self._reached, each.name)):
             try:
@@ -136,7 +136,7 @@ class TopicSync:
             except BarnabasError as error:
                 failures.append(error)
             except TimeoutError:
-                failures.append(TimedOutError(f"topic {topic.name!r}: not settled in {TOPIC_S:g} s"))
+                failures.append(TimedOutError(f"topic {topic.name!r} is not synchronized after {TOPIC_S:g} s"))
             if len(failures) == FAILURES_MAX:
                 self._reached = topic.name
                 raise failures[0]
@@ -176,27 +176,27 @@ class TopicSync:
         self._on_topic(found)
 
     async def _settled(self, topic: TopicView) -> SyncedTopic:
-        """Do what is to be done until the topic may be mirrored.
+        """Create and claim the topic in the target as needed, until it is ready for mirroring.
 
-        :raises MirrorError: it may not.
+        :raises MirrorError: the topic must not be mirrored.
         """
         has_claimed = False
         created: dict[str, str] = {}
-        """What the target's topic was created with, where this mirror did so just now."""
+        """The settings with which this call has created the target's topic."""
         for step in range(STEPS_MAX):
             if step:
-                await self._target.cluster.describe([self.target_name(topic.name)])  # `view` has it then
+                await self._target.cluster.describe([self.target_name(topic.name)])  # updates `cluster.view`
             standing = await self._standing(topic)
             decision = standing.decide()
             if isinstance(decision, Refused):
                 if has_claimed:
-                    # A mirror in the opposite direction began just now. Both may take their claims back; so that they
-                    # do not meet again, each waits for as many rounds as it draws.
+                    # A mirror in the opposite direction claimed the topic at the same time, and both may withdraw their
+                    # claims. Each waits for a random number of rounds, so that they do not collide again.
                     await self._ledger.write({Claim.key(standing.target_topic): None})
                     self._waits[topic.name] = random.randrange(1, 5)
                 raise CircleError(decision.reason) if decision.is_circle else MirrorError(decision.reason)
             if isinstance(decision, Create):
-                self._leave(topic.name)  # what is under way to the topic before this one must not come into it
+                self._leave(topic.name)  # batches in flight to a deleted topic must not reach the new one
                 created = await self._create(topic)
             elif isinstance(decision, WriteClaim):
                 settings = TopicSettings.of(
@@ -212,7 +212,7 @@ class TopicSync:
                 has_claimed = True
             elif isinstance(decision, Proceed):
                 return await self._grown(topic)
-        raise MirrorError(f"topic {topic.name!r} changes while it is looked at; it is tried again")
+        raise MirrorError(f"topic {topic.name!r} changed during its synchronization; the next round retries")
 
     async def _standing(self, topic: TopicView) -> ClaimCheck:
         name = self.target_name(topic.name)
@@ -240,9 +240,9 @@ class TopicSync:
         return True
 
     async def _create(self, topic: TopicView) -> dict[str, str]:
-        """Create the topic in the target; return the settings that it was created with.
+        """Create the topic in the target; return the settings with which it was created.
 
-        A target that refuses a setting has the topic created without settings: those that it takes follow one by one.
+        If the target rejects a setting, the mirror creates the topic without settings and sets them one by one later.
         """
         name = self.target_name(topic.name)
         settings = await self._settings.at_creation(topic.name)
@@ -272,7 +272,7 @@ class TopicSync:
         )
 
     async def _grown(self, topic: TopicView) -> SyncedTopic:
-        """Give the target's topic as many partitions as the source's has, and the same settings."""
+        """Add the partitions and settings that the source's topic has and the target's topic lacks."""
         cluster = self._target.cluster
         name = self.target_name(topic.name)
         view = cluster.view.topics[name]
@@ -283,7 +283,7 @@ class TopicSync:
             view = (await cluster.refresh()).topics[name]
         elif len(view.partitions) > len(topic.partitions):
             raise MirrorError(
-                f"topic {name!r} has {len(view.partitions)} partitions in the target, and {len(topic.partitions)} in"
-                " the source; a mirror needs the same"
+                f"topic {name!r} has {len(view.partitions)} partitions in the target but {len(topic.partitions)} in the"
+                " source; a mirror needs equal numbers"
             )
         return SyncedTopic(topic, view, is_compacted)

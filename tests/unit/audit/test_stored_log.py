@@ -94,7 +94,7 @@ def test_records_without_a_producer_id_are_known_by_their_offsets() -> None:
 def test_compacted_log_is_refused() -> None:
     stored = StoredLog(WIDTH_MS)
     header, windows = batch(5, 10, sequence=0)
-    with pytest.raises(NotAuditableError, match="partition 1, offset 5: the log was compacted"):
+    with pytest.raises(NotAuditableError, match="partition 1, offset 5: the log is compacted"):
         stored.add(1, header._replace(record_count=9), windows)
 
 

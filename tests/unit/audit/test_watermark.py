@@ -11,7 +11,7 @@ from barnabas.audit.account import WindowAccount
 from barnabas.audit.events import PRODUCED, Doubt, MonitoringEvent
 from barnabas.audit.identities import Producer
 from barnabas.audit.reported_counts import ReportedCounts
-from barnabas.audit.watermark import SETTLED_MS, UNTOLD_MS, AuditState, agreed_until
+from barnabas.audit.watermark import REPORT_WAIT_MS, SETTLED_MS, AuditState, agreed_until
 from barnabas.audit.windows import tally
 
 WIDTH_MS = 60_000
@@ -77,7 +77,7 @@ def test_it_never_goes_back_and_passes_over_what_is_not_to_be_judged() -> None:
 def test_what_a_producer_has_not_told_holds_up_for_a_while_and_not_for_ever() -> None:
     events, accounts = [event(3, 10)], loaded((3, 0, 15))
     assert until(events, accounts, planned_at_ms=4 * WIDTH_MS + SETTLED_MS) == 3 * WIDTH_MS
-    assert until(events, accounts, planned_at_ms=4 * WIDTH_MS + UNTOLD_MS) == 13 * WIDTH_MS
+    assert until(events, accounts, planned_at_ms=4 * WIDTH_MS + REPORT_WAIT_MS) == 13 * WIDTH_MS
 
 
 def test_batch_of_unknown_fate_may_be_loaded_or_not() -> None:

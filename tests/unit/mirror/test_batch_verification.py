@@ -110,5 +110,5 @@ def test_batch_that_was_mirrored_last_is_known_by_its_header() -> None:
     assert verify_source(WHERE, known, [whole])
     assert not verify_source(WHERE, known, [cleaned])
     assert not verify_source(WHERE, known, [])
-    with pytest.raises(DivergedError, match="another batch at offset 10"):
+    with pytest.raises(DivergedError, match="batch at source offset 10 differs"):
         verify_source(WHERE, known, [other])

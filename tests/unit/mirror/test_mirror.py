@@ -88,13 +88,13 @@ def test_mirror_goes_on_where_the_audit_cannot_be_told_and_counts_later(monkeypa
             assert not link.copy.wants_data
             clock.advance(AUDIT_PATIENCE_S / 2 if patient else AUDIT_PATIENCE_S)
             with pytest.raises(TimedOutError):
-                await made._tell_audit()
+                await made._report_audit()
         assert link.copy.wants_data
         bring(link, 3, 2)
         assert link.copy.done_to == 5
         assert counted_to(link) == 3
         monkeypatch.setattr(made._audit_reporter, "report", told)
-        await made._tell_audit()
+        await made._report_audit()
         assert not link.copy.is_placed, "it is looked at again"
         assert link.attention.is_set()
         assert link.copy.offsets is not None

@@ -33,13 +33,13 @@ def test_partitions_that_fail_again_and_again_are_told_and_those_that_fail_once_
 
 def test_how_far_an_earlier_mirror_has_told_stays_in_the_ledger_until_the_account_goes_on_there() -> None:
     each = link(0)
-    each.copy.offsets, each.told_to = OffsetMap(100, 0), 40
+    each.copy.offsets, each.reported_to = OffsetMap(100, 0), 40
     assert each.mark is not None
     assert each.mark.told_to == 40
     each.copy.account = PartitionAuditAccount(TopicAuditAccount("clicks", "", "clicks", "", 1, "a mirror"), 0)
     assert each.mark.told_to == 40
     each.copy.account.begin(40)
-    each.copy.account.told_to = 60
+    each.copy.account.reported_to = 60
     assert each.mark.told_to == 60
 
 

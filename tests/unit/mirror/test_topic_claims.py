@@ -29,14 +29,14 @@ def test_topic_is_made_then_claimed_then_mirrored() -> None:
 def test_claim_on_a_topic_that_was_deleted_since_counts_for_nothing() -> None:
     old = replace(CLAIM, target_topic_id="b0")
     assert replace(THERE, claim=old).decide() == WriteClaim(CLAIM)
-    assert "no mirror brought" in reason(replace(THERE, claim=old, target_is_empty=False))
+    assert "no mirror wrote" in reason(replace(THERE, claim=old, target_is_empty=False))
 
 
 def test_topics_of_others_are_refused() -> None:
-    assert "no mirror brought" in reason(replace(THERE, target_is_empty=False))
+    assert "no mirror wrote" in reason(replace(THERE, target_is_empty=False))
     assert "cluster C" in reason(replace(THERE, claim=replace(CLAIM, source_cluster="C")))
     assert "mirror of 'views'" in reason(replace(THERE, claim=replace(CLAIM, source_topic="views")))
-    assert "made again" in reason(replace(THERE, claim=replace(CLAIM, source_topic_id="a0")))
+    assert "created again" in reason(replace(THERE, claim=replace(CLAIM, source_topic_id="a0")))
 
 
 @pytest.mark.parametrize("path", [("B",), ("B", "C"), ("C", "B", "D")])
