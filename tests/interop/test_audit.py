@@ -141,7 +141,7 @@ def test_audit_that_goes_on_serves_its_metrics_until_sigterm(broker: BrokerProce
 def test_http_without_watch_is_refused() -> None:
     result = CliRunner().invoke(command, [TOPIC, "--http", "0"])
     assert result.exit_code == 2
-    assert "--http is for an audit that goes on: --watch SECONDS" in result.stderr
+    assert "--http needs a repeated audit: --watch SECONDS" in result.stderr
 
 
 def test_refused_records_are_not_produced_and_end_their_spans(broker: BrokerProcess) -> None:

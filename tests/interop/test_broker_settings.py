@@ -105,7 +105,7 @@ def test_librdkafka_and_our_command_change_one_broker_and_all(cluster: Cluster) 
     assert command("unset", "broker", "all", NAME).stdout == f"broker all: {NAME} is unset\n"
     assert command("unset", "broker", "3", NAME).stdout == f"broker 3: {NAME} = 1000000 (static broker)\n"
     wait_until_found(cluster, dict.fromkeys((1, 2, 3), OF_FILE))
-    assert "nothing was changed of all brokers" in command("show", "broker", "all").stderr
+    assert "no setting is changed for all brokers" in command("show", "broker", "all").stderr
 
 
 def test_without_replica_selector_class_consumers_read_from_leaders(cluster: Cluster) -> None:

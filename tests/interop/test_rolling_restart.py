@@ -149,7 +149,7 @@ def test_clients_of_a_cluster_that_is_restarted_meet_no_error(cluster: ClusterCo
     assert [line for line in lines if "starts again" in line] == [
         f"broker {each}, {each} of 3: stops and starts again" for each in (1, 2, 3)
     ]
-    assert lines[-1] == "all 3 brokers were restarted"
+    assert lines[-1] == "restarted all 3 brokers"
     after = [cluster.pid_of(each) for each in (1, 2, 3)]
     assert not set(before) & set(after)
     report = check(path)

@@ -1,4 +1,5 @@
-"""`barnabas audit`: whether all that was produced to a topic is there, once; and if not, what is the matter."""
+"""`barnabas audit`: verifies that each record produced to a topic is stored exactly once, and reports the
+differences."""
 
 from __future__ import annotations
 
@@ -44,16 +45,22 @@ def _time(_context: click.Context, option: click.Parameter, given: str | None) -
 @click.command()
 @click.argument("words", nargs=-1, required=True, metavar="[why] TOPIC", shell_complete=complete_topics)
 @maybe_place_options
-@click.option("--table", metavar="[NAMESPACE.]NAME", help="The table.  [default: the one named after the topic]")
+@click.option(
+    "--table", metavar="[NAMESPACE.]NAME", help="Name of the table.  [default: the table named after the topic]"
+)
 @click.option(
     "--source",
     metavar="HOST:PORT[,...]",
-    help="Brokers of the cluster that TOPIC is mirrored from: compare with it, too.",
+    help="Also compare with this cluster, from which TOPIC is mirrored.",
 )
-@click.option("--group", metavar="GROUP", help="Compare what this group was handed with the log, too.")
-@click.option("--since", "since_ms", metavar="TIME", callback=_time, help=f"Leave out earlier windows. {TIME_HELP}.")
+@click.option("--group", metavar="GROUP", help="Also compare the log with the records delivered to this group.")
+@click.option("--since", "since_ms", metavar="TIME", callback=_time, help=f"Ignore earlier windows. {TIME_HELP}.")
 @click.option(
-    "--watch", "watch_s", type=click.FloatRange(min=0.1), metavar="SECONDS", help="Do it again and again, until Ctrl-C."
+    "--watch",
+    "watch_s",
+    type=click.FloatRange(min=0.1),
+    metavar="SECONDS",
+    help="Repeat at this interval, until Ctrl-C.",
 )
 @http_option
 @json_option
@@ -70,12 +77,13 @@ def audit(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Compare what producers say was acknowledged with what the log of TOPIC holds, minute by minute of event time;
-    with --warehouse, the log also with the rows of a table; with --source, what was produced to another cluster with
-    what a mirror has brought from there; with --group, the log with what a group's consumers were handed.
+    """Compare the records acknowledged to producers with the log of TOPIC, by minutes of event time.
 
-    Producers tell it that have the setting audit=True; for ship and produce, -X audit=true. `audit why TOPIC` says of
-    what is lost or doubled who sent it, and where it is. The exit code is 1 when something is wrong.
+    With --warehouse, also compare the log with the rows of a table; with --source, the records produced to another
+    cluster with the mirrored ones; with --group, the log with the records delivered to a group.
+
+    Producers with the setting audit=True report their records; for ship and produce: -X audit=true. `audit why TOPIC`
+    shows the sender and the position of lost and duplicated records. The exit code is 1 if records are wrong.
 
     \b
     barnabas audit clicks
@@ -85,11 +93,11 @@ def audit(
     """
     is_why = len(words) == 2 and words[0] == WHY
     if len(words) != 1 and not is_why:
-        raise click.UsageError("say one topic: barnabas audit TOPIC, or barnabas audit why TOPIC")
+        raise click.UsageError("give one topic: barnabas audit TOPIC, or barnabas audit why TOPIC")
     if table is not None and place is None:
-        raise click.UsageError("--table is in a warehouse: say which, --warehouse DIR or --catalog NAME")
+        raise click.UsageError("--table needs a warehouse: --warehouse DIR or --catalog NAME")
     if http is not None and watch_s is None:
-        raise click.UsageError("--http is for an audit that goes on: --watch SECONDS")
+        raise click.UsageError("--http needs a repeated audit: --watch SECONDS")
     asked = Audit(words[-1], bootstrap, place, table, source, group, since_ms)
 
     def show(found: Balance, audited: AuditedTable | None) -> None:
@@ -128,7 +136,7 @@ def _watch(asked: Audit, interval_s: float, http: str | None, show: Show) -> NoR
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """What is to be compared."""
+    """A comparison that may run repeatedly."""
 
     topic: str
     bootstrap: str
@@ -139,10 +147,10 @@ class Audit:
     since_ms: int | None = None
     memory: LogCountCache = field(default_factory=LogCountCache)
     _opened: list[TableStore] = field(default_factory=list)
-    """The place of the table, once it is open: to open a catalog takes longer than to look at a table in it."""
+    """The opened table store, kept between runs because opening a catalog takes longer than reading a table's state."""
 
     def run(self) -> tuple[Balance, AuditedTable | None]:
-        """Compare it as it is now."""
+        """Run the comparison with the current data."""
         shown: list[AuditedTable] = []
 
         def table_side(topic_id: str) -> TableAudit:
@@ -165,7 +173,7 @@ class Audit:
         return found, shown[0] if shown else None
 
     def _table_audit(self, topic_id: str) -> TableAudit:
-        assert self.place is not None, "it is asked for where there is a table"
+        assert self.place is not None, "audits without a warehouse do not call this"
         from barnabas.cli.without_pandas import hide_pandas
         from barnabas.spark.extras import require
         from barnabas.spark.table_names import table_name_of_topic

@@ -1,4 +1,4 @@
-"""How an audit is shown: windows, and what is the matter in them; as tables for people and JSON for programs."""
+"""Prints the results of an audit, windows or findings, as tables for users or as JSON for programs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from barnabas.audit.watermark import AuditState
 from barnabas.cli.table_output import show_json, show_table
 from barnabas.cli.times import show_time_ms
 
-STRETCHES_SHOWN_MAX = 5
+RANGES_SHOWN_MAX = 5
 
 
 class AuditedTable(NamedTuple):
-    """The table of an audit, and the state that its last load has left."""
+    """The table that an audit compares, and the audit state stored by its last load."""
 
     name: str
     state: AuditState | None
@@ -25,7 +25,7 @@ class AuditedTable(NamedTuple):
 def show_windows(
     topic: str, found: Balance, table: AuditedTable | None, group: str | None = None, *, as_json: bool
 ) -> None:
-    """Show the windows of a topic, and how a table has them and a group was handed them, if these were compared."""
+    """Print the windows of a topic, with the counts of the table and the group if these were compared."""
     loaded_until = None if table is None or table.state is None else table.state.complete_until_ms
     if as_json:
         of_table = {} if table is None else {"table": table.name, "table_complete_until": loaded_until}
@@ -53,7 +53,7 @@ def show_windows(
         )
         return
     if not found.windows:
-        click.echo(f"there is nothing in {topic}, and nobody has told of anything", err=True)
+        click.echo(f"topic {topic} has no records, and no producer has reported any", err=True)
         return
     mirrored = ["mirrored"] if any(each.mirrored for each in found.windows) else []
     consumed = [] if group is None else ["consumed"]
@@ -71,7 +71,7 @@ def show_windows(
     )  # fmt: skip
     click.echo(f"complete until {_until(found.complete_until_ms)}")
     if table is not None:
-        click.echo(f"table {table.name}, as its last load knew: complete until {_until(loaded_until)}")
+        click.echo(f"table {table.name} at its last load: complete until {_until(loaded_until)}")
 
 
 def _until(time_ms: int | None) -> str:
@@ -97,12 +97,12 @@ def _as_json(window: WindowBalance, *, has_table: bool, has_group: bool) -> dict
 
 
 def show_why(topic: str, found: Balance, *, as_json: bool) -> None:
-    """Show what is the matter with a topic: who sent the records, and where they are."""
+    """Print the findings about a topic: the senders of the records and their positions."""
     if as_json:
         show_json([_finding_as_json(each) for each in found.findings])
         return
     if not found.findings:
-        click.echo(f"nothing is the matter with {topic}")
+        click.echo(f"no problems found in {topic}")
         return
     show_table(
         ["window", "tier", "what", "records", "partition", "host", "application", "where"],
@@ -139,21 +139,21 @@ def _where(finding: Finding) -> str | None:
     if finding.earlier_topic_id:
         return f"in the deleted topic of this name, id {finding.earlier_topic_id}"
     if finding.offsets:
-        return f"{_PLACES.get(finding.kind, 'offsets')} {_stretches(finding.offsets)}"
+        return f"{_PLACES.get(finding.kind, 'offsets')} {_ranges(finding.offsets)}"
     if finding.tier == STORED and finding.offset is not None:
         return f"again at offset {finding.offset}"
     numbers = "source offsets" if finding.producer.is_mirror else "sequence numbers"
-    by_log = ", by the log: the producer tells nothing" if finding.is_by_log else ""
-    return f"missing {numbers} {_stretches(finding.missing)}{by_log}" if finding.missing else None
+    by_log = ", according to the log: the producer sends no audit events" if finding.is_by_log else ""
+    return f"missing {numbers} {_ranges(finding.missing)}{by_log}" if finding.missing else None
 
 
 _PLACES = {Kind.LOST: "missing offsets", Kind.OPEN: "to be loaded: offsets", Kind.LATE: "to be loaded: offsets"}
 
 
-def _stretches(stretches: tuple[tuple[int, int], ...]) -> str:
-    shown = [str(first) if count == 1 else f"{first} to {first + count - 1}" for first, count in stretches]
-    more = len(shown) - STRETCHES_SHOWN_MAX
-    return ", ".join(shown[:STRETCHES_SHOWN_MAX]) + (f" and {more} more gaps" if more > 0 else "")
+def _ranges(ranges: tuple[tuple[int, int], ...]) -> str:
+    shown = [str(first) if count == 1 else f"{first} to {first + count - 1}" for first, count in ranges]
+    more = len(shown) - RANGES_SHOWN_MAX
+    return ", ".join(shown[:RANGES_SHOWN_MAX]) + (f" and {more} more gaps" if more > 0 else "")
 
 
 def _time(window_ms: int) -> str:

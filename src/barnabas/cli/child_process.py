@@ -1,7 +1,6 @@
-"""A broker's process: what it logs is passed on line by line, that it serves and that it ended are events.
+"""The process of a broker: its log lines are passed on, and its readiness and exit become events.
 
-Two threads read what it writes. They end with the process, and neither of them decides anything: who waits for the
-events does.
+Two threads read the process's output and end with the process. They make no decisions; the reader of the events does.
 """
 
 from __future__ import annotations
@@ -20,12 +19,13 @@ from barnabas.cli.ends_with_parent import ending_with_this_process
 LINE_BYTES_MAX = 64 * 1024
 READY = b"ready "
 LAST_WORDS_S = 2.0
-"""How long the end of a process waits for the end of what it logged: children of its own may hold that open."""
+"""The maximum wait in seconds for the rest of an ended process's log; its own child processes may keep the pipe
+open."""
 
 
 @dataclass(frozen=True, slots=True)
 class Ready:
-    """A process says that it serves, and where: HOST:PORT."""
+    """The process is ready and listens on `address` (HOST:PORT)."""
 
     child: ChildProcess
     address: str
@@ -33,7 +33,7 @@ class Ready:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A process is gone. `code` is its exit code, or the negative number of the signal that ended it."""
+    """The process has ended. `code` is its exit code, or the negative number of the signal that ended it."""
 
     child: ChildProcess
     code: int
@@ -43,9 +43,9 @@ Event = Ready | Ended
 
 
 class ChildProcess:
-    """Starts the process. Make it on the main thread (`barnabas.cli.ends_with_parent` says why).
+    """Starts and stops one process. Create it on the main thread; `barnabas.cli.ends_with_parent` has the reason.
 
-    :param on_line: called with each line that it logs, on a thread.
+    :param on_line: called on a thread with each log line of the process.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class ChildProcess:
     ) -> None:
         self.name = name
         self.last_line = ""
-        """What it logged last, without `barnabas: `."""
+        """The last log line of the process, without the prefix `barnabas: `."""
         self._events = events
         self._on_line = on_line
-        # In a session of its own, so that the terminal's Ctrl-C reaches only whoever ends the processes in order.
+        # A session of its own keeps the terminal's Ctrl-C from the process; the parent stops its processes in order.
         self._process = subprocess.Popen(
             ending_with_this_process(command),
             stdin=subprocess.DEVNULL,
@@ -78,20 +78,18 @@ class ChildProcess:
 
     @property
     def pid(self) -> int:
-        """The process's number."""
         return self._process.pid
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended yet."""
         return self._process.poll() is None
 
     def terminate(self) -> None:
-        """Let it end in order."""
+        """Request an orderly shutdown."""
         self._process.terminate()
 
     def stop(self, timeout_s: float) -> bool:
-        """Let it end in order; kill it when that takes longer. Return whether it ended by itself."""
+        """Request an orderly shutdown and kill the process after `timeout_s`; return whether it ended before."""
         self.terminate()
         try:
             self._process.wait(timeout_s)
@@ -101,7 +99,7 @@ class ChildProcess:
         return True
 
     def kill(self) -> None:
-        """End it at once, and return when it is gone."""
+        """Kill the process and wait for its end."""
         self._process.kill()
         self._process.wait()
 
@@ -118,15 +116,15 @@ class ChildProcess:
         with contextlib.closing(source):
             while line := source.readline(LINE_BYTES_MAX):
                 text = line.decode(errors="replace").rstrip()
-                self.last_line = _said_in(text) or self.last_line
+                self.last_line = _message_of(text) or self.last_line
                 self._on_line(text)
 
 
-def _said_in(line: str) -> str:
-    """Return what a line of the log says.
+def _message_of(line: str) -> str:
+    """Return the message of a log line.
 
-    >>> _said_in("barnabas: no room"), _said_in('{"level": "CRITICAL", "message": "no room"}')
-    ('no room', 'no room')
+    >>> _message_of("barnabas: disk full"), _message_of('{"level": "CRITICAL", "message": "disk full"}')
+    ('disk full', 'disk full')
     """
     with contextlib.suppress(ValueError, KeyError):
         if line.startswith("{"):

@@ -1,4 +1,4 @@
-"""`barnabas cluster`: a whole cluster on this machine, and how any cluster is; where its partitions are."""
+"""`barnabas cluster`: starts a cluster on this machine; shows, restarts and balances any cluster."""
 
 from __future__ import annotations
 
@@ -25,32 +25,33 @@ NO_BROKER_LEFT = 1
 NOT_HEALTHY = 1
 
 
-ACQUAINTED_S = 30.0
-"""So long a cluster that has started waits for its brokers to know each other."""
+CONNECTED_S = 30.0
+"""The maximum wait in seconds until all brokers of a new cluster know each other."""
 LOOK_S = 0.05
 OLD_SESSIONS_S = 60.0
-"""So long brokers may be registered in a tree from a backup that do not live any more: as long as their sessions."""
+"""The time in seconds after which the broker registrations of a restored backup must have expired with their
+sessions."""
 
 
 @click.group()
 def cluster() -> None:
-    """Start a cluster on this machine; show how one is; restart it while it serves; move its partitions."""
+    """Start a cluster on this machine; show, restart and balance a cluster."""
 
 
 @cluster.command()
-@click.option("--brokers", type=click.IntRange(1, 100), metavar="N", help="How many brokers.  [default: 3]")
-@click.option("--data", metavar="DIR", default="barnabas-data", show_default=True, help="The folder of all of it.")
-@click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
+@click.option("--brokers", type=click.IntRange(1, 100), metavar="N", help="Number of brokers.  [default: 3]")
+@click.option("--data", metavar="DIR", default="barnabas-data", show_default=True, help="Directory for all data.")
+@click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option(
     "--port",
     type=click.IntRange(0, 65_436),
     metavar="FIRST",
-    help="The first broker's port, the others have the next ones; 0: free ones.  [default: 9092, or free ones]",
+    help="Port of the first broker; the others use the following ports. 0: free ports.  [default: 9092, or free ports]",
 )
-@click.option("--zookeeper-servers", type=click.Choice(["1", "3"]), help="How many ZooKeeper servers.  [default: 1]")
-@click.option("--zookeeper", metavar="HOST:PORT,.../PATH", help="A ZooKeeper that runs already, instead.")
-@click.option("--restart", is_flag=True, help="Start again what dies, after 1 s, 2 s, 4 s ... 30 s.")
-@click.option("--config", metavar="FILE", help="Settings for all brokers, with Kafka's names: TOML, or *.properties.")
+@click.option("--zookeeper-servers", type=click.Choice(["1", "3"]), help="Number of ZooKeeper servers.  [default: 1]")
+@click.option("--zookeeper", metavar="HOST:PORT,.../PATH", help="Use this running ZooKeeper instead.")
+@click.option("--restart", is_flag=True, help="Restart processes that end, after 1 s, 2 s, 4 s ... 30 s.")
+@click.option("--config", metavar="FILE", help="File with broker settings under Kafka's names: TOML, or *.properties.")
 @broker_properties_option
 @log_format_option
 def up(
@@ -67,12 +68,11 @@ def up(
 ) -> int:
     """Start a cluster on this machine: ZooKeeper and brokers, as processes.
 
-    Prints `ready HOST:PORT,HOST:PORT,...` once all brokers serve; what they log goes to standard error. Ctrl-C,
-    SIGTERM or SIGHUP stops all of them, one after the other. A second start on the same folder goes on with the
-    same brokers and ports.
+    Print `ready HOST:PORT,HOST:PORT,...` once all brokers serve. Write their logs to standard error. Ctrl-C, SIGTERM
+    or SIGHUP stops the processes in order. A second start with the same directory uses the same brokers and ports.
     """
     if zookeeper and zookeeper_servers:
-        raise click.UsageError("--zookeeper names servers that run already: none are started, so leave the number out")
+        raise click.UsageError("--zookeeper names running servers; leave out --zookeeper-servers")
 
     import logging
 
@@ -95,17 +95,17 @@ def up(
     for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
-        # What matters is raised, or told by the processes. While ZooKeeper starts, its client logs what is in vain.
+        # The processes report their errors. While ZooKeeper starts, its client logs only expected connection failures.
         with (
             log_to_stderr(log_format, logging.CRITICAL),
             LocalCluster(wanted, os.environ, clock=SYSTEM_CLOCK, say=lines.say, on_line=lines.pass_on) as running,
         ):
-            _wait_until_acquainted(running.addresses)
+            _wait_until_connected(running.addresses)
             click.echo(f"ready {','.join(running.addresses)}")
             running.keep()
     except KeyboardInterrupt:
         return 0
-    lines.say("no broker is left")
+    lines.say("all brokers have ended")
     return NO_BROKER_LEFT
 
 
@@ -113,9 +113,10 @@ def up(
 @json_option
 @bootstrap_option
 def status(as_json: bool, bootstrap: str) -> int:
-    """Show how a cluster is: brokers, who leads and coordinates what, and the partitions with which something is wrong.
+    """Show the state of a cluster: brokers, leaders, coordinators, and unhealthy partitions.
 
-    Exit code 0: every replica is in sync, every partition has a leader, every broker answers. 1: not so.
+    Exit code 0: every replica is in sync, every partition has a leader, and every broker responds. Exit code 1
+    otherwise.
     """
     from barnabas.cli.cluster_status import ANSWER_TIMEOUT_MS, ask_for_health, show_health, show_health_as_json
 
@@ -126,31 +127,31 @@ def status(as_json: bool, bootstrap: str) -> int:
 
 
 @cluster.command()
-@click.option("--rolling", is_flag=True, required=True, help="One broker after the other: the one way that there is.")
-@click.option("--data", metavar="DIR", help="The folder of a cluster on this machine.  [default: barnabas-data]")
-@click.option("--by-hand", is_flag=True, help="Say which broker is to be restarted, and wait for it: any cluster.")
-@click.option("--force", is_flag=True, help="Begin also where something is wrong.")
+@click.option("--rolling", is_flag=True, required=True, help="Restart one broker at a time (required).")
+@click.option("--data", metavar="DIR", help="Directory of a cluster on this machine.  [default: barnabas-data]")
+@click.option("--by-hand", is_flag=True, help="For any cluster: print the broker to restart, and wait for the restart.")
+@click.option("--force", is_flag=True, help="Start even if the cluster is unhealthy.")
 @click.option(
     "--timeout",
     type=click.FloatRange(min=1),
     default=120.0,
     show_default=True,
     metavar="SECONDS",
-    help="How long a broker may take to come back, and then to catch up.",
+    help="Time limit for a broker to restart, and then for its replicas to catch up.",
 )
 @bootstrap_option
 def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout: float, bootstrap: str) -> None:
-    """Restart the brokers of a cluster, one after the other, while it serves.
+    """Restart the brokers of a cluster one at a time, without interrupting its clients.
 
-    Each stops in order and starts again; the next one follows when every replica is in sync again. Nothing is done
-    where not all is well before.
+    Each broker shuts down in order and starts again. The next broker follows when every replica is in sync again. The
+    command refuses to start if the cluster is unhealthy.
 
     \b
-    barnabas cluster restart --rolling                      the cluster that barnabas cluster up keeps
-    barnabas cluster restart --rolling --by-hand -b HOST:PORT    brokers of another supervisor
+    barnabas cluster restart --rolling                           a cluster started with barnabas cluster up
+    barnabas cluster restart --rolling --by-hand -b HOST:PORT    brokers under another supervisor
     """
     if by_hand and data:
-        raise click.UsageError("--data is for a cluster that barnabas cluster up keeps; leave it out with --by-hand")
+        raise click.UsageError("--data is for clusters started with barnabas cluster up; leave it out with --by-hand")
 
     from barnabas.cli.cluster_file import ClusterFile
     from barnabas.cli.cluster_status import ANSWER_TIMEOUT_MS, ask_for_health
@@ -162,7 +163,7 @@ def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout
     folder = Path(data or "barnabas-data")
     if not by_hand:
         if not runs_in(folder):
-            hint = "name its folder with --data, or restart brokers of another supervisor with --by-hand"
+            hint = "give its directory with --data, or use --by-hand for brokers under another supervisor"
             raise click.ClickException(f"no cluster runs in {folder}; {hint}")
         bootstrap = ",".join(ClusterFile.read(folder).addresses)
     with connect(bootstrap, quiet=True, timeout_ms=ANSWER_TIMEOUT_MS) as admin:
@@ -175,16 +176,16 @@ def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout
         RollingRestart(
             brokers, one, lambda: ask_for_health(admin), now_s=now_s, sleep=sleep, say=click.echo, patience_s=timeout
         ).run(force=force)
-    click.echo(f"all {len(brokers)} brokers were restarted")
+    click.echo(f"restarted all {len(brokers)} brokers")
 
 
 @cluster.command()
-@click.option("--zookeeper", metavar="HOST:PORT,.../PATH", required=True, help="The ZooKeeper of the cluster.")
+@click.option("--zookeeper", metavar="HOST:PORT,.../PATH", required=True, help="ZooKeeper of the cluster.")
 def restored(zookeeper: str) -> int:
-    """Say that the cluster's tree in ZooKeeper was brought back from a backup, before the brokers start.
+    """Prepare the cluster's metadata in ZooKeeper for brokers to start after a restore from a backup.
 
-    The replica with the most records leads each partition then, once all its replicas are there: who was in sync when
-    the backup was made may lack what was acknowledged since.
+    The replica with the most records then becomes the leader of each partition, once all its replicas are registered.
+    Replicas that were in sync at the time of the backup may lack records acknowledged later.
     """
     import logging
 
@@ -200,7 +201,10 @@ def restored(zookeeper: str) -> int:
         while topic_metadata_store.read_brokers(tree) and SYSTEM_CLOCK.monotonic() < deadline_s:
             SYSTEM_CLOCK.sleep(LOOK_S)
         count = prepare_restored_store(tree)
-    click.echo(f"{count} partitions: who has the most will lead, once all replicas are there; now start the brokers")
+    click.echo(
+        f"prepared {count} partitions: the replica with the most records leads once all replicas are registered;"
+        " start the brokers now"
+    )
     return 0
 
 
@@ -208,15 +212,15 @@ for _command in (drain, replace, balance, log_dirs):
     cluster.add_command(_command)
 
 
-def _wait_until_acquainted(addresses: Sequence[str]) -> None:
-    """Wait until each broker knows all of them: a topic that is made then can have a replica on each."""
+def _wait_until_connected(addresses: Sequence[str]) -> None:
+    """Wait until each broker knows all brokers, so that a new topic can have a replica on each."""
     from barnabas import Admin
     from barnabas.clock import SYSTEM_CLOCK
     from barnabas.errors import BarnabasError
 
-    deadline_s = SYSTEM_CLOCK.monotonic() + ACQUAINTED_S
+    deadline_s = SYSTEM_CLOCK.monotonic() + CONNECTED_S
     for address in addresses:
-        with contextlib.suppress(BarnabasError):  # one that has died meanwhile is told of by who looks after it
+        with contextlib.suppress(BarnabasError):  # the supervision reports a broker that has ended meanwhile
             while SYSTEM_CLOCK.monotonic() < deadline_s:
                 with Admin(address) as admin:
                     if len(admin.brokers()) >= len(addresses):

@@ -1,9 +1,9 @@
-"""`cluster.json`, which a cluster on this machine keeps in its folder: ports, for the next start, and process ids.
+"""The file `cluster.json` in the directory of a cluster on this machine: ports for the next start, and process ids.
 
     {"version": 1, "host": "127.0.0.1", "zookeeper": [40001],
      "brokers": {"1": {"port": 9092, "process": 4711}, "2": ...}}
 
-`process` is null while a broker does not run.
+`process` is null for a broker that is not running.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILE_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """What the file says.
+    """The content of the file.
 
     >>> ClusterFile({1: 9092}, zookeeper_ports=(2181,)).broker_ports
     {1: 9092}
@@ -31,19 +31,19 @@ class ClusterFile:
 
     broker_ports: Mapping[int, int] = field(default_factory=dict)
     processes: Mapping[int, int] = field(default_factory=dict)
-    """The processes of the brokers that run, or ran when the file was written."""
+    """The process ids of the running brokers when the file was written."""
     zookeeper_ports: tuple[int, ...] = ()
-    """Empty where ZooKeeper is somebody else's."""
+    """The ports of the ZooKeeper servers; empty if the cluster uses an existing ZooKeeper."""
     host: str = USUAL_HOST
-    """The address that the brokers listen on."""
+    """The address on which the brokers listen."""
 
     @property
     def addresses(self) -> list[str]:
-        """Where the brokers serve, or would."""
+        """The addresses of the brokers, running or not."""
         return [host_port(self.host, port) for _, port in sorted(self.broker_ports.items())]
 
     def write(self, folder: Path) -> None:
-        """Write the file as a whole: a reader finds what was before, or this."""
+        """Replace the file atomically, so that a reader finds either the old or the new content."""
         brokers = {
             str(broker): {"port": port, "process": self.processes.get(broker)}
             for broker, port in sorted(self.broker_ports.items())
@@ -55,9 +55,9 @@ class ClusterFile:
 
     @classmethod
     def read(cls, folder: Path) -> ClusterFile:
-        """Return what the file in a folder says, nothing where there is none.
+        """Return the content of the file in a directory; empty if there is no file.
 
-        :raises DataFolderError: it cannot be understood.
+        :raises DataFolderError: the file is damaged.
         """
         path = folder / NAME
         try:
@@ -67,7 +67,7 @@ class ClusterFile:
             return cls()
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise DataFolderError(
-                f"{path} cannot be understood ({error!r}); without it, other ports are chosen, and nothing else is lost"
+                f"{path} is damaged ({error!r}); delete it: only the ports for the next start are lost"
             ) from None
 
 
@@ -78,11 +78,11 @@ def _parse(text: bytes) -> ClusterFile:
         {broker: _port(entry["port"]) for broker, entry in brokers.items()},
         {broker: int(entry["process"]) for broker, entry in brokers.items() if entry["process"] is not None},
         tuple(_port(each) for each in content["zookeeper"]),
-        str(content.get("host", USUAL_HOST)),  # files of 0.1.0 do not say it
+        str(content.get("host", USUAL_HOST)),  # release 0.1.0 wrote no host
     )
 
 
 def _port(value: object) -> int:
     if type(value) is not int or not 0 < value < 65_536:
-        raise ValueError(f"{value!r} is no port")
+        raise ValueError(f"{value!r} is not a port")
     return value

@@ -1,4 +1,4 @@
-"""How a cluster is, out of what its brokers say: who leads and keeps what, and what is wrong. No requests here."""
+"""The health of a cluster, computed from the responses of its brokers: leaders, replicas and problems. No I/O."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OFFSETS_TOPIC = "__consumer_offsets"
 
 @dataclass(frozen=True, slots=True)
 class PartitionHealth:
-    """A partition with the brokers that keep it. `leader` is None where nobody leads it."""
+    """The state of a partition's replicas; `leader` is None if there is no leader."""
 
     topic: str
     partition: int
@@ -23,7 +23,7 @@ class PartitionHealth:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     min_insync: int
-    """How many replicas must be in sync, so that producers that ask for all (acks=all) may write."""
+    """The number of in-sync replicas that produce requests with acks=all require."""
 
     @property
     def lagging(self) -> tuple[int, ...]:
@@ -32,7 +32,7 @@ class PartitionHealth:
 
     @property
     def problems(self) -> list[str]:
-        """What is wrong, in words, the worst first; nothing if all is well."""
+        """The problems in words, the most severe first; empty if the partition is healthy."""
         found = []
         if self.leader is None:
             found.append("no leader")
@@ -44,14 +44,17 @@ class PartitionHealth:
 
     @property
     def severity(self) -> tuple[bool, bool]:
-        """The larger, the worse."""
+        """A sort key that is larger for more severe problems."""
         return self.leader is None, len(self.isr) < self.min_insync
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerHealth:
-    """A broker; one that only keeps replicas, and is not registered, has no address. `groups` is None where it does not
-    answer."""
+    """The state of a broker.
+
+    A broker that is not registered but has replicas has the address None. `groups` is None if the broker does not
+    respond.
+    """
 
     id: int
     address: str | None
@@ -60,34 +63,34 @@ class BrokerHealth:
     replicas: int
     in_sync: int
     coordinates: tuple[int, ...]
-    """The partitions of OFFSETS_TOPIC that it leads: it coordinates the groups whose offsets are there."""
+    """The partitions of OFFSETS_TOPIC that the broker leads; it is the coordinator of the groups in them."""
     groups: int | None
     offline_folders: tuple[str, ...] = ()
-    """Its data folders that are offline."""
+    """The log directories of the broker that are offline."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterHealth:
-    """All of it."""
+    """The health of all brokers and partitions of a cluster."""
 
     id: str
     spokesman: int | None
-    """The broker that clients are told where they want to know a controller."""
+    """The broker that the cluster names as controller to clients."""
     brokers: tuple[BrokerHealth, ...]
     partitions: tuple[PartitionHealth, ...]
     undescribed: Mapping[str, str] = field(default_factory=dict)
-    """The topics whose partitions the brokers did not tell, each with the name of the error."""
+    """The names of the errors of topics whose partitions the brokers did not describe, by topic."""
 
     @property
     def unhealthy(self) -> list[PartitionHealth]:
-        """The partitions with which something is wrong, the worst first."""
+        """The partitions with problems, the most severe first."""
         found = [each for each in self.partitions if each.problems]
         return sorted(found, key=lambda each: each.severity, reverse=True)
 
     @property
     def is_healthy(self) -> bool:
-        """Whether every replica is in sync, every partition is known and has a leader, every broker answers, and no
-        data folder is offline."""
+        """True if every replica is in sync, every partition is known and has a leader, every broker responds, and no
+        log directory is offline."""
         return (
             not self.unhealthy
             and not self.undescribed
@@ -96,7 +99,7 @@ class ClusterHealth:
 
     @property
     def summary(self) -> str:
-        """The cluster's health in a line."""
+        """The health of the cluster in one line."""
         replicas = sum(len(each.replicas) for each in self.partitions)
         if self.is_healthy:
             return "its replica in sync" if replicas == 1 else f"all {replicas} replicas in sync"
@@ -109,8 +112,12 @@ class ClusterHealth:
                 *([f"{_partitions(without_leader)} without a leader"] if without_leader else []),
                 *([f"{_partitions(below)} below min.insync.replicas"] if below else []),
                 *(f"topic {topic} cannot be described: {error}" for topic, error in self.undescribed.items()),
-                *(f"broker {each.id} is away" for each in self.brokers if each.address is None),
-                *(f"broker {each.id} does not answer" for each in self.brokers if each.address and each.groups is None),
+                *(f"broker {each.id} is not registered" for each in self.brokers if each.address is None),
+                *(
+                    f"broker {each.id} does not respond"
+                    for each in self.brokers
+                    if each.address and each.groups is None
+                ),
                 *(
                     f"{folder} of broker {each.id} is offline"
                     for each in self.brokers
@@ -127,11 +134,11 @@ def assess(
     groups: Mapping[int, int | None],
     offline_folders: Mapping[int, tuple[str, ...]],
 ) -> ClusterHealth:
-    """Put together what the brokers said.
+    """Compute the health of a cluster from the responses of its brokers.
 
-    :param min_insync: min.insync.replicas of each topic; 1 where it is not known.
-    :param groups: how many groups each broker coordinates, by its id; None for one that did not answer.
-    :param offline_folders: the data folders of each broker, by its id, that are offline.
+    :param min_insync: min.insync.replicas by topic; missing topics have 1.
+    :param groups: number of groups that each broker coordinates, by broker id; None: no response.
+    :param offline_folders: offline log directories by broker id.
     """
     found = sorted(topics, key=lambda topic: topic.name)
     partitions = tuple(
@@ -176,7 +183,7 @@ def assess(
 
 
 def ranges(numbers: Sequence[int]) -> str:
-    """Return sorted numbers in short.
+    """Return sorted numbers in compact notation.
 
     >>> ranges([0, 1, 2, 5, 7, 8])
     '0-2,5,7-8'

@@ -1,6 +1,6 @@
-"""`barnabas cluster drain`, `replace` and `balance`: partitions that move so that brokers can go, and share the load.
+"""`barnabas cluster drain`, `replace` and `balance`: move partitions to free a broker or to balance the load.
 
-Nothing is kept of a plan: where one is stopped, the same command goes on with what is left.
+The commands store no plan. If a command is interrupted, running it again moves the remaining partitions.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ at_once_option = click.option(
     type=click.IntRange(min=1),
     default=AT_ONCE,
     show_default=True,
-    help="Move so many partitions at a time.",
+    help="Number of partitions to move at a time.",
 )
-plan_option = click.option("--plan", "plan_only", is_flag=True, help="Show the plan, and do nothing.")
+plan_option = click.option("--plan", "plan_only", is_flag=True, help="Only show the plan.")
 
 
 @click.command()
@@ -45,12 +45,12 @@ plan_option = click.option("--plan", "plan_only", is_flag=True, help="Show the p
 def drain(
     broker: int, at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str
 ) -> None:
-    """Move all partitions of the broker BROKER to the others, so that it can go."""
+    """Move all partitions of BROKER to other brokers, so that it can be removed."""
 
     def plan(placed: Placed, racks: Racks) -> Placed:
         return _without(broker, placed, racks)
 
-    _carry_out(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
+    _execute(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
 
 
 @click.command()
@@ -65,23 +65,25 @@ def drain(
 def replace(
     old: int, new: int, at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str
 ) -> None:
-    """Give the broker NEW the place of OLD in all partitions, whether OLD lives or not."""
+    """Move all partitions of broker OLD to broker NEW, whether OLD is running or not."""
     if old == new:
         raise click.UsageError("OLD and NEW are the same broker")
 
     def plan(placed: Placed, racks: Racks) -> Placed:
         if new not in racks:
-            raise click.UsageError(f"broker {new} is not there; there are {', '.join(map(str, sorted(racks)))}")
+            raise click.UsageError(
+                f"broker {new} is not registered; the brokers are {', '.join(map(str, sorted(racks)))}"
+            )
         both = {tp: each for tp, each in placed.items() if old in each and new in each}
         taken = {
             tp: tuple(new if broker == old else broker for broker in each)
             for tp, each in placed.items()
             if old in each and new not in each
         }
-        # Where both hold it, some other broker takes the place of OLD.
+        # Partitions with replicas on both brokers move from OLD to a third broker.
         return taken | _without(old, both, racks, {**placed, **taken})
 
-    _carry_out(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
+    _execute(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
 
 
 @click.command()
@@ -92,9 +94,9 @@ def replace(
 @yes_option
 @bootstrap_option
 def balance(at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str) -> None:
-    """Share replicas and leaders out evenly among all brokers, with few moves.
+    """Balance replicas and leaders evenly among all brokers, with few moves.
 
-    Racks are kept apart. Which partitions go is chosen by their sizes.
+    Replicas stay on separate racks. The sizes of partitions decide which ones move.
     """
     from barnabas.replication.balancing import balance as balanced
 
@@ -103,7 +105,7 @@ def balance(at_once: int, throttle: int | None, plan_only: bool, as_json: bool, 
         for folder in admin.log_dirs():
             for tp, size in folder.sizes.items():
                 sizes[tp] = max(size, sizes.get(tp, 0))
-    _carry_out(
+    _execute(
         bootstrap,
         lambda placed, racks: balanced(placed, racks, sizes),
         at_once,
@@ -115,18 +117,18 @@ def balance(at_once: int, throttle: int | None, plan_only: bool, as_json: bool, 
 
 
 def _without(broker: int, wanted: Placed, racks: Racks, placed: Placed | None = None) -> Placed:
-    """Return where the partitions of a broker go."""
+    """Return the new replicas of the partitions that a broker has."""
     from barnabas.replication.spreading import spread
 
     moving = {tp: each for tp, each in wanted.items() if broker in each}
     allowed = {each: rack for each, rack in racks.items() if each != broker}
-    # A replica whose broker is away stays where it is: only the one that is to go does.
+    # Replicas on other unavailable brokers stay there: only the replicas of `broker` move.
     allowed |= {each: None for replicas in moving.values() for each in replicas if each not in {broker, *racks}}
     others = [each for tp, each in (placed or wanted).items() if tp not in moving]
     return spread(moving, allowed, others)
 
 
-def _carry_out(
+def _execute(
     bootstrap: str,
     plan: Callable[[Placed, Racks], Placed],
     at_once: int,
@@ -142,14 +144,15 @@ def _carry_out(
         targets = plan(placed, racks)
         if not targets:
             take_back_throttles_left(admin, {tp.topic for tp in placed})
-            click.echo("nothing is to move", err=True)
+            click.echo("there is nothing to move", err=True)
             return
         show_plan(placed, targets, as_json=as_json)
         if plan_only:
             return
         question = f"move {with_noun(len(targets), 'partition')}, {at_once} at a time?"
-        confirm(question, yes=yes, otherwise="nothing was moved")
-        # What is on brokers alone that are away waits for them, and is last: the others need not wait with it.
+        confirm(question, yes=yes, otherwise="no partition was moved")
+        # Partitions whose replicas are all on unavailable brokers come last, because their moves wait for these
+        # brokers.
         left = sorted(targets, key=lambda tp: (racks.keys().isdisjoint(placed[tp]), tp))
         while left:
             some, left = left[:at_once], left[at_once:]
@@ -160,13 +163,13 @@ def _carry_out(
                 slice_,
                 yes=True,
                 waits=True,
-                again="the same command, which goes on with what is left",
+                again="the same command, which moves the remaining partitions",
                 throttle=throttle,
             )
 
 
 def _placed(admin: Admin) -> Placed:
-    """Return where all partitions are, or are on their way to."""
+    """Return the replicas of all partitions; for a partition that is moving, its target replicas."""
     from barnabas.client.admin.topics import require
 
     moving = admin.list_partition_reassignments()

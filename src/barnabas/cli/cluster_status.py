@@ -1,4 +1,4 @@
-"""What `barnabas cluster status` asks of the brokers, and how it is shown."""
+"""Requests and output of `barnabas cluster status`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 MIN_INSYNC = "min.insync.replicas"
 ANSWER_TIMEOUT_MS = 5_000
-"""So long a broker may take to answer. Of one that died a moment ago it is not known yet that it did."""
-AILING_SHOWN_MAX = 50
+"""The request timeout in ms; short, because a broker that has just failed may still be registered."""
+UNHEALTHY_SHOWN_MAX = 50
 
 
 def ask_for_health(admin: Admin) -> ClusterHealth:
-    """Ask the brokers."""
+    """Request the state of all brokers and partitions."""
     cluster = admin.describe_cluster()
     topics = admin.describe_topics(include_internal=True)
     settings = admin.describe_topic_configs([each.name for each in topics if not each.error], [MIN_INSYNC])
@@ -34,7 +34,7 @@ def ask_for_health(admin: Admin) -> ClusterHealth:
 def _count_groups(admin: Admin, broker: int) -> int | None:
     try:
         return len(admin.list_groups(broker=broker))
-    except RetriableError:  # that it does not answer is what is told
+    except RetriableError:  # the status shows the broker as not responding
         return None
 
 
@@ -46,8 +46,8 @@ def _offline_folders(admin: Admin, broker: int) -> tuple[str, ...]:
 
 
 def show_health(health: ClusterHealth) -> None:
-    """Print it for people: brokers, coordinators, partitions with which something is wrong, and all in a line."""
-    click.echo(f"cluster {health.id}, spokesman: broker {'-' if health.spokesman is None else health.spokesman}\n")
+    """Print the health as tables: brokers, coordinators, unhealthy partitions, and a summary line."""
+    click.echo(f"cluster {health.id}, controller: broker {'-' if health.spokesman is None else health.spokesman}\n")
     show_table(
         ["broker", "address", "rack", "leads", "replicas", "in sync"],
         [[each.id, each.address, each.rack, each.leads, each.replicas, each.in_sync] for each in health.brokers],
@@ -58,15 +58,15 @@ def show_health(health: ClusterHealth) -> None:
         [[each.id, each.groups, ranges(each.coordinates) or None] for each in health.brokers],
     )
     click.echo("")
-    if rows := _ailing_by_topic(health):
-        show_table(["topic", "partitions", "problem"], rows[:AILING_SHOWN_MAX])
-        more = len(rows) - AILING_SHOWN_MAX
-        click.echo(f"and {more} lines more; see all with --json\n" if more > 0 else "")
+    if rows := _unhealthy_by_topic(health):
+        show_table(["topic", "partitions", "problem"], rows[:UNHEALTHY_SHOWN_MAX])
+        more = len(rows) - UNHEALTHY_SHOWN_MAX
+        click.echo(f"and {more} more lines; see all with --json\n" if more > 0 else "")
     click.echo(health.summary)
 
 
-def _ailing_by_topic(health: ClusterHealth) -> list[Row]:
-    """Return a row for those partitions of a topic with which the same is wrong."""
+def _unhealthy_by_topic(health: ClusterHealth) -> list[Row]:
+    """Return one row for all partitions of a topic that have the same problems."""
     numbers: dict[tuple[str, str], list[int]] = {}
     for each in health.unhealthy:
         numbers.setdefault((each.topic, ", ".join(each.problems)), []).append(each.partition)
@@ -74,7 +74,7 @@ def _ailing_by_topic(health: ClusterHealth) -> list[Row]:
 
 
 def show_health_as_json(health: ClusterHealth) -> None:
-    """Print it for programs."""
+    """Print the health as JSON."""
     show_json(
         {
             "id": health.id,

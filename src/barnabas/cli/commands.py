@@ -1,10 +1,10 @@
-"""All subcommands, found when they are called; every outcome becomes an exit code and one line.
+"""All subcommands, imported when they are called, and the conversion of their outcomes to exit codes and error lines.
 
-Only click is imported before the subcommand is known: `barnabas --help` and `barnabas up` start at once, and
-no command pays for what another needs.
+Only click is imported before the subcommand is known. So `barnabas --help` and `barnabas up` start fast, and no command
+pays for the imports of another.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage or settings, 129 stopped with SIGHUP, 130 with Ctrl-C, 143 with SIGTERM,
-141 stopped because nobody reads standard output any more (`barnabas consume clicks | head`).
+Exit codes: 0 success, 1 failure, 2 wrong usage or settings, 129 stopped by SIGHUP, 130 by Ctrl-C, 143 by SIGTERM, 141
+stopped because the reader of standard output closed the pipe (`barnabas consume clicks | head`).
 """
 
 from __future__ import annotations
@@ -39,26 +39,26 @@ if TYPE_CHECKING:
 
 COMMANDS = {
     "up": "Start a broker in the foreground.",
-    "cluster": "Start a cluster on this machine; show how one is; restart it while it serves; move its partitions.",
+    "cluster": "Start a cluster on this machine; show, restart and balance a cluster.",
     "topic": "Create, list, describe, delete, alter and move topics.",
     "group": "List, describe, reset and delete consumer groups.",
     "config": "Show, set and unset the settings of topics, brokers and groups.",
     "produce": "Send lines from standard input or files to a topic.",
-    "consume": "Print a topic's records, and follow it.",
-    "ship": "Ship log files to a topic, and follow them.",
-    "mirror": "Have topics of one cluster follow in another.",
+    "consume": "Print a topic's records and follow new ones.",
+    "ship": "Ship log files to a topic and follow them.",
+    "mirror": "Mirror topics of one cluster to another.",
     "load": "Load topics into warehouse tables with Spark.",
-    "sql": "Ask topics with SQL, each a table; at once by DuckDB, or by Spark.",
-    "report": "What loaded tables tell: popularity, trends, click-through rates, abuse ...",
-    "audit": "Prove that nothing was lost or doubled, or say what was.",
-    "registry": "Start a schema registry, with Confluent's REST interface.",
-    "table": "Look at loaded tables, and maintain them.",
-    "simulate": "Make up the activity of a web site, and send it to a topic.",
+    "sql": "Query topics as tables with SQL, in DuckDB or Spark.",
+    "report": "Show reports on loaded tables: popularity, trends, click-through rates, abuse ...",
+    "audit": "Verify that no record was lost or duplicated.",
+    "registry": "Start a schema registry with Confluent's REST interface.",
+    "table": "Show loaded tables and maintain them.",
+    "simulate": "Generate the activity of a web site and send it to a topic.",
     "perf": "Measure brokers and clients: throughput, latency, requests.",
-    "log": "Look into the files of a log.",
+    "log": "Show the contents of log files.",
     "completion": "Print the completion script for a shell.",
 }
-"""The subcommands, each in a module of its name, with its line in the help."""
+"""The subcommands with their help lines; the module of each has the same name."""
 
 
 EXTRAS = {
@@ -70,11 +70,11 @@ EXTRAS = {
     "sql": "sql",
     "table": "spark",
 }
-"""The extra of each command that needs one."""
+"""The extra (optional dependencies) that each command needs."""
 
 
 class LazyGroup(click.Group):
-    """A group whose subcommands are imported when they are called, not when they are listed."""
+    """A group that imports a subcommand when it is called, not when the help lists it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         return [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
-        with _noticing_reader_gone():  # help is printed here
+        with _noticing_reader_gone():  # the help is printed here
             return super().make_context(*arguments, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -114,7 +114,7 @@ def _noticing_reader_gone() -> Iterator[None]:
         raise ReaderGoneError from None
 
 
-VERSION_HELP = "Show the version, and which record codec is in use."
+VERSION_HELP = "Show the version and the record codec in use."
 
 
 def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> None:
@@ -127,7 +127,7 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="BARNABAS_BOOTSTRAP=HOST:PORT says where the broker is; BARNABAS_DEBUG=1 shows where an error arose.",
+    epilog="BARNABAS_BOOTSTRAP=HOST:PORT sets the broker; BARNABAS_DEBUG=1 prints tracebacks of errors.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=VERSION_HELP)
 @global_bootstrap_option
@@ -138,8 +138,8 @@ def command() -> None:
 def run(arguments: list[str] | None = None, environment: Environment | None = None) -> int:
     """Run the command and return its exit code.
 
-    :param arguments: the command line without the program's name; None: that of the process.
-    :param environment: what a broker is to take for the world around it; None: the machine's.
+    :param arguments: the command line without the program name; None: that of this process.
+    :param environment: clock, file system and network of a broker; None: those of this machine.
     """
     try:
         outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False, obj=environment)
@@ -149,12 +149,12 @@ def run(arguments: list[str] | None = None, environment: Environment | None = No
         give_up_standard_output()
         return EXIT_READER_GONE
     except (click.ClickException, BarnabasError, OSError) as error:
-        return _tell(error)
+        return _report(error)
     except ModuleNotFoundError as error:
         missing = missing_extra(error, _extra_of(sys.argv[1:] if arguments is None else arguments))
         if missing is None:
             raise
-        return _tell(missing)
+        return _report(missing)
     return outcome if isinstance(outcome, int) else 0
 
 
@@ -163,8 +163,8 @@ def _extra_of(arguments: list[str]) -> str:
     return next((EXTRAS[each] for each in arguments if each in EXTRAS), "")
 
 
-def _tell(error: click.ClickException | BarnabasError | OSError) -> int:
-    """Say what failed; return the exit code."""
+def _report(error: click.ClickException | BarnabasError | OSError) -> int:
+    """Print the error; return the exit code."""
     if isinstance(error, click.exceptions.NoArgsIsHelpError):
         error.show()
         return error.exit_code
@@ -192,6 +192,6 @@ def _say(message: str) -> None:
 
 
 def _sentence(text: str) -> str:
-    """Make one of click's messages fit into a line: on one line, small first letter, no full stop."""
+    """Convert a message of click to the style of error lines: one line, lower-case first letter, no full stop."""
     text = re.sub(r"\. \(?Did you mean (.*\?)\)?$", r"; did you mean \1", " ".join(text.split()).rstrip("."))
     return text[:1].lower() + text[1:]

@@ -1,4 +1,4 @@
-"""`barnabas completion`: the script that makes a shell complete commands, options, topics and groups."""
+"""`barnabas completion`: prints the script with which a shell completes commands, options, topics and groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from click.shell_completion import get_completion_class
 
 PROGRAM = "barnabas"
 COMPLETE_VARIABLE = "_BARNABAS_COMPLETE"
-"""Set by the script when the shell asks for completions; click finds it by the name of the program."""
+"""The environment variable by which the completion script calls click; click derives the name from the program's."""
 
 
 @click.command()
@@ -22,5 +22,5 @@ def completion(context: click.Context, shell: str) -> None:
     barnabas completion fish > ~/.config/fish/completions/barnabas.fish
     """
     of_shell = get_completion_class(shell)
-    assert of_shell is not None, "click completes for the shells that can be chosen"
+    assert of_shell is not None, "click supports all shells of the argument's choices"
     click.echo(of_shell(context.find_root().command, {}, PROGRAM, COMPLETE_VARIABLE).source())

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from barnabas import Admin, ConfigSetting
 
 ALL_BROKERS = "all"
-"""Stands for all brokers where a broker's id can stand."""
+"""The value that selects all brokers instead of a broker id."""
 
 _kind = click.argument("kind", type=click.Choice(["topic", "broker", "group"]))
 _name = click.argument("name", shell_complete=complete_topics)
@@ -31,16 +31,16 @@ def config() -> None:
 @_kind
 @_name
 @click.argument("settings", nargs=-1, metavar="[SETTING...]", shell_complete=complete_settings)
-@click.option("--changed", is_flag=True, help="Only those that somebody has set.")
+@click.option("--changed", is_flag=True, help="Show only settings that differ from their defaults.")
 @json_option
 @bootstrap_option
 def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json: bool, bootstrap: str) -> None:
-    """Show settings: values, where they come from, what they mean.
+    """Show settings with their values, sources and documentation.
 
     \b
     barnabas config show topic clicks
     barnabas config show broker 0 --changed
-    barnabas config show broker all            what was changed of all brokers
+    barnabas config show broker all            settings changed for all brokers
     """
     with connect(bootstrap) as admin:
         found = admin.describe_config(**_resource(admin, kind, name))
@@ -55,15 +55,17 @@ def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json
         rows: list[Row] = [[each.name, _value(each), each.source.label, each.documentation] for each in chosen]
         show_table(["setting", "value", "source", "documentation"], rows)
     elif name == ALL_BROKERS and kind == "broker":
-        click.echo("nothing was changed of all brokers: see barnabas config show broker ID", err=True)
+        click.echo(
+            "no setting is changed for all brokers; for one broker see: barnabas config show broker ID", err=True
+        )
     else:
-        click.echo("nothing was set: all settings have their defaults", err=True)
+        click.echo("all settings have their defaults", err=True)
 
 
 def _resource(admin: Admin, kind: str, name: str) -> dict[str, Any]:
-    """Return the arguments of `Admin` that name the resource; check that there is such a topic or broker.
+    """Return the arguments of `Admin` that name the resource; check that the topic or broker exists.
 
-    A group may have settings before it has members.
+    A group may have settings before it exists.
     """
     if kind == "group":
         return {"group": name}
@@ -75,13 +77,13 @@ def _resource(admin: Admin, kind: str, name: str) -> dict[str, Any]:
         return {"all_brokers": True}
     if not (name.isascii() and name.isdigit() and int(name) in ids):
         known = ", ".join(map(str, ids)) or "none"
-        raise click.ClickException(f"no broker {name!r}; the brokers are: {known}; for all of them: all")
+        raise click.ClickException(f"no broker {name!r}; the brokers are {known}; use `all` for all brokers")
     return {"broker": int(name)}
 
 
 def _check_known(admin: Admin, resource: Mapping[str, Any], settings: Iterable[str], kind: str, name: str) -> None:
     if "all_brokers" in resource:
-        return  # which settings there are, a broker says when it is to change them
+        return  # the brokers check the names when they apply the change
     known = admin.describe_config(**resource)
     for setting in settings:
         if setting not in known:
@@ -110,7 +112,7 @@ def _as_json(setting: ConfigSetting) -> dict[str, object]:
 @click.argument("pairs", nargs=-1, required=True, metavar="SETTING=VALUE...")
 @bootstrap_option
 def set_(kind: str, name: str, pairs: tuple[str, ...], bootstrap: str) -> None:
-    """Set settings: all of them, or none.
+    """Set settings, all or none of them.
 
     \b
     barnabas config set topic clicks retention.ms=86400000 retention.bytes=-1
@@ -131,7 +133,7 @@ def set_(kind: str, name: str, pairs: tuple[str, ...], bootstrap: str) -> None:
 @click.argument("settings", nargs=-1, required=True, metavar="SETTING...", shell_complete=complete_settings)
 @bootstrap_option
 def unset(kind: str, name: str, settings: tuple[str, ...], bootstrap: str) -> None:
-    """Give settings their defaults again."""
+    """Reset settings to their defaults."""
     with connect(bootstrap) as admin:
         resource = _resource(admin, kind, name)
         _check_known(admin, resource, settings, kind, name)

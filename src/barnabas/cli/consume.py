@@ -1,4 +1,4 @@
-"""`barnabas consume`: print a topic's records and follow it, alone or as a member of a group."""
+"""`barnabas consume`: prints a topic's records and follows new ones, with or without a consumer group."""
 
 from __future__ import annotations
 
@@ -53,9 +53,9 @@ def _span(_context: click.Context, _option: click.Parameter, texts: Sequence[str
     metavar="TOPIC",
     multiple=True,
     shell_complete=complete_topics,
-    help="As the argument.",
+    help="Topic, like the argument TOPIC.",
 )
-@click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
+@click.option("-p", "--partition", type=click.IntRange(min=0), help="Read only this partition.")
 @click.option(
     "-o",
     "--offset",
@@ -63,14 +63,14 @@ def _span(_context: click.Context, _option: click.Parameter, texts: Sequence[str
     metavar="OFFSET",
     multiple=True,
     callback=_span,
-    help=f"{OFFSET_HELP}. A TIME is {TIME_HELP}. Both ends may be given.",
+    help=f"Start or end: {OFFSET_HELP}. A TIME is {TIME_HELP}. Give the option twice for both.",
 )
 @click.option("-c", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
-@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end instead of waiting for more.")
-@click.option("-f", "--format", "format_", metavar="FORMAT", help=f"How to print a record: {FORMAT_HELP}.")
-@click.option("-J", "--json", "as_json", is_flag=True, help="One JSON object a line.")
-@click.option("-K", "--key-delimiter", metavar="DELIM", help="Print KEY, DELIM, value.")
-@click.option("-D", "--delimiter", metavar="DELIM", help=r"What to print after a record.  [default: \n]")
+@click.option("-e", "--exit-at-end", is_flag=True, help="Stop at the end instead of waiting for more records.")
+@click.option("-f", "--format", "format_", metavar="FORMAT", help=f"Output format of a record: {FORMAT_HELP}.")
+@click.option("-J", "--json", "as_json", is_flag=True, help="Print one JSON object per line.")
+@click.option("-K", "--key-delimiter", metavar="DELIM", help="Print the key, DELIM, and the value.")
+@click.option("-D", "--delimiter", metavar="DELIM", help=r"Delimiter after each record.  [default: \n]")
 @click.option("-Z", "--null", "show_null", is_flag=True, help="Print a null key or value as NULL.")
 @click.option(
     "-g",
@@ -78,9 +78,9 @@ def _span(_context: click.Context, _option: click.Parameter, texts: Sequence[str
     "--group",
     metavar="GROUP",
     shell_complete=complete_groups,
-    help="Consume as a member of this group; commits offsets.",
+    help="Consume as a member of this group, and commit offsets.",
 )
-@click.option("-u", "--unbuffered", is_flag=True, help="Write each record at once, not all that came together.")
+@click.option("-u", "--unbuffered", is_flag=True, help="Write each record separately instead of in batches.")
 @quiet_option
 @properties_option
 @bootstrap_option
@@ -103,23 +103,23 @@ def consume(
     bootstrap: str,
     topics: tuple[str, ...],
 ) -> None:
-    """Print the records of TOPICs, from the beginning, and follow them.
+    """Print the records of TOPICs from the beginning, and follow new ones.
 
     \b
     barnabas consume clicks -o -10 -e            # the last ten
     barnabas consume clicks -o s@2013-01-31 -o e@2013-02-01 -e
     barnabas consume clicks -f '%T %k %s\\n'
-    barnabas consume clicks -g ctr               # goes on where the group stopped
+    barnabas consume clicks -g ctr               # resumes at the group's committed offsets
     """
     wanted = [*more_topics, *topics]
     if not wanted:
         raise click.UsageError("name a topic: barnabas consume TOPIC")
     if group is not None and (partition is not None or span.start.anchor not in RESET_OF_ANCHOR or span.stop):
         raise click.UsageError(
-            "with -g the group says where to read; -p and offsets other than beginning and end do not go with it"
+            "-g reads from the group's committed offsets; it excludes -p, and offsets other than beginning and end"
         )
     if group == "":
-        raise click.UsageError("the name of a group is not empty")
+        raise click.UsageError("the group name is empty")
     render = _render(format_, as_json, key_delimiter, delimiter, show_null)
     end_on_sigterm()
     printer = Printer(sys.stdout.buffer, render, count, unbuffered)
@@ -140,7 +140,7 @@ def _render(
     format_: str | None, as_json: bool, key_delimiter: str | None, delimiter: str | None, show_null: bool
 ) -> Render:
     if sum((format_ is not None, as_json, key_delimiter is not None or delimiter is not None)) > 1:
-        raise click.UsageError("say in one way how to print: with -f, with -J, or with -K and -D")
+        raise click.UsageError("give only one output format: -f, -J, or -K and -D")
     if as_json:
         return json_line
     if format_ is None:
@@ -153,7 +153,7 @@ def _render(
 
 @dataclass(slots=True)
 class Printer:
-    """Writes rendered records, at most `count_left` of them (None: without end)."""
+    """Writes rendered records to the output, at most `count_left` of them (None: no limit)."""
 
     output: BinaryIO
     render: Render
@@ -162,16 +162,16 @@ class Printer:
 
     @property
     def done(self) -> bool:
-        """Whether no more may be written."""
+        """True if the limit is reached."""
         return self.count_left == 0
 
     @property
     def room(self) -> int:
-        """How many records to ask for next."""
+        """The maximum number of records to poll next."""
         return POLL_RECORDS_MAX if self.count_left is None else min(self.count_left, POLL_RECORDS_MAX)
 
     def write(self, records: Iterable[Record]) -> None:
-        """Write the records and flush, so that a pipe sees them at once."""
+        """Write the records and flush the output."""
         rendered = [self.render(record) for record in records]
         for piece in rendered if self.unbuffered else [b"".join(rendered)]:
             self.output.write(piece)
@@ -183,7 +183,7 @@ class Printer:
 def _stops(
     admin: Admin, partitions: Sequence[TopicPartition], span: Span, exit_at_end: bool
 ) -> dict[TopicPartition, int] | None:
-    """Return the offset at which to stop in each partition; None: never."""
+    """Return the end offset of each partition at which to stop; None: follow without an end."""
     if span.stop is not None:
         return resolve(span.stop, partitions, admin)
     return resolve(Bound(Anchor.END), partitions, admin) if exit_at_end else None
@@ -241,6 +241,6 @@ def _before(records: list[Record], stops: dict[TopicPartition, int] | None) -> l
 
 
 def _reached(consumer: Consumer, stops: dict[TopicPartition, int], has_joined: bool) -> bool:
-    """Whether this member is at the end of each of its partitions; if it got none, there is nothing to wait for."""
+    """Return whether this member is at the stop offset of each assigned partition; true if it has no partitions."""
     assigned = consumer.assignment()
     return (has_joined or bool(assigned)) and all(consumer.position(tp) >= stops.get(tp, 0) for tp in assigned)

@@ -1,6 +1,6 @@
-"""The start and end of `barnabas consume -o`: kcat's notation, resolved to offsets.
+"""The start and end of `barnabas consume -o`: parses kcat's notation and resolves it to offsets.
 
-Parsing is pure; resolving asks the brokers through the four methods of `OffsetSource`, which `Admin` has.
+Parsing is pure. Resolving calls the four methods of `OffsetSource`, which `Admin` implements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OFFSET_HELP = "beginning, end, N, -N (N before the end), s@TIME (from that time 
 
 
 class Anchor(enum.Enum):
-    """What the number of a `Bound` is counted from."""
+    """The reference point for the number of a `Bound`."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -28,7 +28,7 @@ class Anchor(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class Bound:
-    """One place in a partition: an anchor, and an offset, a count or milliseconds since the epoch."""
+    """A position in a partition: an anchor, and an offset, a record count, or milliseconds since the epoch."""
 
     anchor: Anchor
     number: int = 0
@@ -36,34 +36,34 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """What to read: from `start` up to `stop`, or without an end when `stop` is None."""
+    """The range to read: from `start` to `stop` (exclusive); None: without an end."""
 
     start: Bound = Bound(Anchor.BEGINNING)
     stop: Bound | None = None
 
 
 class OffsetSource(Protocol):
-    """Who knows the offsets of partitions: an `Admin`, or a fake of it."""
+    """The queries for partition offsets that `Admin` and test doubles implement."""
 
     def beginning_offsets(self, partitions: Iterable[TopicPartition], /) -> Mapping[TopicPartition, int]:
-        """Return the first offset of each."""
+        """Return the log start offset of each partition."""
         ...
 
     def end_offsets(self, partitions: Iterable[TopicPartition], /) -> Mapping[TopicPartition, int]:
-        """Return the offset after the last record of each."""
+        """Return the log end offset of each partition."""
         ...
 
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int], /
     ) -> Mapping[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first record at or after that time of each, or None where there is none."""
+        """Return the first offset at or after the timestamp in each partition; None: there is none."""
         ...
 
 
 def parse_span(texts: Iterable[str]) -> Span:
-    """Return what one or more `-o` options ask for.
+    """Return the range for the values of one or more `-o` options.
 
-    :raises ValueError: a text is none of OFFSET_HELP; times are as `timestamps.TIME_HELP` says.
+    :raises ValueError: a value has none of the forms in OFFSET_HELP.
 
     >>> parse_span(["-10"])
     Span(start=Bound(anchor=<Anchor.BEFORE_END: 'before end'>, number=10), stop=None)
@@ -91,15 +91,15 @@ def _parse_start(text: str) -> Bound:
 
 def _number(digits: str, text: str) -> int:
     if not (digits.isascii() and digits.isdigit()):
-        raise ValueError(f"{text!r} is no offset; give {OFFSET_HELP}")
+        raise ValueError(f"{text!r} is not an offset; use {OFFSET_HELP}")
     return int(digits)
 
 
 def resolve(bound: Bound, partitions: Iterable[TopicPartition], source: OffsetSource) -> dict[TopicPartition, int]:
-    """Return the offset that `bound` means in each of the partitions.
+    """Return the offset of `bound` in each partition.
 
-    A time after the last record, and a number beyond the end, mean the end; a number before the beginning
-    means the beginning.
+    Offsets and times beyond the end resolve to the log end offset, offsets before the beginning to the log start
+    offset.
     """
     partitions = list(partitions)
     first, end = source.beginning_offsets(partitions), source.end_offsets(partitions)

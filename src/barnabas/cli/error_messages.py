@@ -1,4 +1,4 @@
-"""Error messages of a failed command: one line with the cause and the next step."""
+"""The error line of a failed command: the cause and the next step."""
 
 from __future__ import annotations
 
@@ -19,20 +19,22 @@ from barnabas.errors import (
 from barnabas.exit_codes import EXIT_FAILED, EXIT_WRONG_SETTINGS
 
 _ADVICE = {
-    ErrorCode.INVALID_TOPIC_EXCEPTION: "a name has 1 to 249 of the characters a-z A-Z 0-9 . _ -",
-    ErrorCode.INVALID_REPLICATION_FACTOR: "there cannot be more replicas than brokers",
-    ErrorCode.INVALID_PARTITIONS: "a topic has at least one partition, and never shrinks",
-    ErrorCode.MESSAGE_TOO_LARGE: "the topic's max.message.bytes is the limit",
+    ErrorCode.INVALID_TOPIC_EXCEPTION: "a topic name has 1 to 249 of the characters a-z A-Z 0-9 . _ -",
+    ErrorCode.INVALID_REPLICATION_FACTOR: "the replication factor cannot exceed the number of brokers",
+    ErrorCode.INVALID_PARTITIONS: "a topic has at least one partition, and never fewer than before",
+    ErrorCode.MESSAGE_TOO_LARGE: "the topic's max.message.bytes sets the limit",
 }
 
 NAMES_ALIKE = 0.65
 SETTINGS_ALIKE = 0.75
-"""How alike a name must be to what was given, to be offered instead (difflib's ratio). The long names of settings have
-much in common."""
+"""The minimum similarity (difflib's ratio) of names suggested for a misspelled one.
+
+Settings need a higher one, because their long names have much in common.
+"""
 
 
 def exit_code_of(error: BarnabasError | OSError) -> int:
-    """Return the exit code of a command that an error ends.
+    """Return the exit code for an error that ends a command.
 
     >>> exit_code_of(ConfigurationError("unknown setting num.partition")), exit_code_of(TimedOutError("no answer"))
     (2, 1)
@@ -45,10 +47,10 @@ def exit_code_of(error: BarnabasError | OSError) -> int:
 
 
 def explain(error: BarnabasError | OSError) -> str:
-    """Return the line for an error, without the program's name.
+    """Return the error line without the program name.
 
     >>> explain(ApiError(ErrorCode.INVALID_PARTITIONS, subject="topic 'clicks'"))
-    "topic 'clicks': invalid partitions; a topic has at least one partition, and never shrinks"
+    "topic 'clicks': invalid partitions; a topic has at least one partition, and never fewer than before"
     """
     return escaped(_explain(error))
 
@@ -66,7 +68,7 @@ def _explain(error: BarnabasError | OSError) -> str:
 
 
 def _explain_code(error: ApiError) -> str:
-    """Return what the error says; where it gives no reason, what is wrong by its code and what to do."""
+    """Return the broker's reason; without one, the name of the error code and advice."""
     if error.reason:
         return error.message
     name = error.code.name.lower().removesuffix("_exception").replace("_", " ")
@@ -76,7 +78,7 @@ def _explain_code(error: ApiError) -> str:
 
 
 def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
-    """Return the error for a topic that does not exist, with the nearest names that do.
+    """Return the error for a missing topic, with similar names of existing topics.
 
     >>> unknown_topic("clikcs", ["clicks", "views"]).message
     "no topic 'clikcs'; did you mean 'clicks'?"
@@ -85,7 +87,7 @@ def unknown_topic(name: str, known: Iterable[str]) -> click.ClickException:
 
 
 def unknown_group(name: str, known: Iterable[str]) -> click.ClickException:
-    """Return the error for a group that does not exist, with the nearest names that do.
+    """Return the error for a missing group, with similar names of existing groups.
 
     >>> unknown_group("crt", ["ctr"]).message
     "no group 'crt'; did you mean 'ctr'?"
@@ -94,7 +96,7 @@ def unknown_group(name: str, known: Iterable[str]) -> click.ClickException:
 
 
 def unknown_setting(name: str, known: Iterable[str], kind: str, owner: str) -> click.ClickException:
-    """Return the error for a setting that a topic or broker does not have, with the nearest names that it has.
+    """Return the error for an unknown setting, with similar names of the settings of that topic or broker.
 
     >>> unknown_setting("retention", ["retention.ms", "segment.ms"], "topic", "clicks").message
     "no setting 'retention'; did you mean 'retention.ms'?"

@@ -1,4 +1,4 @@
-r"""Bytes that are awkward on a command line, written as escapes: `\n`, `\t`, `\r`, `\0`, `\\`, `\xHH`."""
+r"""Escapes for special bytes on the command line: `\n`, `\t`, `\r`, `\0`, `\\`, `\xHH`."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ _TOKEN = re.compile(r"\\x(?P<hex>[0-9a-fA-F]{2})|\\(?P<escape>.?)|(?P<text>[^\\]
 
 
 def unescape(text: str) -> bytes:
-    r"""Return the bytes that `text` stands for.
+    r"""Return the bytes of `text` with its escapes replaced.
 
-    :raises ValueError: an escape that does not exist.
+    :raises ValueError: an unknown escape.
 
     >>> unescape(r"a\t\x00")
     b'a\t\x00'
@@ -27,6 +27,6 @@ def _piece(match: re.Match[str]) -> bytes:
         return bytes([int(code, 16)])
     if (escape := match["escape"]) is not None:
         if escape not in ESCAPES:
-            raise ValueError(rf"there is no escape \{escape}; there are {ESCAPE_HELP}")
+            raise ValueError(rf"unknown escape \{escape}; the escapes are {ESCAPE_HELP}")
         return ESCAPES[escape]
     return match["text"].encode()

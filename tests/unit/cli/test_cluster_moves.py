@@ -45,7 +45,7 @@ def test_broker_is_drained_in_slices(placed, run) -> None:
     ]
     assert placed.slices == [1, 1]
     assert where(placed) == [(1, 2), (2, 4), (4, 1)]
-    assert run("cluster", "drain", 3, "-y").err == "nothing is to move\n"
+    assert run("cluster", "drain", 3, "-y").err == "there is nothing to move\n"
 
 
 def test_new_broker_takes_the_place_of_one_that_is_gone(placed, run) -> None:
@@ -94,7 +94,7 @@ def test_what_is_on_its_way_counts_as_there(placed, run) -> None:
     ("arguments", "code", "message"),
     [
         (["replace", "1", "1"], 2, "the same broker"),
-        (["replace", "1", "9"], 2, "broker 9 is not there"),
+        (["replace", "1", "9"], 2, "broker 9 is not registered"),
         (["drain", "3"], 2, "say yes with -y"),
     ],
 )

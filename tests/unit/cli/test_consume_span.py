@@ -61,7 +61,7 @@ def test_without_options_all_is_read_and_followed() -> None:
 
 @pytest.mark.parametrize("text", ["", "soon", "--3", "1.5", "-", "٣"])
 def test_what_is_no_offset_is_refused_with_what_is(text: str) -> None:
-    with pytest.raises(ValueError, match="is no offset; give beginning, end"):
+    with pytest.raises(ValueError, match="is not an offset; use beginning, end"):
         parse_span([text])
 
 

@@ -100,7 +100,7 @@ def test_drain_that_is_run_again_waits_for_what_is_on_its_way_and_takes_back_all
         placed.place(tp.topic, tp.partition, 2, (2, 3), (2, 3))
     outcome = run("cluster", "drain", 1, "-y")
     assert "still moving, with a throttle: 3 partitions" in outcome.err
-    assert "nothing is to move" in outcome.err
+    assert "there is nothing to move" in outcome.err
     assert left(placed) == {}
 
 
