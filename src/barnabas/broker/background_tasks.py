@@ -1,6 +1,6 @@
-"""The background tasks of a broker: flushes, retention, deletions, old nodes of the metadata tree, leader elections.
+"""The background tasks of a broker: flushes, retention, deletions, purges of the metadata store, leader elections.
 
-Each task is a loop that runs until it is cancelled. A failed round is logged and repeated in the next round.
+Each task is a loop that runs until it is cancelled. A failed round is logged, and the next round retries.
 """
 
 from __future__ import annotations
@@ -29,38 +29,41 @@ from barnabas.storage.data_folders import AnyLogs, DataFolders
 from barnabas.storage.reserve import Reserve
 
 INTERVAL_MS_MIN = 50
-"""The shortest pause between two rounds, whatever the settings are."""
+"""The minimum pause between two rounds in ms, for all settings."""
 
 DELETION_INTERVAL_MS = 1_000
-"""The interval of checks for deletions to complete. They do not complete at once: offsets are deleted once other
-replicas have the tombstones, and the update with the deletion may also have removed these replicas."""
+"""The interval of checks for unfinished deletions, in ms.
+
+A deletion takes several steps: offsets are deleted after other replicas have the tombstones, and the update with the
+deletion may have removed these replicas, too.
+"""
 
 RESERVE_INTERVAL_MS = 60_000
-"""The interval of attempts to create the reserve again after its use."""
+"""The interval of attempts to create the disk space reserve again after its use, in ms."""
 
 FLUSH_INTERVAL_MS_MAX = 10_000
-"""The longest time between two checks for logs with many unflushed bytes: a start after a crash checks all of them."""
+"""The maximum interval of flushes of sealed segments, in ms: recovery after a crash reads all unflushed segments."""
 
 CLAIM_INTERVAL_MS = 100
-"""The interval of checks for postponed elections that are due."""
+"""The interval of checks for postponed elections that are due, in ms."""
 
 OFFLINE_INTERVAL_MS = 1_000
-"""The interval of checks for offline logs that this broker leads."""
+"""The interval of checks for offline logs that this broker leads, in ms."""
 
 PURGE_INTERVAL_MS = 60_000
-"""The interval of purges of old change notifications."""
+"""The interval of purges of old change notifications, in ms."""
 
 MOVE_AGAIN_S = 10.0
-"""The pause after a failed move of offsets from the metadata tree, where an earlier release kept them, into the log."""
+"""The pause after a failed migration of offsets from the metadata store, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """Used from the event loop's thread only.
+    """Creates the loops. Used from the event loop's thread only.
 
-    :param config: returns the settings in force.
-    :param flush_due: set when many sealed segments are unflushed.
+    :param config: returns the effective settings.
+    :param flush_due: an event that is set when many sealed segments are unflushed.
     """
 
     def __init__(
@@ -87,18 +90,18 @@ class BackgroundTasks:
         events.subscribe(ElectionPostponed, lambda _event: self._may_elect.set())
 
     def all(self, logs: AnyLogs, reserve: Reserve) -> list[Coroutine[Any, Any, None]]:
-        """Return the loops that need no other part."""
+        """Return the loops that need no other parts."""
         return [
-            _again_and_again(lambda: CLAIM_INTERVAL_MS, "take partitions over", self._elect_when_due),
-            _again_and_again(lambda: PURGE_INTERVAL_MS, "clear old changes away", self._purge_changes),
-            _again_and_again(lambda: OFFLINE_INTERVAL_MS, "hand on what is offline here", self._give_up_offline),
+            _again_and_again(lambda: CLAIM_INTERVAL_MS, "elect leaders", self._elect_when_due),
+            _again_and_again(lambda: PURGE_INTERVAL_MS, "purge change notifications", self._purge_changes),
+            _again_and_again(lambda: OFFLINE_INTERVAL_MS, "transfer offline partitions", self._give_up_offline),
             _again_and_again(
                 lambda: self._config().leader_imbalance_check_interval_seconds * 1000,
-                "hand partitions to their preferred replicas",
+                "transfer partitions to their preferred replicas",
                 self._prefer,
             ),
-            _again_and_again(lambda: DELETION_INTERVAL_MS, "end deletions", self._topics.end_deletions),
-            _again_and_again(self._expiry_interval_ms, "forget offsets", self._expire_offsets),
+            _again_and_again(lambda: DELETION_INTERVAL_MS, "complete deletions", self._topics.end_deletions),
+            _again_and_again(self._expiry_interval_ms, "delete expired offsets", self._expire_offsets),
             _again_and_again(
                 self._retention_interval_ms, "delete old records", self._topics.replicas.delete_old_records
             ),
@@ -108,7 +111,9 @@ class BackgroundTasks:
                 functools.partial(self._work.for_all, logs.purge_deleted),
             ),
             _again_and_again(
-                lambda: RESERVE_INTERVAL_MS, "make the reserve", functools.partial(self._work.for_all, reserve.make)
+                lambda: RESERVE_INTERVAL_MS,
+                "create the disk space reserve",
+                functools.partial(self._work.for_all, reserve.make),
             ),
             _again_and_again(
                 lambda: self._config().replica_high_watermark_checkpoint_interval_ms,
@@ -119,21 +124,21 @@ class BackgroundTasks:
         ]
 
     def watch_folders(self, folders: DataFolders) -> Coroutine[Any, Any, None]:
-        """Return the loop that checks the disks of the data folders."""
+        """Return the loop that checks the disks of the log directories."""
         check = functools.partial(self._work.for_all, folders.check)
-        return _again_and_again(lambda: OFFLINE_INTERVAL_MS, "look at the data folders", check)
+        return _again_and_again(lambda: OFFLINE_INTERVAL_MS, "check the log directories", check)
 
     async def begin_with_groups(
         self, tree: MetadataStore, in_metadata_thread: InMetadataThread, *, must_move: bool
     ) -> None:
-        """Start the coordinators of groups, after the move of offsets of an earlier release."""
+        """Migrate the offsets of an early release if necessary, and start the coordinators of groups."""
         topic_ids = {topic.name: topic.id for topic in self._topics.all()}
         while must_move:
             try:
                 await move_offsets(tree, in_metadata_thread, self._groups, self._topics, topic_ids, self._clock)
                 must_move = False
             except BarnabasError as error:
-                log.warning("offsets could not be moved; tried again in %g s: %s", MOVE_AGAIN_S, error)
+                log.warning("cannot migrate offsets: %s; retrying in %g s", error, MOVE_AGAIN_S)
                 await asyncio.sleep(MOVE_AGAIN_S)
         self._groups.start()
         await self._groups.wait_until_loaded()
@@ -166,7 +171,7 @@ class BackgroundTasks:
     async def _expire_offsets(self) -> None:
         forgotten = await self._offsets.expire(self._config().offsets_retention_minutes * 60_000)
         if forgotten:
-            log.info("forgot %d offsets of groups without members", forgotten)
+            log.info("deleted %d expired offsets", forgotten)
 
     def _retention_interval_ms(self) -> int:
         return self._config().log_retention_check_interval_ms
@@ -185,7 +190,7 @@ class BackgroundTasks:
 
 
 def setter_for_threads(event: asyncio.Event) -> Callable[[], object]:
-    """Return a function that sets an event of the running loop, and may be called on any thread."""
+    """Return a function that sets an event of the running loop. Any thread may call the function."""
     return functools.partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
 
 
@@ -195,6 +200,6 @@ async def _again_and_again(interval_ms: Callable[[], int], what: str, action: Ca
         try:
             await action()
         except BarnabasError as error:
-            log.warning("cannot %s; tried again later: %s", what, error)
+            log.warning("cannot %s: %s; retrying later", what, error)
         except Exception:
-            log.exception("cannot %s; tried again later", what)
+            log.exception("cannot %s; retrying later", what)

@@ -1,6 +1,6 @@
-"""The process that compacts logs, as the broker sees it: started when it is first asked something.
+"""The process that compacts logs, on the broker's side. The first message starts the process.
 
-Its death is an answer like others: the job failed. The next question starts another one.
+If the process dies, its job fails. The next message starts a new process.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from typing import IO, Protocol
 from barnabas.storage.cleaner.job import LINE_BYTES_MAX, PROGRESS, CleaningFailedError, Message, decode, encode
 
 COMMAND = (sys.executable, "-P", "-m", "barnabas.storage.cleaner")
-"""`-P`: what lies in the folder in which the broker was started is none of its modules."""
+"""The command. `-P` keeps Python from importing modules from the broker's working directory."""
 
 
 class AnyCleaner(Protocol):
-    """Does jobs, in a process of its own or inline."""
+    """Runs compaction jobs, in a process or inline."""
 
     def ask(self, message: Message) -> Message:
-        """Return the answer; may take long, and is called on a thread of its own."""
+        """Send a message and return the response. This may take long, so a thread calls it."""
         ...
 
     @property
     def silent_s(self) -> float:
-        """How long nothing was heard of it while it was asked something."""
+        """The time in seconds since the last sign of life during a message."""
         ...
 
     def end(self) -> None:
-        """Stop, in the middle of a job too. Called from any thread."""
+        """Stop immediately, even during a job. Any thread may call this method."""
         ...
 
 
 class CleanerProcess:
-    """A process that compacts.
+    """Runs compaction jobs in a separate process.
 
-    :param now_s: monotonic seconds.
+    :param now_s: returns monotonic seconds.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -47,7 +47,7 @@ class CleanerProcess:
 
     @property
     def process_id(self) -> int | None:
-        """The number of the process, if it was started."""
+        """The process id; None if no process runs."""
         return self._process.pid if self._process else None
 
     @property
@@ -57,7 +57,7 @@ class CleanerProcess:
     def ask(self, message: Message) -> Message:
         self._heard_at_s = self._now_s()
         if self._process is not None and self._process.poll() is not None:
-            self._ended(self._process)  # while it had nothing to do
+            self._ended(self._process)  # The process died while it was idle.
         try:
             process = self._process or self._start()
             assert process.stdin is not None
@@ -68,12 +68,12 @@ class CleanerProcess:
         except OSError as error:
             if self._process is not None:
                 self._ended(self._process)
-            return CleaningFailedError(f"the process that compacts cannot be used: {error}")
+            return CleaningFailedError(f"cannot use the cleaner process: {error}")
         if line.endswith(b"\n"):
             with suppress(ValueError):
                 return decode(line)
         code = self._ended(process)
-        return CleaningFailedError(f"the process that compacts ended with exit code {code}")
+        return CleaningFailedError(f"the cleaner process ended with exit code {code}")
 
     def end(self) -> None:
         process = self._process
@@ -90,9 +90,9 @@ class CleanerProcess:
         return line
 
     def _ended(self, process: subprocess.Popen[bytes]) -> int:
-        """Let go of a process that ended, or answers nothing that can be understood; return its exit code."""
+        """Close a process that ended, or sent an invalid response; return its exit code."""
         self._process = None
         process.kill()
         with suppress(OSError), process:
-            pass  # closed; the end of a job that it was being told has nowhere to go
+            pass  # `with` closes the pipes. An unsent message fails with OSError.
         return process.wait()

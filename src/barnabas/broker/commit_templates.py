@@ -1,9 +1,9 @@
-"""The template of commits: the same member commits the same partitions again and again, at other offsets.
+"""The fast path of offset commits: a template recognizes commits that differ from an earlier commit in offsets only.
 
-Nearly all commits are such ones. After one was carried out in full, those that repeat it are recognised by their bytes,
-and what does not change of their records and answers is there already. The handler of OffsetCommit checks again all
-that may have changed: whether the member may commit, whether the topics are still the same. Where anything has changed,
-or the offsets cannot be stored at once, it carries the request out in full.
+A member usually commits the same partitions again and again. After a full run of one commit, the template recognizes
+its repetitions by their bytes, and reuses the constant parts of records and responses. The handler of OffsetCommit
+still checks everything that may have changed: the membership, and the topics. If anything has changed, or the offsets
+cannot be stored immediately, the handler runs the full commit.
 """
 
 from __future__ import annotations
@@ -30,12 +30,14 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX = 32
 TEXT_CHARACTERS_MAX = 1024
-"""A commit of more partitions, or with longer names and metadata, is not remembered: the memory is kept as long as the
-connection."""
+"""The maximum characters of names and metadata in a commit with a template.
+
+A template stays in memory as long as its connection, so commits above the limits have none.
+"""
 
 
 class CommitTemplates:
-    """Learns which commits connections repeat. Used from the event loop's thread only."""
+    """Creates the templates of connections. Used from the event loop's thread only."""
 
     def __init__(self, topics: Topics, groups: GroupService, settings: DynamicSettings, clock: Clock) -> None:
         self.topics = topics
@@ -44,7 +46,7 @@ class CommitTemplates:
         self.clock = clock
 
     def note(self, request: OffsetCommitRequest, response: OffsetCommitResponse, call: Call) -> None:
-        """Note a commit that was carried out in full: all its offsets are stored."""
+        """Consider a commit for a template after its full run, which stored all its offsets."""
         templates = call.connection.templates
         before = templates.frame
         pauses = before.pauses if isinstance(before, CommitTemplate) else LearningPauses()
@@ -54,17 +56,17 @@ class CommitTemplates:
             templates.frame = CommitTemplate(self, topics, request, response, call, pauses)
 
     def _topics_of(self, request: OffsetCommitRequest) -> list[Topic] | None:
-        """Return the topics that a request names; None if one has been deleted meanwhile."""
+        """Return the topics of a request; None if one was deleted meanwhile."""
         found = [self.topics.get(each.name) for each in request.topics]
         topics = [topic for topic in found if topic is not None]
         return topics if len(topics) == len(found) else None
 
 
 class LearningPauses:
-    """How many commits of one connection pass before the next one becomes the template.
+    """The number of commits of one connection that pass before the next one becomes the template.
 
-    Making a template costs more than carrying out a commit. After each template that no commit repeated, the pause is
-    twice as long as before.
+    The creation of a template costs more than a full commit. After each template that no commit repeated, the pause
+    doubles.
     """
 
     __slots__ = ("_left", "_pause")
@@ -74,11 +76,11 @@ class LearningPauses:
         self._pause = 1
 
     def reset(self) -> None:
-        """Note that a commit repeated the last template."""
+        """Reset the pause, because a commit repeated the last template."""
         self._left, self._pause = 0, 1
 
     def is_over(self) -> bool:
-        """Return True if the next commit becomes the template; otherwise count one commit that passes."""
+        """Return whether the next commit becomes the template; if not, count one passing commit."""
         if self._left:
             self._left -= 1
             return False
@@ -88,18 +90,18 @@ class LearningPauses:
 
 
 class RepeatedCommit(NamedTuple):
-    """A commit that repeats a template at other offsets."""
+    """A commit that differs from a template in offsets only."""
 
     template: CommitTemplate
     correlation_id: int
     offsets: tuple[int, ...]
 
     def store_at_once(self) -> bytes | None:
-        """Store the offsets and return the frame of the answer; None if that cannot be done now."""
+        """Store the offsets and return the frame of the response; None if that is not possible now."""
         return self.template.store_at_once(self.correlation_id, self.offsets)
 
     def in_full(self) -> OffsetCommitRequest:
-        """Return the request as it would have been decoded."""
+        """Return the full request, as the decoder would return it."""
         request, offsets = self.template.request, iter(self.offsets)
         return replace(
             request,
@@ -111,7 +113,7 @@ class RepeatedCommit(NamedTuple):
 
 
 class CommitTemplate:
-    """A commit that was carried out, and what does not change when it is repeated (`FrameTemplate`)."""
+    """A completed commit, and the constant parts of its repetitions (a `FrameTemplate`)."""
 
     __slots__ = (
         "_answer",
@@ -167,12 +169,12 @@ class CommitTemplate:
         self._frames = IntegerRequestTemplate(_with_offset(request), call.version, call.client_id)
 
     def recognise(self, frame: Frame) -> RepeatedCommit | None:
-        """Return the request of a frame that repeats this one."""
+        """Return the request of a frame that repeats this commit; None if the frame must be decoded."""
         found = self._frames.recognise(frame)
         return None if found is None else RepeatedCommit(self, *found)
 
     def store_at_once(self, correlation_id: int, offsets: Sequence[int]) -> bytes | None:
-        """Store offsets and return the frame of the answer; None if that cannot be done now."""
+        """Store offsets and return the frame of the response; None if that is not possible now."""
         if not self._holds():
             return None
         shard = self._parts.groups.find_for_commit(*self._group)
@@ -192,14 +194,14 @@ class CommitTemplate:
         return self._answer(correlation_id)
 
     def _holds(self) -> bool:
-        """Whether its partitions are those that they were, and its metadata would still be accepted."""
+        """Return whether the topics and settings are still the same, so that the metadata is still valid."""
         if self._parts.settings.config is not self._config:
             return False
         get = self._parts.topics.get
-        return all([get(topic.name) is topic for topic in self._topics])  # noqa: C419  nearly always one
+        return all([get(topic.name) is topic for topic in self._topics])  # noqa: C419 - a list is faster for one topic
 
     def _records_with(self, number: int) -> list[tuple[bytes, bytes]]:
-        """Return the records of a commit that has a number for all offsets and times."""
+        """Return the records of a commit with the same number as all offsets and times."""
         records = []
         for where, metadata, leader_epoch, topic_id in self._fixed:
             committed = Committed(number, metadata, leader_epoch, number, topic_id)
@@ -210,7 +212,7 @@ class CommitTemplate:
 
 
 def _is_usual(request: OffsetCommitRequest) -> bool:
-    """Whether a commit is short, and names each of its partitions once."""
+    """Return whether a commit is short, and names each of its partitions once."""
     texts = [request.group_id, request.member_id, request.group_instance_id or ""]
     places = []
     for topic in request.topics:
@@ -220,7 +222,7 @@ def _is_usual(request: OffsetCommitRequest) -> bool:
 
 
 def _with_offset(request: OffsetCommitRequest) -> Callable[[int], OffsetCommitRequest]:
-    """Return what sets the offset of every partition of a request."""
+    """Return a function that sets the offset of every partition of a request."""
 
     def with_offset(offset: int) -> OffsetCommitRequest:
         for topic in request.topics:

@@ -1,12 +1,12 @@
-"""A fetch that waits for records: the purgatory of consumers, followers and every later kind of reader.
+"""A fetch that waits for records, in the purgatory: of a consumer, a follower, or any other reader.
 
-A fetch waits until its sources bring `min_bytes`, until a source reports that its reads have changed (leadership lost,
-topic deleted, log truncated), until `max_wait_ms` have passed, or until the pipeline completes it (no memory for
-waiting requests, or another request behind it). The handler then reads again and responds. A connection that closes,
-as all do when the broker stops, cancels the wait.
+A fetch waits until its sources have `min_bytes` of new records, until a source reports changed reads (leadership lost,
+topic deleted, log truncated), or until `max_wait_ms` have passed. The pipeline also completes it if waiting requests
+use too much memory, or if another request arrives behind it. The handler then reads again and responds. The end of the
+connection, for example when the broker stops, cancels the wait.
 
-Invariant: no source knows a fetch that does not wait. What a waiting fetch keeps counts as the `kept_bytes`
-of its `LaterReply`.
+Invariant: a source has no reference to a fetch that does not wait. The memory of a waiting fetch counts as the
+`kept_bytes` of its `LaterReply`.
 
 Used from the event loop's thread only.
 """
@@ -23,26 +23,27 @@ if TYPE_CHECKING:
     from barnabas.broker.replica_storage import ReadListener
 
 SOURCES_PER_PAUSE = 256
-"""The sources with which a fetch registers between two pauses."""
+"""The number of sources that a fetch registers with between two pauses."""
 
 
 class Source(Protocol):
-    """Records that a fetch waits for: those of a replica, or of a follower's session."""
+    """A source of records for a waiting fetch: a replica, or a follower's session."""
 
     def watch(self, listener: ReadListener) -> None:
-        """Pass the events of reads to this listener from now on."""
+        """Add a listener for reads."""
 
     def unwatch(self, listener: ReadListener) -> None:
-        """Pass no more events to this listener."""
+        """Remove a listener for reads."""
 
 
 class DelayedFetch:
-    """One fetch that waits; the `ReadListener` of its sources.
+    """One waiting fetch; the `ReadListener` of its sources.
 
-    :param sources: what it waits for. The sequence is kept, and must not change.
-    :param min_bytes: completes the fetch.
-    :param is_urgent: whether the handler responds in the round of the event loop that completes the fetch, and not in
-        its turn (`CooperativeScheduler.wake`).
+    :param sources: the sources of the fetch. The fetch keeps this sequence, which must not change.
+    :param min_bytes: the number of new bytes that completes the fetch.
+    :param max_wait_ms: the maximum wait in ms.
+    :param is_urgent: True if the handler responds in the same round of the event loop in which the fetch completes;
+        False if the scheduler gives it a turn (`CooperativeScheduler.wake`).
     """
 
     __slots__ = ("_completion", "_is_complete", "_is_urgent", "_max_wait_ms", "_missing", "_scheduler", "_sources")
@@ -65,17 +66,17 @@ class DelayedFetch:
         self._completion: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def expect(self, min_bytes: int) -> None:
-        """Wait for so many bytes from now on, whatever has come."""
+        """Wait for this number of bytes from now on, in addition to all earlier bytes."""
         self._missing = min_bytes
 
     def on_readable(self, size: int) -> None:
-        """Count bytes that a source has brought."""
+        """Count the bytes that became readable in a source."""
         self._missing -= size
         if self._missing <= 0:
             self.complete()
 
     def on_reads_changed(self) -> None:
-        """Complete the fetch: another read may find an error, or more than was counted."""
+        """Complete the fetch: the next read may return an error, or more bytes than were counted."""
         self.complete()
 
     def complete(self) -> None:
@@ -89,10 +90,10 @@ class DelayedFetch:
             self._completion.set_result(None)
 
     def begin(self, check: Callable[[], Steps[None] | None]) -> Steps[None]:
-        """Register with the sources, with pauses; `wait` must follow.
+        """Register with the sources, with pauses; the caller must await `wait` next.
 
-        :param check: called when all sources are watched. Other requests may have had their turn since the read, so it
-            compares the sources with the read, and calls `complete` or `expect`, or returns steps that do.
+        :param check: called when all sources are watched. Other requests may have run since the first read. `check`
+            compares the sources with that read, and calls `complete` or `expect`, or returns steps that do so.
         """
         try:
             for number, source in enumerate(self._sources, start=1):
@@ -106,7 +107,7 @@ class DelayedFetch:
             raise
 
     async def wait(self) -> None:
-        """Return when the fetch is complete or its time is up; the sources are left then."""
+        """Return when the fetch is complete or its maximum wait is over, after unregistering from the sources."""
         timer = asyncio.get_running_loop().call_later(self._max_wait_ms / 1000, self.complete)
         try:
             await self._completion

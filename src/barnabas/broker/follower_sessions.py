@@ -1,12 +1,13 @@
-"""The fetch sessions of followers (KIP-227), at the leader: the partitions of a follower, and which of them have news.
+"""The fetch sessions of followers on the leader's side (KIP-227): their partitions, and which of them have news.
 
-A request of a consumer reads all partitions of its session (`barnabas.broker.handlers.fetch`). A follower with a
-thousand partitions without news fetches twice a second. So here each partition notifies the session of its events, and
-a request costs as much as has changed. A request also says that the follower has all records below its known fetch
-offsets; the session passes that on before the next append (`LeaderReplica.note_caught_up`).
+For a consumer's request, the broker reads all partitions of the session (`barnabas.broker.handlers.fetch`). That is too
+expensive for a follower, which fetches a thousand idle partitions twice a second. Each partition therefore notifies the
+session of its events, and the cost of a request depends only on the changes. A request also proves that the follower
+has all records below its known fetch offsets; the session reports this before the next append
+(`LeaderReplica.note_caught_up`).
 
-Partitions that a throttle denies to followers out of sync (`barnabas.broker.throttles`) are held back: requests do not
-read them until the throttle allows it, and followers in sync lose no time.
+Requests skip partitions that a throttle withholds from out-of-sync followers (`barnabas.broker.throttles`). In-sync
+followers are not delayed.
 
 A session lives as long as its connection. Used from the event loop's thread only.
 """
@@ -39,23 +40,23 @@ if TYPE_CHECKING:
 SESSION_ID_MAX = 2**31 - 1
 
 PARTITIONS_MAX = 200_000
-"""How many partitions a session may have."""
+"""The maximum number of partitions of a session."""
 
 HELD_BACK_S_MAX = 1.0
-"""The time after which a request reads the held back partitions again: the follower may be in sync by then."""
+"""The time in seconds after which a request reads throttled partitions again: the follower may be in sync then."""
 
 NOTHING_SENT = NO_OFFSET, NO_OFFSET
-"""A high watermark and a log start offset."""
+"""The last sent high watermark and log start offset of a partition that was not sent yet."""
 
 Key = tuple[bytes, int]
 """Topic id and partition."""
 
 LeaderOf = Callable[[bytes, int], "LeaderReplica"]
-"""Returns the leader of a partition, by topic id and number; raises an ApiError where this broker does not lead."""
+"""Returns the leader of a partition, by topic id and number; raises an ApiError if this broker does not lead."""
 
 
 class Position:
-    """The fetch offset of a follower in one partition; the `LogEndListener` of that partition."""
+    """The fetch offset of a follower in one partition. It listens to the partition as its `LogEndListener`."""
 
     __slots__ = ("_sent", "_session", "_topic_id", "partition", "wanted")
 
@@ -71,13 +72,16 @@ class Position:
         return self._topic_id, self.wanted.partition
 
     def ask(self, wanted: FetchPartition) -> None:
-        """Take over a fetch offset. The next response has the leader's offsets again, because the follower may have
-        dropped an earlier response that did not fit its log."""
+        """Set the fetch offset.
+
+        The next response has the leader's offsets again: the follower may have dropped an earlier response that did not
+        fit its log.
+        """
         self.wanted = wanted
         self._sent = NOTHING_SENT
 
     def detach(self) -> None:
-        """Listen to the partition no longer."""
+        """Stop listening to the partition."""
         if self.partition is not None:
             self.partition.unwatch_log_end(self)
             self.partition = None
@@ -85,7 +89,7 @@ class Position:
     # --- events of the partition (`LogEndListener`) ---
 
     def on_appended(self, size: int, *, is_urgent: bool) -> None:
-        """Read the partition with the next pass, unless it is held back."""
+        """Mark the partition for the next read, unless it is throttled."""
         session, partition = self._session, self.partition
         if self in session.held_back:
             if partition is not None and session.holds_back(partition):
@@ -97,21 +101,23 @@ class Position:
         session.note_readable(self, size, is_urgent=is_urgent)
 
     def on_fetch_awaited(self) -> None:
-        """Have the follower fetch at once, unless the partition is held back."""
+        """Make the follower fetch immediately, unless the partition is throttled."""
         self.on_appended(0, is_urgent=True)
 
     def on_offsets_moved(self) -> None:
-        """Mention the partition in the next response."""
+        """Include the partition in the next response."""
         self._session.mentions[self] = None
 
     def on_leadership_lost(self) -> None:
-        """Read the partition with the next pass, which responds with the error."""
+        """Mark the partition for the next read, which returns the error."""
         self._session.release(self)
         self._session.note_readable(self, 0, is_urgent=True)
 
     def read(self, leader_of: LeaderOf, bytes_max: int, *, min_one_batch: bool) -> PartitionData:
-        """Read from the fetch offset, and note that the follower has all records before; return the partition's part of
-        the response."""
+        """Read from the fetch offset; return the partition's part of the response.
+
+        The read also records that the follower has all records before the fetch offset.
+        """
         wanted, session = self.wanted, self._session
         try:
             partition = self._attached(leader_of)
@@ -147,7 +153,7 @@ class Position:
         return data
 
     def is_news(self, data: PartitionData) -> bool:
-        """Return whether a response must hold this part, and note it as sent."""
+        """Return whether a response must contain this part, and record the part as sent."""
         known = NOTHING_SENT if data.error_code else (data.high_watermark, data.log_start_offset)
         is_news = known != self._sent or known == NOTHING_SENT
         self._sent = known
@@ -178,7 +184,7 @@ class Position:
         code = error_code(error)
         start = NO_OFFSET
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and self.partition is not None:
-            start = self.partition.log.log_start_offset  # where the follower can start over
+            start = self.partition.log.log_start_offset  # The follower can restart its log here.
         return PartitionData(
             partition_index=self.wanted.partition,
             error_code=code,
@@ -189,7 +195,7 @@ class Position:
 
 
 class FollowerSession:
-    """The partitions that one connection of a follower's broker fetches; a source of a `DelayedFetch`."""
+    """The partitions that one connection of a follower's broker fetches. A `DelayedFetch` waits for them."""
 
     def __init__(self, session_id: int, broker_id: int, throttle: LeaderThrottle = NO_LEADER_THROTTLE) -> None:
         self.id = session_id
@@ -199,30 +205,30 @@ class FollowerSession:
         self.broker_epoch = -1
         self.last_fetch_s = 0.0
         self.ready: dict[Position, None] = {}
-        """The partitions that a request reads; those that brought records come last."""
+        """The partitions that a request reads. Partitions with records in the last response come last."""
         self.held_back: dict[Position, None] = {}
-        """The partitions with records that the throttle denies."""
+        """The partitions with records that the throttle withholds."""
         self._held_back_s = 0.0
         self.mentions: dict[Position, None] = {}
-        """The partitions whose high watermark or log start offset the next response may have."""
+        """The partitions whose high watermark or log start offset the next response may contain."""
         self.change_count = 0
         """The number of events that made partitions ready."""
         self.is_urgent = False
-        """Whether a producer, a consumer or an administrator waits until the follower has fetched."""
+        """True if a producer, a consumer or an administrator waits for a fetch of the follower."""
         self._listener: ReadListener | None = None
-        """The request that waits."""
+        """The waiting request, if any."""
         self._positions: dict[Key, Position] = {}
 
     def __len__(self) -> int:
         return len(self._positions)
 
     def update(self, request: FetchRequest, now_s: float) -> Steps[None]:
-        """Take over the changes of a request.
+        """Apply the changes in a request to the session.
 
-        :raises ApiError: there are too many partitions.
+        :raises ApiError: the session would have too many partitions.
         """
         if self.broker_epoch != request.replica_state.replica_epoch:
-            # The fetch offsets of another broker epoch are read again.
+            # Another broker epoch may have other fetch offsets, so all partitions are read again.
             self.broker_epoch = request.replica_state.replica_epoch
             self.ready |= dict.fromkeys(self._positions.values())
             self.held_back.clear()
@@ -241,44 +247,44 @@ class FollowerSession:
                     raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
             position.ask(wanted)
-            self.mentions[position] = None  # after a wait, the response comes from another pass
+            self.mentions[position] = None  # After a wait, a later read makes the response.
             self.release(position)
             self.ready.setdefault(position)
 
     def holds_back(self, partition: LeaderReplica) -> bool:
-        """Whether the throttle denies a partition to the follower."""
+        """Return whether the throttle withholds a partition from the follower."""
         return self.throttle.holds_back(partition, self.broker_id)
 
     def hold_back(self, position: Position) -> None:
-        """Do not read a position until `release`."""
+        """Skip a partition until `release`."""
         self.ready.pop(position, None)
         self.held_back[position] = None
 
     def release(self, position: Position) -> None:
-        """Read a position again, if it is held back."""
+        """Read a throttled partition again."""
         if position in self.held_back:
             del self.held_back[position]
             self.ready.setdefault(position)
 
     def release_due(self) -> None:
-        """Read the held back positions again, if it is time."""
+        """Read throttled partitions again if the pause is over."""
         if self.last_fetch_s - self._held_back_s >= HELD_BACK_S_MAX or not self.throttle.quota.is_exceeded:
             self._held_back_s = self.last_fetch_s
             self.ready |= self.held_back
             self.held_back.clear()
 
     def watch(self, listener: ReadListener) -> None:
-        """Pass the events of reads to this listener, the request that waits."""
+        """Set the listener for reads: the waiting request."""
         self._listener = listener
 
     def unwatch(self, _listener: ReadListener) -> None:
-        """Pass events to no listener."""
+        """Remove the listener for reads."""
         self._listener = None
 
     def note_readable(self, position: Position, size: int, *, is_urgent: bool) -> None:
-        """Read a position with the next pass.
+        """Mark a partition for the next read.
 
-        :param is_urgent: whether the request that waits must not wait any longer.
+        :param is_urgent: True if the waiting request must be answered now.
         """
         self.ready.setdefault(position)
         self.change_count += 1
@@ -291,7 +297,7 @@ class FollowerSession:
             self._listener.on_readable(size)
 
     def close(self) -> None:
-        """Listen to no partition any longer."""
+        """Stop listening to all partitions."""
         for position in self._positions.values():
             position.detach()
         self._positions.clear()
@@ -307,7 +313,7 @@ class FollowerSession:
 
 
 class FollowerRead:
-    """One pass over the partitions of a session that are ready."""
+    """One read of the partitions of a session that are ready."""
 
     def __init__(self, session: FollowerSession, leader_of: LeaderOf, bytes_max: int) -> None:
         self._session = session
@@ -315,11 +321,11 @@ class FollowerRead:
         self._bytes_left = bytes_max
         self.size = 0
         self.must_answer = False
-        """Whether there is an error or a divergence, which does not wait."""
+        """True if a partition has an error or a divergence, so that the response must not wait."""
         self._data: dict[Position, PartitionData] = {}
 
     def all(self) -> Steps[None]:
-        """Read the partitions that are ready."""
+        """Read all partitions that are ready."""
         if self._session.held_back:
             self._session.release_due()
         for number, position in enumerate(list(self._session.ready)):
@@ -346,7 +352,7 @@ class FollowerRead:
         self._data[position] = data
 
     def answer(self) -> Steps[list[FetchableTopicResponse]]:
-        """Return the news of the pass, and the offsets that have moved. Count the bytes of the response."""
+        """Return the partitions with news or moved offsets, and count the bytes of their records."""
         session = self._session
         mentions, session.mentions = session.mentions, {}
         session.is_urgent = False
@@ -383,7 +389,7 @@ class FollowerSessions:
         return len(self._sessions)
 
     def open(self, connection: ConnectionState, broker_id: int) -> FollowerSession:
-        """Begin a session in place of the connection's earlier one."""
+        """Begin a new session, which replaces the connection's earlier one."""
         for gone in [each for each in self._sessions if each.is_gone or each is connection]:
             self.drop(gone)
         session = self._sessions[connection] = FollowerSession(

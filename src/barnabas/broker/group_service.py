@@ -1,4 +1,4 @@
-"""The groups that this broker coordinates: requests of members and administrators, on the coordinator runtime.
+"""The consumer groups that this broker coordinates: it passes the requests of members and administrators to them.
 
 `barnabas.groups` makes all decisions. A group belongs to a partition of `__consumer_offsets`, and the leader of that
 partition coordinates the group (`barnabas.broker.coordinators`).
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 class GroupTopics:
-    """The topics that this broker knows (`barnabas.groups.topic_metadata.TopicMetadata`)."""
+    """The topics in this broker's metadata, for groups (`barnabas.groups.topic_metadata.TopicMetadata`)."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._shared: dict[str, dict[int, TopicPartition]] = {}
-        """The names of partitions that groups use, by topic and number."""
+        """The shared `TopicPartition` objects that groups use, by topic and partition number."""
 
     def topic(self, name: str) -> TopicSnapshot | None:
         topic = self._topics.get(name)
@@ -63,13 +63,13 @@ class GroupTopics:
         return self._topics.by_id(topic_id) is not None
 
     def forget(self, names: Collection[str]) -> None:
-        """Free what is kept for topics that were deleted."""
+        """Free the objects of deleted topics."""
         for name in names:
             self._shared.pop(name, None)
 
 
 class _Snapshot:
-    """A topic as it was when the snapshot was made."""
+    """A topic at the time of the snapshot."""
 
     __slots__ = ("_image", "_shared", "_topic", "_topics")
 
@@ -105,24 +105,24 @@ class _Snapshot:
 
 
 GroupShard: TypeAlias = CoordinatorShard[GroupCoordinator, Change]
-"""The groups of one partition, and their offsets."""
+"""The groups of one partition of `__consumer_offsets`, and their offsets."""
 
 GROUP_RECORDS: RecordCodec[Change] = RecordCodec(encode_change, decode_change)
 
 GROUP_ID_BYTES_MAX = 2**15 - 1
-"""The longest name of a group that fits its records."""
+"""The maximum size of a group id in bytes that fits into the group's records."""
 
 MEMORY_PARTS = 4
-"""The members of all groups may hold as much as the requests under way divided by this."""
+"""The share of `queued.max.request.bytes` that all members together may use, as a divisor."""
 
 REFUSAL_LOGGED_S = 10.0
-"""The shortest time between two log lines about members that are refused for their size."""
+"""The minimum time between two log lines about members that are rejected for their size, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class GroupService:
-    """Every group that this broker coordinates. Used from the event loop's thread only."""
+    """All consumer groups that this broker coordinates. Used from the event loop's thread only."""
 
     def __init__(
         self,
@@ -171,13 +171,13 @@ class GroupService:
 
     @property
     def has_topic(self) -> bool:
-        """Whether groups have their topic."""
+        """True if the topic of groups exists."""
         return self.runtime.has_topic
 
     async def ensure_topic(self) -> None:
-        """Make the topic of the groups if there is none.
+        """Create the topic of groups if it does not exist.
 
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE: it could not be made.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE: the creation failed.
         """
         await self.runtime.ensure_topic()
 
@@ -192,27 +192,27 @@ class GroupService:
         return found
 
     def coordinates(self, group_id: str) -> bool:
-        """Whether this broker coordinates the group, perhaps once it is loaded."""
+        """Return whether this broker coordinates the group, or will do so after loading it."""
         return self.runtime.coordinates(group_id)
 
     @property
     def image(self) -> MetadataImage:
-        """What is known of the cluster."""
+        """The current image of the cluster."""
         return self._topics.image
 
     def coordinator_of(self, group_id: str) -> int:
-        """Return the broker that coordinates a group, perhaps once it is loaded there; -1 where none does now."""
+        """Return the broker that coordinates a group, or will do so after loading it; -1 if there is none now."""
         return self.runtime.coordinator_of(group_id)
 
     def loaded_shards(self) -> list[GroupShard]:
         """Return all shards of this broker.
 
-        :raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: not all are served.
+        :raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: some shards are not loaded.
         """
         return self.runtime.all_shards()
 
     def served_shards(self) -> list[GroupShard]:
-        """Return the shards that are served now."""
+        """Return the loaded shards."""
         return self.runtime.served_shards()
 
     def _find(self, group_id: str) -> GroupShard | ErrorCode:
@@ -224,7 +224,7 @@ class GroupService:
     # -- requests of members -------------------------------------------------------------------------------
 
     def join(self, group_id: str, request: JoinRequest) -> Awaitable[JoinResult]:
-        """Join, and wait until the generation is complete."""
+        """Add a member to a group; the result is available when the new generation is complete."""
         waiter: asyncio.Future[JoinResult] = self._loop.create_future()
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
@@ -242,11 +242,11 @@ class GroupService:
             return JoinResult(error.code, request.member_id)
         if not self.has_topic:
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-        await self._scheduler.pause(is_short=True)  # a crowd may have waited
+        await self._scheduler.pause(is_short=True)  # Many requests may have waited for the topic.
         return await self.join(group_id, request)
 
     def sync(self, group_id: str, request: SyncRequest) -> asyncio.Future[SyncResult]:
-        """Wait for the leader's assignment, and until it is stored."""
+        """Return the member's assignment, after the group's leader has sent it and it is stored."""
         waiter: asyncio.Future[SyncResult] = self._loop.create_future()
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
@@ -256,10 +256,10 @@ class GroupService:
         return waiter
 
     def heartbeat(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Note that a member is alive."""
+        """Record that a member is alive."""
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
-            # While its group is being loaded, a member has no reason to do anything but to go on, as in Kafka.
+            # As in Kafka: a member continues while its group is loading.
             return ErrorCode.NONE if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else shard
         machine = shard.machine
         error = machine.heartbeat(self._clock.monotonic(), group_id, member_id, group_instance_id, generation)
@@ -267,7 +267,7 @@ class GroupService:
         return error
 
     def leave(self, group_id: str, members: Sequence[LeavingMember]) -> LeaveResult:
-        """Take members out of a group."""
+        """Remove members from a group."""
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
             return LeaveResult(shard)
@@ -276,14 +276,14 @@ class GroupService:
         return result
 
     def check_commit(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Return whether this member may commit offsets for the group now."""
+        """Return the error if this member must not commit offsets for the group now; otherwise NONE."""
         found = self.find_for_commit(group_id, member_id, group_instance_id, generation)
         return found if isinstance(found, ErrorCode) else ErrorCode.NONE
 
     def find_for_commit(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
     ) -> GroupShard | ErrorCode:
-        """Return the shard of a group for which this member may commit offsets now, or why it may not."""
+        """Return the shard of a group if this member may commit offsets for it now; otherwise the error."""
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -295,28 +295,28 @@ class GroupService:
     # -- administration ------------------------------------------------------------------------------------
 
     def error_of(self, group_id: str) -> ErrorCode:
-        """Return why nothing is known of a group now, or NONE. Before the topic exists, no group does."""
+        """Return the error of lookups of a group, or NONE. Before the topic of groups exists, no group exists."""
         found = self._find(group_id)
         if isinstance(found, CoordinatorShard) or (not self.has_topic and not self.runtime.is_closed):
             return ErrorCode.NONE
         return found
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the group as administrators see it; None if it has no members and had none."""
+        """Return the description of a group for administrators; None if the group does not exist."""
         shard = self._find(group_id)
         return None if isinstance(shard, ErrorCode) else shard.machine.describe(group_id)
 
     def subscriptions(self, group_id: str) -> list[list[bytes]]:
-        """Return for each member of a group the metadata of its last join, also while the group rebalances."""
+        """Return the metadata from the last join of each member of a group, even during a rebalance."""
         shard = self._find(group_id)
         return [] if isinstance(shard, ErrorCode) else shard.machine.subscriptions(group_id)
 
     def group_ids(self) -> list[str]:
-        """Return the ids of the groups that have members, or had some."""
+        """Return the ids of the groups that have or had members."""
         return [group_id for shard in self.runtime.shards for group_id in shard.machine.group_ids()]
 
     def delete(self, group_id: str) -> asyncio.Future[None] | ErrorCode:
-        """Forget a group without members. Return a future of its tombstone, or why the group is not forgotten."""
+        """Delete a group without members. Return a future that ends when its tombstone is stored, or the error."""
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
             return ErrorCode.GROUP_ID_NOT_FOUND if not self.has_topic and not self.runtime.is_closed else shard
@@ -326,7 +326,7 @@ class GroupService:
         return error or stored
 
     def forget_if_unused(self, shard: GroupShard, group_id: str) -> bool:
-        """Forget a group that has no offsets, if it has no members either; return whether it is gone."""
+        """Delete a group without offsets if it has no members; return whether it no longer exists."""
         is_gone, effects = shard.machine.forget_if_unused(self._clock.monotonic(), group_id)
         shard.perform(effects)
         return is_gone
@@ -334,26 +334,26 @@ class GroupService:
     # -- leadership ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Begin to load groups, and to serve them. Before that, clients get COORDINATOR_LOAD_IN_PROGRESS."""
+        """Start to load and serve groups. Before this call, clients receive COORDINATOR_LOAD_IN_PROGRESS."""
         self.runtime.start()
 
     async def wait_until_loaded(self) -> None:
-        """Return when nothing is being loaded."""
+        """Return when no shard is loading."""
         await self.runtime.wait_until_loaded()
 
     def close(self) -> None:
-        """Answer everyone who waits."""
+        """Complete all waiting requests with an error."""
         self.runtime.close()
 
     def follow_topic(self) -> None:
-        """Take over the partitions that this broker leads now."""
+        """Begin to load the partitions of the topic that this broker leads now, and drop the others."""
         self.runtime.follow_topic()
 
     # -- replies -------------------------------------------------------------------------------------------
 
     def _deliver(self, reply: Reply) -> None:
         waiter, result = reply
-        # The waiter of a connection that is gone was cancelled with it.
+        # The end of a connection has cancelled its waiter.
         if waiter.done():
             return
         if isinstance(result, JoinResult | SyncResult):

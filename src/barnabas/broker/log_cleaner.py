@@ -1,11 +1,11 @@
-"""Compacts the logs whose topics have `cleanup.policy=compact`: picks the dirtiest, has it cleaned, swaps its segments.
+"""The log cleaner: it compacts the logs of topics with `cleanup.policy=compact`, the dirtiest log first.
 
-The keys are read and the segments rewritten by a process of its own (`barnabas.storage.cleaner`), which is started when
-there is something to clean; the broker's event loop only asks and is told. The swap of files is done by the broker, in
-the log's own queue of disk work: so a log's files have one writer.
+A separate process reads the keys and rewrites the segments (`barnabas.storage.cleaner`); the cleaner starts it when a
+log needs compaction. The event loop only exchanges messages with the process. The broker swaps the files itself, in the
+log's disk queue. A log's files therefore have one writer.
 
-A log that cannot be cleaned is left alone, with one line in the log, until its settings change or the broker starts
-again. After other failures (the disk is full, the process was killed) it is tried again, later each time.
+After an error that would repeat, the cleaner skips the log until its settings change or the broker restarts, and logs
+one line. After other errors (a full disk, a killed process) the cleaner retries, with growing pauses.
 """
 
 from __future__ import annotations
@@ -43,33 +43,35 @@ from barnabas.storage.data_folders import AnyLogs
 from barnabas.storage.segment import SealedSegment, SegmentReplacedError
 
 CLEANERS_MAX = 32
-"""The most processes, whatever `log.cleaner.threads` says."""
+"""The maximum number of cleaner processes, for any value of `log.cleaner.threads`."""
 
 BACKOFF_S_MIN = 0.05
 WATCH_S = 1.0
-"""How often it is looked whether a cleaner is still alive, and its log still there."""
+"""The interval of checks for a hanging process and a deleted log, in seconds."""
 
 SILENCE_S_MAX = 300.0
-"""A cleaner of which nothing was heard for so long is killed: it tells every second that it is at work, unless a disk
-does not answer."""
+"""The silence in seconds after which the broker kills a cleaner process.
+
+A working process reports every second, unless a disk hangs.
+"""
 
 RETRY_S_MAX = 3600.0
-"""The longest time after a failure; after the first one it is `log.cleaner.backoff.ms`."""
+"""The longest pause after a failure, in seconds. The first pause is `log.cleaner.backoff.ms`."""
 
 LOAD_FACTOR_MAX = 0.9
-"""How full the map of keys becomes by itself."""
+"""The highest load factor of the map of keys."""
 
 DOUBLINGS_MAX = 20
-"""So often the time after a failure is doubled at most."""
+"""The maximum number of doublings of the pause after failures."""
 
 PARTITIONS_AT_ONCE = 100
-"""After so many partitions looked at, others have their turn."""
+"""The number of checked partitions after which other tasks run."""
 
 log = logging.getLogger(__name__)
 
 
 class _Chosen(NamedTuple):
-    """A log that is to be cleaned."""
+    """A log that is due for compaction."""
 
     partition: Replica
     range: CleanableRange
@@ -77,7 +79,7 @@ class _Chosen(NamedTuple):
 
 
 class _PutOff(NamedTuple):
-    """Why a log is not cleaned now."""
+    """A log that is not compacted before `until_s`, after failures."""
 
     partition: Replica
     config: TopicConfig
@@ -87,7 +89,7 @@ class _PutOff(NamedTuple):
 
 @dataclass(slots=True)
 class CleaningCounts:
-    """What was compacted since the start of the broker."""
+    """The counters of compaction since the start of the broker."""
 
     cleanings: int = 0
     failures: int = 0
@@ -99,10 +101,10 @@ class CleaningCounts:
 class LogCleaner:
     """Compacts logs. Used from the event loop's thread only.
 
-    :param config: returns the broker's settings as they are in force.
-    :param new_cleaner: makes what does the jobs.
-    :param work: where checkpoints are stored.
-    :param new_threads: makes so many threads, of this name, on which cleaners are asked.
+    :param config: returns the effective settings of the broker.
+    :param new_cleaner: creates an object that runs compaction jobs.
+    :param work: runs the writes of checkpoints.
+    :param new_threads: creates a pool with a number of threads and a name; its threads wait for cleaners.
     """
 
     def __init__(
@@ -126,23 +128,25 @@ class LogCleaner:
         self._busy: dict[TopicPartition, AnyCleaner] = {}
         self._put_off: dict[TopicPartition, _PutOff] = {}
         self._due: list[_Chosen] = []
-        """What the last look at all logs found, the dirtiest one at the end. It costs too much to look at thousands of
-        logs before each job."""
+        """The logs that the last check found due, the dirtiest log last.
+
+        A check of thousands of logs before each job would be too expensive.
+        """
         self._due_until_s = 0.0
         self.counts = CleaningCounts()
 
     @property
     def busy_count(self) -> int:
-        """The logs that are compacted now."""
+        """The number of logs in compaction now."""
         return len(self._busy)
 
     @property
     def uncleanable_count(self) -> int:
-        """The logs that cannot be compacted until their settings change. Any thread may ask."""
+        """The number of logs that cannot be compacted until their settings change. Any thread may read it."""
         return sum(each.until_s == math.inf for each in self._put_off.copy().values())
 
     async def run(self) -> None:
-        """Compact what is due, again and again."""
+        """Compact due logs until cancelled."""
         running: set[asyncio.Task[None]] = set()
         try:
             while True:
@@ -163,7 +167,7 @@ class LogCleaner:
         return max(self._config().log_cleaner_backoff_ms / 1000, BACKOFF_S_MIN)
 
     async def clean_all(self) -> None:
-        """Compact what is due, one log after the other; return when nothing is."""
+        """Compact due logs one by one; return when no log is due."""
         while (chosen := await self._choose()) is not None:
             await self._clean(chosen)
 
@@ -175,9 +179,9 @@ class LogCleaner:
                 if chosen is None:
                     break
                 begun.add(asyncio.get_running_loop().create_task(self._clean(chosen)))
-                await asyncio.sleep(0)  # so that it counts as busy
+                await asyncio.sleep(0)  # The task starts and marks the log as busy.
         except Exception:
-            log.exception("logs cannot be compacted; tried again later")
+            log.exception("cannot compact logs; retrying later")
         return begun
 
     def _end_idle(self) -> None:
@@ -185,10 +189,10 @@ class LogCleaner:
             cleaner.end()
         self._idle.clear()
 
-    # --- what to clean ---
+    # --- selection ---
 
     async def _choose(self) -> _Chosen | None:
-        """Return the log that has the largest share to be cleaned, of those that are due."""
+        """Return the due log with the largest dirty ratio; None if no log is due."""
         self._forget_deleted()
         if self._clock.monotonic() >= self._due_until_s:
             self._due.clear()
@@ -201,7 +205,7 @@ class LogCleaner:
         return self._due.pop() if self._due else None
 
     async def _look_at_all(self) -> list[_Chosen]:
-        """Return the logs that are due, the one with the largest share to be cleaned at the end."""
+        """Return the due logs, the one with the largest dirty ratio last."""
         due = []
         partitions = self._replicas.all()
         for number, partition in enumerate(partitions):
@@ -212,7 +216,7 @@ class LogCleaner:
         return sorted(due, key=lambda each: each.range.dirty_ratio, reverse=True)[::-1]
 
     async def _if_due(self, partition: Replica) -> _Chosen | None:
-        """Return what is to be cleaned of a log as it is now; None if it is not due."""
+        """Return the cleanable range of a log in its current state; None if the log is not due."""
         now_ms = self._clock.expiry_ms()
         if now_ms is None or not self._is_candidate(partition):
             return None
@@ -234,7 +238,7 @@ class LogCleaner:
             await partition.storage.roll_if_due()
             return await partition.storage.find_cleanable()
         except SegmentReplacedError:
-            return None  # the next look finds what is there now
+            return None  # The next check sees the new segments.
         except (BarnabasError, OSError) as error:
             self._note_failure(partition, CleaningFailedError(str(error)))
             return None
@@ -251,12 +255,12 @@ class LogCleaner:
         self._busy[partition.topic_partition] = cleaner
         began_s = self._clock.monotonic()
         try:
-            told = await self._do_job(cleaner, chosen)
+            summary = await self._do_job(cleaner, chosen)
         except (UncleanableError, CleaningFailedError) as error:
             await self._drop(partition, error)
         except SegmentReplacedError as error:
-            # Records were deleted, or cut off, meanwhile.
-            log.info("%s: compaction begins anew: %s", partition.topic_partition, error)
+            # Records were deleted or truncated during the job.
+            log.info("%s: restarting compaction: %s", partition.topic_partition, error)
             await self._drop(partition, None)
         except Exception as error:
             if not isinstance(error, BarnabasError):
@@ -264,27 +268,29 @@ class LogCleaner:
             await self._drop(partition, CleaningFailedError(str(error) or repr(error)))
         else:
             self._put_off.pop(partition.topic_partition, None)
-            log.info("%s: %s in %.2f s", partition.topic_partition, told, self._clock.monotonic() - began_s)
+            log.info("%s: %s in %.2f s", partition.topic_partition, summary, self._clock.monotonic() - began_s)
         finally:
             del self._busy[partition.topic_partition]
             self._idle.append(cleaner)
 
     async def _do_job(self, cleaner: AnyCleaner, chosen: _Chosen) -> str:
-        """Have a log cleaned; return what is to be told of it."""
+        """Compact a log; return a summary for the log line."""
         partition = chosen.partition
         truncations = partition.log.truncation_count
         old = partition.log.segments_before(chosen.range.end_offset)
         plan = await self._ask(cleaner, partition, self._job(chosen, old))
         if not isinstance(plan, CleaningPlan):
-            raise CleaningFailedError(f"no plan, but {plan!r}")
-        # If the topic is no longer compacted when the broker crashes, gaps are believed below the recovery point only.
+            raise CleaningFailedError(f"the cleaner process sent no plan, but {plan!r}")
+        # If compaction is switched off before a crash, recovery accepts offset gaps below the recovery point only.
         await self._work.for_all(self._logs.checkpoint_recovery_points)
         bytes_read = bytes_left = records_read = records_kept = 0
         while (group := await self._ask(cleaner, partition, None)) is not None:
             if not isinstance(group, CleanedGroup):
-                raise CleaningFailedError(f"no group of segments, but {group!r}")
+                raise CleaningFailedError(f"the cleaner process sent no group of segments, but {group!r}")
             if partition.log.truncation_count != truncations:
-                raise SegmentReplacedError("records were cut off")  # others may be gone because of these
+                raise SegmentReplacedError(
+                    "records were truncated"
+                )  # The process may have dropped older records for them.
             replaced, old = old[: len(group.base_offsets)], old[len(group.base_offsets) :]
             await self._swap(partition, replaced, group)
             bytes_read, bytes_left = bytes_read + group.bytes_read, bytes_left + group.size
@@ -302,16 +308,16 @@ class LogCleaner:
 
     async def _swap(self, partition: Replica, replaced: Sequence[SealedSegment], group: CleanedGroup) -> None:
         if tuple(segment.base_offset for segment in replaced) != group.base_offsets:
-            raise CleaningFailedError(f"segments {group.base_offsets}, and not {replaced}")
+            raise CleaningFailedError(f"the cleaner process rewrote segments {group.base_offsets}, not {replaced}")
         if partition.storage.is_being_moved:
-            raise SegmentReplacedError("the log is moved to another data folder")
+            raise SegmentReplacedError("the log is moving to another log directory")
         try:
             renamed = await partition.storage.replace_segments(replaced, group.size)
         except SegmentReplacedError:
             if partition.log.log_start_offset < replaced[-1].next_offset:
-                # What was cleaned behind them must not take its place: an old record might come to light again.
+                # Stop the swaps: without the newer record in this segment, a later swap could restore an old record.
                 raise
-            # Where a start finds such files, it gives up the swaps behind them.
+            # Remove the files now: a start that finds such files would discard all later swaps.
             await partition.storage.remove_cleaned()
         else:
             self._logs.delete_later(renamed)
@@ -338,9 +344,9 @@ class LogCleaner:
         )
 
     async def _ask(self, cleaner: AnyCleaner, partition: Replica, message: Message) -> Message:
-        """Ask on a thread; end a cleaner that says nothing any more, or whose log is gone.
+        """Send a message on a thread; kill a process that hangs or whose log no longer exists.
 
-        :raises UncleanableError, CleaningFailedError: the answer.
+        :raises UncleanableError, CleaningFailedError: the response of the process.
         """
         answering = asyncio.get_running_loop().run_in_executor(self._threads, cleaner.ask, message)
         while not (await asyncio.wait({answering}, timeout=WATCH_S))[0]:
@@ -354,7 +360,7 @@ class LogCleaner:
     # --- failures ---
 
     async def _drop(self, partition: Replica, error: UncleanableError | CleaningFailedError | None) -> None:
-        """Give a job up; what it wrote is removed."""
+        """End a failed job, and remove its files."""
         if partition.is_deleted or partition.log.is_offline:
             return
         if error is not None:
@@ -362,7 +368,7 @@ class LogCleaner:
         try:
             await partition.storage.remove_cleaned()
         except StorageError as failure:
-            log.warning("%s: what a cleaner wrote cannot be removed: %s", partition.topic_partition, failure)
+            log.warning("%s: cannot remove the files of a failed compaction: %s", partition.topic_partition, failure)
 
     def _note_failure(self, partition: Replica, error: UncleanableError | CleaningFailedError) -> None:
         self.counts.failures += 1
@@ -371,17 +377,17 @@ class LogCleaner:
         failures = before.failures + 1 if before and before.partition is partition else 1
         if isinstance(error, UncleanableError):
             until_s = math.inf
-            message = "%s cannot be compacted, and is left as it is until its settings change: %s"
+            message = "cannot compact %s, and it stays uncompacted until its settings change or the broker restarts: %s"
             log.error(message, where, error, extra=event(LogEvent.COMPACTION_IMPOSSIBLE))
         else:
             wait_s = min(self._backoff_s * 2.0 ** min(failures - 1, DOUBLINGS_MAX), RETRY_S_MAX)
             until_s = now_s + wait_s
-            log.warning("%s: compaction failed; tried again in %.0f s: %s", where, wait_s, error)
+            log.warning("%s: compaction failed: %s; retrying in %.0f s", where, error, wait_s)
         self._put_off[where] = _PutOff(partition, partition.config, until_s, failures)
 
 
 async def _wait_for_any(running: set[asyncio.Task[None]], timeout_s: float) -> set[asyncio.Task[None]]:
-    """Return those that are still running, when one of them has ended or the time is over."""
+    """Return the running tasks when one of them has ended or the time is over."""
     if not running:
         await asyncio.sleep(timeout_s)
         return running

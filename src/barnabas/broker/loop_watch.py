@@ -1,14 +1,14 @@
-"""Watches the event loop: says in the log when it stood still, for how long, and over what.
+"""The watch of the event loop: it logs the duration and the cause of stalls.
 
-A thread looks on, some dozens of times a second. An idle loop is not woken by that. Where the thread finds the loop at
-work, it asks for an answer (a callback); how late that comes is how long everybody waited. While it is late, the thread
-notes the stack of the loop's thread.
+A thread looks at the event loop's thread some dozens of times per second. This does not wake an idle loop. If the loop
+is busy, the watch schedules a callback in the loop. The delay of the callback is the time that all requests waited.
+During a long delay, the watch records the stack of the loop's thread.
 
-To look, the thread needs the interpreter's lock. If it gets that late because somebody in this process held it, that
-counts as if the loop had been asked when the look was due: it could not have run either. If the process merely did not
-get to run, the machine is to blame, and nothing is logged.
+Each look needs the interpreter lock. If another thread of this process holds the lock, the look is late, and the loop
+could not run either. The delay then counts from the time at which the look was due. If the whole process did not get
+CPU time, the machine is the cause, and the watch logs nothing.
 
-One line for the first stall, then at most one in `LINE_INTERVAL_S`, which counts those in between.
+The watch logs the first stall, then at most one line per `LINE_INTERVAL_S` with the number of stalls since the last.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ from barnabas.log_lines import LogEvent, event
 from barnabas.metrics.metric import Histogram
 
 STALL_S = 0.05
-"""A stall that is worth a line: as long as a client may have to wait for another one."""
+"""The shortest stall that is logged, in seconds: a request may wait this long for another one."""
 LOOK_S = 0.02
 REST_LOOK_S = 0.04
-"""While the loop rests, for each look wakes a processor."""
+"""The interval of looks at an idle loop, in seconds. It is longer because each look wakes a processor."""
 REST_LOOKS = 50
-"""A loop rests that was idle so many times in a row."""
+"""The number of consecutive looks at an idle loop after which the longer interval applies."""
 LINE_INTERVAL_S = 10.0
 FRAMES_MAX = 6
 LAG_BOUNDS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0)
@@ -43,49 +43,49 @@ log = logging.getLogger(__name__)
 
 
 class Stall(NamedTuple):
-    """What is worth a line."""
+    """A stall that is logged."""
 
     late_s: float
     doing: str
-    """What the loop did, as far as it is known."""
+    """The functions that the loop's thread ran, as far as known."""
     more: int = 0
-    """How many others there were since the last line."""
+    """The number of other stalls since the last line."""
     longest_s: float = 0.0
-    """The longest of those."""
+    """The longest of the other stalls, in seconds."""
 
     def __str__(self) -> str:
-        text = f"the event loop stood still for {self.late_s * 1000:.0f} ms; it did: {self.doing}"
+        text = f"the event loop stalled for {self.late_s * 1000:.0f} ms while it ran: {self.doing}"
         if self.more:
-            text += f" ({self.more} more since the last such line, at most {self.longest_s * 1000:.0f} ms)"
+            text += f" ({self.more} more stalls since the last line, at most {self.longest_s * 1000:.0f} ms)"
         return text
 
 
 class StallRecord:
-    """Decides what is worth a line. Pure: the time is an argument, in monotonic seconds."""
+    """Decides which stalls are logged. Takes the time in monotonic seconds as an argument."""
 
     def __init__(self) -> None:
-        self._told_at_s = -LINE_INTERVAL_S
+        self._logged_at_s = -LINE_INTERVAL_S
         self._more = 0
         self._longest_s = 0.0
 
     def note(self, now_s: float, late_s: float, doing: str | None) -> Stall | None:
-        """Given how late the loop was and what was seen meanwhile, return what to log, if anything."""
+        """Return the stall to log, if any, for a delay of the loop and the functions seen during it."""
         if late_s < STALL_S:
             return None
-        if now_s - self._told_at_s < LINE_INTERVAL_S:
+        if now_s - self._logged_at_s < LINE_INTERVAL_S:
             self._more += 1
             self._longest_s = max(self._longest_s, late_s)
             return None
         stall = Stall(late_s, doing or "not seen", self._more, self._longest_s)
-        self._told_at_s, self._more, self._longest_s = now_s, 0, 0.0
+        self._logged_at_s, self._more, self._longest_s = now_s, 0, 0.0
         return stall
 
 
 class LoopWatch:
-    """Watches the event loop in whose thread it is started.
+    """Watches the event loop of the thread that calls `start`.
 
-    :param now_s: monotonic seconds.
-    :param cpu_s: seconds of computing that this process has used; the system's count if None.
+    :param now_s: returns monotonic seconds.
+    :param cpu_s: returns the CPU seconds of this process; the operating system's value if None.
     """
 
     def __init__(self, now_s: Callable[[], float], cpu_s: Callable[[], float] | None = None) -> None:
@@ -93,42 +93,43 @@ class LoopWatch:
         self._cpu_s = cpu_s or _cpu_s
         self._record = StallRecord()
         self.lags = Histogram(LAG_BOUNDS_S)
-        """How late the loop answered, in seconds, each time that it was found at work."""
+        """The delays of callbacks in seconds, for all looks at a busy loop."""
         self._due_s = 0.0
-        """When the next look is due; `look` may get to run later."""
+        """The time at which the next look is due. The actual look may be later."""
         self._cpu_at_look_s = 0.0
         self._asked_s: float | None = None
-        """Since when an answer of the loop is waited for."""
+        """The time since which the watch waits for a callback; None if it does not wait."""
         self._idle_looks = 0
         self._seen: str | None = None
-        """What the loop did while its answer was late."""
+        """The functions that the loop's thread ran during the delay; None if unknown."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread_id = 0
         self._ending = threading.Lock()
 
     def start(self) -> None:
-        """Begin to watch."""
+        """Start the watch with its own thread."""
         self.attach()
-        self._ending.acquire()  # whoever waits for it waits until `stop`
+        self._ending.acquire()  # `stop` releases it and ends the thread.
         threading.Thread(target=self._look_on, name="loop watch", daemon=True).start()
 
     def attach(self) -> None:
-        """Begin to watch, with looks that the caller takes."""
+        """Start the watch without a thread; the caller calls `look`."""
         self._loop = asyncio.get_running_loop()
         self._thread_id = threading.get_ident()
         self._expect_look()
 
     def stop(self) -> None:
-        """Watch no longer."""
+        """Stop the watch."""
         self._loop = None
         if self._ending.locked():
             self._ending.release()
 
     def look(self, stack: Callable[[], FrameType | None]) -> None:
-        """Called by another thread, `look_s` after the look before: ask the loop if it is at work, and note what it
-        does if it is late.
+        """Look at the loop: schedule a callback if the loop is busy, and record its stack if the callback is late.
 
-        :param stack: returns where the loop's thread is.
+        Another thread calls this method, `look_s` after the last look.
+
+        :param stack: returns the current frame of the loop's thread.
         """
         now_s = self._now_s()
         asked_s = self._asked_s
@@ -141,7 +142,7 @@ class LoopWatch:
 
     @property
     def look_s(self) -> float:
-        """How long after a look the next one is due."""
+        """The interval until the next look, in seconds."""
         return REST_LOOK_S if self._idle_looks >= REST_LOOKS else LOOK_S
 
     def _look_at(self, frame: FrameType | None, now_s: float) -> None:
@@ -150,11 +151,12 @@ class LoopWatch:
         if is_idle(frame):
             self._idle_looks += 1
             if was_held_up:
-                self._tell(late_s, IDLE)
+                self._log_stall(late_s, IDLE)
             return
         since_s = self._due_s if was_held_up else now_s
         if self._idle_looks >= REST_LOOKS:
-            # Nobody else has computed anything since the last look. What only waits began at any time since then.
+            # The other threads used no CPU since the last look, so the loop's work may have begun at any time since
+            # then.
             since_s = now_s - max(min(computed_s, late_s + REST_LOOK_S), REST_LOOK_S / 2)
         self._idle_looks = 0
         self._seen = describe(frame) if now_s - since_s >= STALL_S / 2 else None
@@ -164,19 +166,19 @@ class LoopWatch:
         self._asked_s = asked_s
         loop = self._loop
         if loop is not None:
-            with contextlib.suppress(RuntimeError):  # it was closed meanwhile
+            with contextlib.suppress(RuntimeError):  # The loop was closed meanwhile.
                 loop.call_soon_threadsafe(self._answer)
 
     def _answer(self) -> None:
-        """Called on the loop, as soon as it could."""
+        """Measure the delay. The loop calls this method as soon as it is free."""
         asked_s, seen = self._asked_s, self._seen
         if asked_s is not None:
             late_s = self._now_s() - asked_s
             self.lags.observe(late_s)
-            self._tell(late_s, seen)
-        self._asked_s = None  # last: from here on `look` may ask again
+            self._log_stall(late_s, seen)
+        self._asked_s = None  # Last, because `look` may schedule another callback after this.
 
-    def _tell(self, late_s: float, seen: str | None) -> None:
+    def _log_stall(self, late_s: float, seen: str | None) -> None:
         stall = self._record.note(self._now_s(), late_s, seen)
         if stall:
             log.warning("%s", stall, extra=event(LogEvent.LOOP_STALLED))
@@ -196,7 +198,7 @@ def _cpu_s() -> float:
 
 
 def is_idle(frame: FrameType | None) -> bool:
-    """Whether a thread that runs an event loop waits for something to do."""
+    """Return whether a thread with an event loop waits for events."""
     if frame is None:
         return True
     path = frame.f_code.co_filename
@@ -204,7 +206,7 @@ def is_idle(frame: FrameType | None) -> bool:
 
 
 def describe(frame: FrameType | None) -> str:
-    """Tell in one line where a thread is: the innermost functions first."""
+    """Return the stack of a thread in one line, innermost function first."""
     places: list[str] = []
     while frame is not None and len(places) < FRAMES_MAX:
         code = frame.f_code

@@ -1,4 +1,4 @@
-"""Runs one broker in the foreground until it is told to stop."""
+"""The process of one broker: it runs in the foreground until a signal stops it."""
 
 from __future__ import annotations
 
@@ -17,26 +17,31 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.stop_signals import stop_on_signals
 
 SWITCH_INTERVAL_S = 0.0005
-"""How long another thread may hold the interpreter before the event loop gets it back. The loop lets go of it with each
-system call; with Python's default of 5 ms, a search on another thread would delay every request by several times
-that."""
+"""The time in seconds after which another thread must release the interpreter lock to the event loop.
+
+The loop releases the lock in each system call. With Python's default of 5 ms, a search on another thread would delay
+each request by a multiple of that.
+"""
 
 GARBAGE_THRESHOLDS = (5_000, 5, 2_000)
-"""The objects of a request are freed by their reference counts. The garbage collector is for cycles: a full collection
-takes 0.1 s with 10,000 partitions, so it is made rare; one of young objects takes a few milliseconds."""
+"""The thresholds of the garbage collector, which only has to free reference cycles.
+
+Reference counts free the objects of requests. A full collection takes 0.1 s with 10,000 partitions, so it must be rare.
+A collection of young objects takes a few milliseconds.
+"""
 
 
 def run(
     config: BrokerConfig, environment: Environment | None = None, http: str | None = None, out_of_sync_max: int = 0
 ) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP; prints `ready HOST:PORT` when it serves. Return the exit code.
+    """Serve until SIGTERM, SIGINT or SIGHUP; print `ready HOST:PORT` after the start. Return the exit code.
 
     :param environment: the environment of the broker; None: the machine's.
-    :param http: the address of metrics and health (`barnabas.net.status_server`); None: they are not served.
+    :param http: the address of the metrics and health pages (`barnabas.net.status_server`); None: no pages.
     :param out_of_sync_max: see `Readiness`.
-    :raises UnavailableError: the address cannot be listened on.
-    :raises DataFolderError: the data folder cannot be used.
-    :raises StorageError: the stop was not a clean one; or all data folders have failed.
+    :raises UnavailableError: the address cannot be bound.
+    :raises DataFolderError: a log directory cannot be used.
+    :raises StorageError: the shutdown was not clean, or all log directories have failed.
     """
     sys.setswitchinterval(SWITCH_INTERVAL_S)
     _raise_open_files_limit()
@@ -49,7 +54,7 @@ async def _serve(config: BrokerConfig, environment: Environment | None, http: st
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
     stop_on_signals(loop, stop.set)
-    # The stop is not clean then, and the command reports the reason.
+    # If all log directories fail, `stop` raises an error with the reason.
     broker = Broker(
         config,
         environment,
@@ -66,7 +71,7 @@ def _serving_status(http: str | None, broker: Broker, loop: asyncio.AbstractEven
     if http is None:
         yield
         return
-    # Most brokers of tests do without it, and start sooner.
+    # Imported here because most brokers in tests have no status page, and start faster without the import.
     from barnabas.net.status_server import LoopProbe, serving_status  # noqa: PLC0415
 
     with serving_status(http, broker.collect, broker.not_ready, LoopProbe(loop).is_alive):
@@ -74,11 +79,11 @@ def _serving_status(http: str | None, broker: Broker, loop: asyncio.AbstractEven
 
 
 async def _run(broker: Broker, stop: asyncio.Event) -> None:
-    # Nearly all objects that a start makes are kept: collecting garbage meanwhile would take a quarter of its time.
+    # Nearly all objects of the start stay in use. Garbage collections would take a quarter of the time of the start.
     gc.disable()
     await broker.start()
     gc.enable()
-    # These objects stay for good. Looking through them for garbage would stop the broker for milliseconds each time.
+    # Exclude these objects from later collections, each of which would otherwise pause the broker for milliseconds.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
@@ -91,17 +96,18 @@ async def _run(broker: Broker, stop: asyncio.Event) -> None:
 
 
 def _raise_open_files_limit() -> None:
-    """Allow this process as many open files as the system lets it have: logs and connections need them."""
+    """Raise the limit of open files to the hard limit: logs and connections need file descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     except (OSError, ValueError) as error:
-        logging.getLogger(__name__).warning("%d files may be open, and not %d: %s", soft, hard, error)
+        message = "cannot raise the limit of open files from %d to %d: %s"
+        logging.getLogger(__name__).warning(message, soft, hard, error)
 
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
-        import uvloop  # noqa: PLC0415 - not on every platform
+        import uvloop  # noqa: PLC0415 - not available on every platform
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()

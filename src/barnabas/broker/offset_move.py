@@ -1,7 +1,7 @@
-"""Moves the offsets that an earlier release kept in the metadata tree into `__consumer_offsets`, once.
+"""The migration of committed offsets from the metadata store to `__consumer_offsets`, for data of an early release.
 
-Groups are served after the move. The broker may be killed at any moment: offsets leave the tree when they are durable
-in the log, and the next start writes those again that are still in the tree.
+The broker serves groups after the migration. A crash loses no offsets: the migration deletes them from the metadata
+store only after they are durable in the log. The next start migrates the offsets that are still in the metadata store.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from barnabas.protocol.declare import ZERO_UUID
 from barnabas.state_machine import Append
 
 GROUPS_AT_ONCE = 25
-"""How many groups one step of the tree reads or deletes."""
+"""The number of groups that one call in the metadata store's thread reads or deletes."""
 
 WRITTEN_AT_ONCE = 256
-"""How many offsets of a group one append has."""
+"""The maximum number of offsets in one append."""
 
 TIMEOUT_S = 300.0
 
@@ -47,14 +47,14 @@ async def move_offsets(
     topic_ids: Mapping[str, bytes],
     clock: Clock,
 ) -> None:
-    """Move all offsets.
+    """Migrate all offsets.
 
-    :param topic_ids: the ids of the topics at the start of the broker, by name. A topic that is made again since then
-        has another id, so that it does not get the offsets of the deleted one.
-    :raises BarnabasError: some offsets are still in the tree.
+    :param topic_ids: the topic ids at the start of the broker, by name. A topic that was recreated since then has
+        another id, and does not get the offsets of the deleted topic.
+    :raises BarnabasError: some offsets are still in the metadata store.
     """
     names = await in_metadata_thread(offsets.groups_with_offsets, tree)
-    log.info("the offsets of %d groups move from the tree into %s", len(names), CONSUMER_OFFSETS)
+    log.info("migrating the offsets of %d groups from the metadata store to %s", len(names), CONSUMER_OFFSETS)
     await groups.ensure_topic()
     topic = topics.get(CONSUMER_OFFSETS)
     if topic is None:
@@ -71,7 +71,7 @@ async def move_offsets(
                 for first in range(0, len(changes), WRITTEN_AT_ONCE):
                     await _write(logs[partition_of(group_id, len(logs))], changes[first : first + WRITTEN_AT_ONCE])
             except MalformedMessageError as error:
-                log.warning("the offsets of group %.100r fit no record, and are left out: %s", group_id, error)
+                log.warning("skipping the offsets of group %.100r, which do not fit into records: %s", group_id, error)
             else:
                 moved += len(changes)
     for partition in led.values():
@@ -79,7 +79,7 @@ async def move_offsets(
     for some in _in_steps(names):
         await in_metadata_thread(_delete, tree, some)
     await in_metadata_thread(topic_metadata_store.note_offsets_moved, tree)
-    log.info("moved %d offsets of %d groups into %s", moved, len(names), CONSUMER_OFFSETS)
+    log.info("migrated %d offsets of %d groups to %s", moved, len(names), CONSUMER_OFFSETS)
 
 
 def _in_steps(names: list[str]) -> list[list[str]]:
@@ -92,7 +92,7 @@ def _read(tree: MetadataStore, group_ids: list[str]) -> Found:
         try:
             found[group_id] = offsets.read_committed_offsets(tree, group_id)
         except (BarnabasError, ValueError) as error:
-            log.warning("the tree says of group %r what cannot be understood, and it is left out: %s", group_id, error)
+            log.warning("skipping the offsets of group %r, whose nodes are damaged: %s", group_id, error)
     return found
 
 
@@ -110,7 +110,7 @@ def _record(
 
 
 class _Move(Append[Change]):
-    """Offsets on their way into the log."""
+    """An append of migrated offsets."""
 
     __slots__ = ("written",)
 
@@ -120,7 +120,7 @@ class _Move(Append[Change]):
 
 
 class _Moved:
-    """Takes in what becomes of the appends: nobody reads the offsets before they are loaded."""
+    """A state machine that only reports the results of appends; the offsets are loaded after the migration."""
 
     def apply(self, record: Change) -> None:
         pass

@@ -1,8 +1,7 @@
-"""Committed offsets: stored, looked up, and forgotten with their topics, with their groups, and when they are old
-(KIP-211).
+"""Committed offsets: they are stored, looked up, and deleted with their topics and groups, or by age (KIP-211).
 
-An offset belongs to the id of its topic. A topic that is made again has none of the offsets of the deleted one.
-Tombstones forget offsets, in pieces, so that other clients have their turn in between.
+An offset belongs to a topic id. A recreated topic therefore has no offsets of the deleted topic. Tombstones delete
+offsets; the store writes them in pieces, so that other requests run in between.
 """
 
 from __future__ import annotations
@@ -21,14 +20,14 @@ from barnabas.groups.subscriptions import CONSUMER_PROTOCOL_TYPE, subscribed_top
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 FORGOTTEN_AT_ONCE = 256
-"""How many offsets one append forgets."""
+"""The maximum number of offsets that one append deletes."""
 
 Chooser = Callable[[GroupShard, str, Mapping[TopicPartition, Committed]], list[TopicPartition]]
-"""Returns the offsets of a group to forget."""
+"""Returns those of the given offsets that the caller should delete."""
 
 
 class OffsetStore:
-    """The offsets of every group that this broker coordinates. Used from the event loop's thread only."""
+    """The committed offsets of all groups that this broker coordinates. Used from the event loop's thread only."""
 
     def __init__(self, groups: GroupService, clock: Clock, scheduler: CooperativeScheduler) -> None:
         self._groups = groups
@@ -40,11 +39,11 @@ class OffsetStore:
     def commit(
         self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> asyncio.Future[set[TopicPartition]]:
-        """Store offsets, of partitions that exist.
+        """Store offsets of existing partitions.
 
-        :returns: ends when they are stored, with the partitions whose topics were deleted meanwhile, so that their
-            offsets are not kept; or with an ApiError for the client.
-        :raises ApiError: the group is not here.
+        :returns: a future that ends when the offsets are stored. Its result are the partitions whose topics were
+            deleted meanwhile, and whose offsets are not stored. It raises an ApiError for the client on failure.
+        :raises ApiError: this broker does not coordinate the group.
         """
         shard = self._groups.find(group_id)
         stored: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
@@ -56,7 +55,7 @@ class OffsetStore:
     def committed(self, group_id: str) -> CommittedOffsets:
         """Return a live view of the offsets of a group.
 
-        :raises ApiError: the group is not here.
+        :raises ApiError: this broker does not coordinate the group.
         """
         error = self._groups.error_of(group_id)
         if error:
@@ -67,22 +66,22 @@ class OffsetStore:
         return CommittedOffsets(metadata, self._groups.find(group_id).machine.offsets.of(group_id))
 
     def has_offsets(self, group_id: str) -> bool:
-        """Whether this broker knows offsets of the group."""
+        """Return whether this broker has committed offsets of the group."""
         return self._groups.coordinates(group_id) and group_id in self._groups.find(group_id).machine.offsets
 
     def group_ids(self) -> list[str]:
         """Return the ids of all groups that have committed offsets.
 
-        :raises ApiError: some are not loaded yet.
+        :raises ApiError: some groups are still loading.
         """
         return [group_id for shard in self._groups.loaded_shards() for group_id in shard.machine.offsets]
 
-    # -- forgetting ----------------------------------------------------------------------------------------
+    # -- deletion ------------------------------------------------------------------------------------------
 
     async def delete(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
-        """Forget a group's offsets in some partitions.
+        """Delete the offsets of a group for some partitions.
 
-        :raises ApiError: they could not be.
+        :raises ApiError: the deletion failed.
         """
         if not partitions or not self._groups.coordinates(group_id):
             return
@@ -91,11 +90,11 @@ class OffsetStore:
         await self._forget(shard, group_id, {where: found[where] for where in partitions if where in found})
 
     async def delete_group(self, group_id: str, group_end: Awaitable[None] | None = None) -> bool:
-        """Forget all offsets of a group; return whether there were any.
+        """Delete all offsets of a group; return whether there were any.
 
-        :param group_end: ends when the tombstone of the group is stored, which must be so before its offsets are
-            forgotten. None where there was no group.
-        :raises ApiError: they are not forgotten.
+        :param group_end: ends when the tombstone of the group is stored. Only then may the offsets be deleted. None if
+            there is no group.
+        :raises ApiError: the deletion failed.
         """
         if not self._groups.coordinates(group_id):
             return False
@@ -107,19 +106,19 @@ class OffsetStore:
         return bool(found)
 
     async def delete_topics(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
-        """Forget every group's offsets in topics that were deleted.
+        """Delete the offsets of all groups for deleted topics.
 
-        :param names: their names, for offsets without an id.
-        :raises ApiError: some could not be.
+        :param names: the names of the topics, for offsets without a topic id.
+        :raises ApiError: some offsets could not be deleted.
         """
         shards = self._groups.loaded_shards()
         await self._forget_in_all(shards, lambda _shard, _group_id, offsets: of_deleted(offsets, topic_ids, names))
 
     async def expire(self, retention_ms: int) -> int:
-        """Forget old offsets, and groups that have neither members nor offsets, in all shards that are served; return
-        how many offsets.
+        """Delete expired offsets, and groups without members and offsets, in all loaded shards.
 
-        :raises ApiError: some could not be forgotten.
+        :returns: the number of deleted offsets.
+        :raises ApiError: some offsets could not be deleted.
         """
         now_ms = self._clock.expiry_ms()
         if now_ms is None:
@@ -139,8 +138,10 @@ class OffsetStore:
         return forgotten
 
     def _empty_for_ms(self, shard: GroupShard, group_id: str) -> int | None:
-        """Return for how long a group has had no members, None if it has some. A group that never had any is as old as
-        its offsets."""
+        """Return the time in ms since a group has had no members; None if it has members.
+
+        The age of a group that never had members is the age of its offsets.
+        """
         group = shard.machine.describe(group_id)
         if group is None:
             return self._clock.time_ms()
@@ -149,7 +150,7 @@ class OffsetStore:
         return int(1000 * (shard.machine.empty_for_s(self._clock.monotonic(), group_id) or 0.0))
 
     async def _forget_in_all(self, shards: Iterable[GroupShard], which: Chooser) -> int:
-        """Forget, in slices, offsets of all groups; return how many."""
+        """Delete, in pieces, the offsets that `which` selects in all groups; return their number."""
         return sum([await self._forget_in(shard, which) for shard in shards])
 
     async def _forget_in(self, shard: GroupShard, which: Chooser) -> int:
@@ -160,7 +161,7 @@ class OffsetStore:
                 offsets = shard.machine.offsets.of(group_id)
                 found = {where: offsets[where] for where in piece if where in offsets}
                 chosen += [OffsetRecord(group_id, where, None) for where in which(shard, group_id, found)]
-                # The tombstones are on their way to the log before others have their turn: later commits come behind.
+                # The tombstones are appended before other requests run, so later commits follow them in the log.
                 if len(chosen) >= FORGOTTEN_AT_ONCE or self._scheduler.is_over():
                     forgotten += await self._write_settled(shard, chosen)
                     chosen = []
@@ -168,19 +169,19 @@ class OffsetStore:
         return forgotten + await self._write_settled(shard, chosen)
 
     async def _write_settled(self, shard: GroupShard, chosen: Sequence[OffsetRecord]) -> int:
-        """Forget offsets, except those that a commit on its way to the log is about to replace; return how many."""
+        """Delete offsets, except those that a pending commit replaces; return the number of deleted offsets."""
         if shard.is_closed:
             raise ApiError(shard.error, f"{shard.replica.topic_partition} has another coordinator")
         if not chosen:
             return 0
         machine = shard.machine
         settled = [change for change in chosen if not machine.is_unsettled(change.group_id, change.where)]
-        # A write of many groups names the first in an error.
+        # If a write covers many groups, its error names the first one.
         await self._write(shard, chosen[0].group_id, settled)
         return len(settled)
 
     async def _forget(self, shard: GroupShard, group_id: str, chosen: Mapping[TopicPartition, Committed]) -> None:
-        """Forget offsets in pieces, except those that are committed again before their piece has its turn."""
+        """Delete offsets in pieces, except those that were committed again before their piece."""
         for piece in _pieces(list(chosen)):
             offsets = shard.machine.offsets.of(group_id)
             same = [OffsetRecord(group_id, where, None) for where in piece if offsets.get(where) is chosen[where]]
@@ -188,14 +189,17 @@ class OffsetStore:
             await self._scheduler.pause()
 
     async def _write(self, shard: GroupShard, group_id: str, tombstones: Sequence[Change]) -> None:
-        """:raises ApiError: for the client."""
+        """Append tombstones, and wait until they are stored.
+
+        :raises ApiError: the append failed.
+        """
         stored: asyncio.Future[set[TopicPartition]] = asyncio.get_running_loop().create_future()
         shard.perform(shard.machine.forget(stored, group_id, tombstones))
         await stored
 
 
 def _read_by(shard: GroupShard, group_id: str) -> frozenset[str] | None:
-    """Return the topics that the members of a group of consumers read; None where they are unknown."""
+    """Return the topics that the members of a consumer group subscribe to; None if they are unknown."""
     group = shard.machine.describe(group_id)
     if group is None or group.state is not GroupState.STABLE or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None

@@ -26,7 +26,7 @@ from barnabas.storage.data_folders import DataFolders
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """What a handler may ask for: a parameter of one of these names is given the part of that name."""
+    """The parts. A handler's parameter receives the part with the same name."""
 
     topics: Topics
     replicas: ReplicaManager

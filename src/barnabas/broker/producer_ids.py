@@ -1,9 +1,9 @@
-"""Producer ids for idempotent producers, taken from the tree a block at a time (KIP-98).
+"""The producer ids for idempotent producers, in blocks from the metadata store (KIP-98).
 
-An id is never handed out twice; a broker that stops wastes what is left of its block. The counter in the tree may be
-missing, or older than the logs, as after a restore. So each broker raises it above the highest id in its own logs: at
-its start, and again whenever a higher one comes, by clients or by replication. A block that another broker's raise
-shows to be of an older counter is dropped.
+No producer id is assigned twice; a broker that stops wastes the rest of its block. The counter in the metadata store
+may be missing, or older than the logs after a restore. Each broker therefore raises it above the highest id in its
+logs: at its start, and whenever producers or replication bring a higher one. If another broker's raise shows that a
+block comes from an older counter, the broker drops the block.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from barnabas.errors import BarnabasError
 from barnabas.model import NO_PRODUCER_ID
 
 RAISE_INTERVAL_S = 5.0
-"""How often a broker compares the counter with its logs."""
+"""The interval of comparisons of the counter with the logs, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class ProducerIds:
-    """Hands out producer ids. Used from the event loop's thread only.
+    """Assigns producer ids. Used from the event loop's thread only.
 
-    :param replicas: the logs of these replicas have the ids that are in use.
-    :param scheduler: other requests run while many logs are read.
+    :param replicas: the replicas; their logs contain the used ids.
+    :param scheduler: runs other requests while this object checks many logs.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class ProducerIds:
         self._taking = asyncio.Lock()
 
     async def next(self) -> int:
-        """Return the next id.
+        """Return the next producer id.
 
-        :raises CoordinationError: no block could be taken.
+        :raises CoordinationError: no block could be taken from the metadata store.
         """
         async with self._taking:
             while True:
@@ -63,14 +63,14 @@ class ProducerIds:
                     self._block = await self._in_metadata_thread(take, self._tree, self._broker_id)
                     self._highest_taken = max(self._highest_taken, self._block[-1])
                 producer_id, self._block = self._block[0], self._block[1:]
-                # A client may have used an id of the block before it is handed out.
+                # A client may have used an id of the block before this broker assigns it.
                 if not await self._is_used(producer_id):
                     return producer_id
 
     async def raise_counter(self) -> None:
-        """Raise the counter in the tree above all ids that are in use here, and drop a block of an older counter.
+        """Raise the counter above all ids in the logs of this broker, and drop a block from an older counter.
 
-        :raises CoordinationError: the tree cannot be reached.
+        :raises CoordinationError: the metadata store is unreachable.
         """
         async with self._taking:
             counter: ProducerIdCounter = await self._in_metadata_thread(
@@ -80,17 +80,17 @@ class ProducerIds:
                 self._block = range(0)
 
     async def run(self) -> None:
-        """Raise the counter again and again."""
-        told = ""
+        """Raise the counter periodically until cancelled."""
+        last_error = ""
         while True:
             await asyncio.sleep(RAISE_INTERVAL_S)
             try:
                 await self.raise_counter()
-                told = ""
+                last_error = ""
             except BarnabasError as error:
-                if str(error) != told:
+                if str(error) != last_error:
                     log.warning("cannot compare the counter of producer ids with the logs: %s; retrying", error)
-                    told = str(error)
+                    last_error = str(error)
 
     async def _is_used(self, producer_id: int) -> bool:
         async for replica in self._scheduler.each(self._replicas.all()):

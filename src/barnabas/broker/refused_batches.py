@@ -1,17 +1,18 @@
-"""Batches that were refused for now on a connection, and those that their producers had sent right behind them.
+"""The rejected batches of a connection, and the batches that the producer had already sent behind them.
 
-An idempotent producer has up to five batches on their way (KIP-98), and learns from an answer that one was refused.
-What it has sent behind that one comes nevertheless, perhaps when the reason is gone: the partition is led from here by
-now, or enough replicas are in sync again. The log must not judge it then:
+An idempotent producer has up to five batches in flight (KIP-98). After a rejected batch, the batches behind it still
+arrive, possibly when the reason is gone: this broker leads the partition by then, or enough replicas are in sync again.
+The log must not see these batches, for two reasons:
 
-- A log that knows the producer would say OUT_OF_ORDER_SEQUENCE_NUMBER, as that of Apache Kafka does. librdkafka takes
-  that for a reason to begin a new epoch, in which it sends again what was not acknowledged, to any partition; what
-  was in a log already, and not acknowledged yet, is there twice then (librdkafka issue 4953).
-- A log that does not know it refuses any number but 0 once, and then takes it (KIP-360): what was refused before it is
-  to come first, for librdkafka believes of what it sent before a batch that was acknowledged that it is there too.
+- A log with state of the producer would return OUT_OF_ORDER_SEQUENCE_NUMBER, as Apache Kafka's does. librdkafka then
+  begins a new epoch, and sends all unacknowledged records again, to any partition. Records that were in a log already
+  are then duplicated (librdkafka issue 4953).
+- A log without state of the producer rejects a sequence number other than 0 once, and then accepts it (KIP-360). The
+  rejected batch must come first: librdkafka assumes that all batches sent before an acknowledged batch are in the log.
 
-So it is refused as the batch before it was: its producer sends all of them again, in order. That is done once for each
-batch. One that comes again without the one before it is left to the log, for its producer has given that one up.
+`RefusedBatches` therefore rejects such a batch with the error of the batch before it. The producer then sends all of
+them again, in order. Each batch is rejected in this way once. If it arrives again without the batch before it, the log
+decides, because the producer has given up the earlier batch.
 """
 
 from __future__ import annotations
@@ -33,33 +34,33 @@ REFUSED_FOR_NOW = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""What a producer is told of a batch that is not in the log, and that it is to send again."""
+"""The retriable error codes for a batch that is not in the log."""
 
 PLACES_MAX = 1_000
-"""Of so many partitions it is remembered, of those in which something was refused last."""
+"""The maximum number of partitions with remembered batches; the oldest are dropped first."""
 
 Place = tuple[str | bytes, int]
-"""Name or id of the topic, and partition."""
+"""A topic, by name or id, and a partition number."""
 
 
 class _Behind(NamedTuple):
-    """The batch behind one that was refused."""
+    """The expected batch behind a rejected one."""
 
     producer_id: int
     producer_epoch: int
     base_sequence: int
     code: ErrorCode
     message: str
-    """Why that one was refused: not the exception, whose traceback keeps all that was sent with it."""
+    """The message of the rejection. The exception itself would keep the request in memory through its traceback."""
 
     @property
     def error(self) -> ApiError:
-        """What to tell of it."""
+        """The error for this batch."""
         return ApiError(self.code, self.message)
 
 
 class RefusedBatches:
-    """What was refused on one connection. Used from the event loop's thread only."""
+    """The rejected batches of one connection. Used from the event loop's thread only."""
 
     __slots__ = ("_behind",)
 
@@ -67,10 +68,10 @@ class RefusedBatches:
         self._behind: dict[Place, _Behind] = {}
 
     def refusals(self, place: Place, requests: Sequence[Buffer]) -> dict[int, BarnabasError]:
-        """Return which of the batches that come next to a place are to be refused before the log sees them, and why.
+        """Return the errors of the batches for a partition that must be rejected before the log sees them.
 
-        :param requests: a batch each, in their order.
-        :returns: the errors by the number of the batch; `note` is to be told of these, too.
+        :param requests: the batches, in their order.
+        :returns: the errors by index in `requests`. The caller must pass these batches to `note`, too.
         """
         found: dict[int, BarnabasError] = {}
         behind = self._behind.get(place)
@@ -82,19 +83,19 @@ class RefusedBatches:
                 found[number] = behind.error
                 behind = _after(header, behind.code, behind.message)
             else:
-                # Its producer has begun anew, from the batch that was refused or somewhere else.
+                # The producer has begun again, at the rejected batch or at another one.
                 behind = None
                 del self._behind[place]
         return found
 
     def note(self, place: Place, records: Buffer, error: BarnabasError) -> BarnabasError:
-        """Note that a batch was refused, after all that was refused before it; return what to tell of it."""
+        """Record a rejected batch, after all earlier ones; return the error for the producer."""
         header = _header(records)
         if header is None or len(place[0]) > TOPIC_NAME_CHARACTERS_MAX:
             return error
         code = error_code(error)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # Only the log knew that the one before it is not there: both came at once.
+            # Both batches arrived together, and only the log could detect that the earlier one is missing.
             behind = self._behind.get(place)
             if behind is None or not _is(behind, header):
                 return error
@@ -109,7 +110,7 @@ class RefusedBatches:
 
 
 def _header(records: Buffer) -> BatchHeader | None:
-    """Return the header of a batch with a sequence. Nothing else of it was checked."""
+    """Return the header of a batch with a sequence number. No other part of the batch has been checked."""
     if len(records) < BATCH_HEADER_SIZE:
         return None
     header = read_header(records)

@@ -1,8 +1,8 @@
-"""Values that must have a schema: topics with `barnabas.value.schema.validation` take no others.
+"""The check of values against schemas, for topics with `barnabas.value.schema.validation`.
 
-A value is taken if it begins with the id of a schema that the registry has as a version of the topic's subject,
-`TOPIC-value`. What stands behind the id is not looked at: that would cost more than all else the broker does. Values of
-null are taken, for they delete. This runs on a thread, between the other checks of a batch and its append.
+A value is valid if it begins with the id of a schema that the registry has as a version of the subject `TOPIC-value`.
+The check ignores the bytes after the id: decoding them would cost more than all other work of the broker. Null values
+are valid, because they are tombstones. The check runs on a thread, between the other checks of a batch and its append.
 """
 
 from __future__ import annotations
@@ -29,24 +29,25 @@ if TYPE_CHECKING:
     from barnabas.records.header import Buffer
 
 REGISTRY_TIMEOUT_S = 5.0
-"""How long the appends to a partition wait for the registry, before the producer is told to try again."""
+"""The maximum time in seconds that appends to a partition wait for the registry before the producer must retry."""
 NUMBERS_MAX = 1_000
-"""So many refused records of a batch are told."""
+"""The maximum number of invalid records that an error lists."""
 
 
 @functools.lru_cache(8)
 def _registry(url: str) -> SchemaRegistry:
-    """Return the client of a registry: all topics share what it remembers."""
+    """Return the client of a registry. All topics share its cache."""
     return SchemaRegistry(url, timeout_s=REGISTRY_TIMEOUT_S)
 
 
 def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> None:
-    """Check that each value of a batch, whose header and CRC were checked, has a schema of the topic's subject.
+    """Check that each value of a batch has a schema of the topic's subject.
 
-    :param url: where the registry is.
-    :param batch_bytes_max: the size that a batch may have when decompressed, if that is more than usual.
-    :raises ApiError: INVALID_RECORD: a value has none; REQUEST_TIMED_OUT: the registry does not answer;
-        INVALID_CONFIG: no registry is known.
+    :param batch: a batch whose header and CRC were checked.
+    :param url: the URL of the registry.
+    :param batch_bytes_max: the maximum size of the decompressed batch, if larger than the default.
+    :raises ApiError: INVALID_RECORD: a value has no valid schema; REQUEST_TIMED_OUT: the registry does not respond;
+        INVALID_CONFIG: `schema.registry.url` is not set.
     """
     if not url:
         message = f"topic {topic!r} takes values with schemas only, and no registry is known: set schema.registry.url"
@@ -62,7 +63,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
     subject = f"{topic}-value"
     for schema_id, numbers in ids.items():
         if not _is_version(url, subject, schema_id):
-            # With the first of them: one batch could name thousands, and each takes a request.
+            # Only the first unknown id: one batch could contain thousands, each of which costs a request.
             reason = (
                 f"its schema {schema_id} is no version of the subject {subject!r} (barnabas.value.schema.validation)"
             )
@@ -72,7 +73,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
 def _values(batch: Buffer, bytes_max: int) -> list[bytes | None]:
     try:
         with memoryview(batch) as view:
-            # Producers may send any base offset: the log gives another one.
+            # Producers may send any base offset, because the log assigns another one.
             header = read_header(view)._replace(base_offset=0)
             _, lists = records_of(view, 0, header, Decompressor(bytes_max))
     except CorruptBatchError as error:

@@ -1,10 +1,12 @@
-"""A broker's own tree, served to other processes in ZooKeeper's client protocol: sockets, time and threads around
-`coordination/zookeeper/server`.
+"""The ZooKeeper listener: it serves the broker's embedded metadata store to other processes, in ZooKeeper's protocol.
 
-Requests of a connection are carried out one after the other on the tree's thread, in short slices. Clients take turns,
-those first that have had least of the thread, and at most one slice waits for it at a time: what the broker itself does
-with the tree comes in between.
-Sessions are kept in the tree's file, so they outlive a restart of the broker. Used from the event loop's thread.
+This module has the sockets, time and threads around `coordination/zookeeper/server`. The metadata store's thread runs
+the requests of a connection one by one, in short slices. Clients take turns; the client with the least use of the
+thread runs first (`FairQueue`). At most one slice waits for the thread at a time, so the broker's own calls run in
+between.
+
+The file of the metadata store also stores the sessions, so they survive a restart of the broker. Used from the event
+loop's thread.
 """
 
 from __future__ import annotations
@@ -36,29 +38,31 @@ from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply, Limits
 
 FRAME_BYTES_MAX = 0xFFFFF
-"""As ZooKeeper's `jute.maxbuffer`."""
+"""The maximum size of a frame, as ZooKeeper's default of `jute.maxbuffer`."""
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
 REQUESTS_AT_ONCE = 64
-"""So many requests of a connection are taken from those that wait."""
+"""The maximum number of waiting requests of a connection that one call takes."""
 LIKELY_S_PER_BYTE = 5e-7
-"""How long requests take: about this for each byte of many small operations, less for large nodes."""
+"""The expected duration of requests per byte, in seconds: right for many small operations, too high for large nodes."""
 SWEEP_S = 0.25
-"""How often it is looked whose session is over."""
+"""The interval of checks for expired sessions, in seconds."""
 PROTECTED = (paths.BROKERS, paths.CONFIGS, paths.CLUSTER, paths.ADMIN, paths.PRODUCER_ID_BLOCK)
-"""What belongs to the broker: its registration, topics, settings, ids. Clients read it. A client that could change it
-would take topics, or the broker itself, out of the cluster."""
+"""The nodes of the broker itself: registrations, topics, settings, ids. Clients can only read them.
+
+A client that could change them could remove topics, or the broker, from the cluster.
+"""
 
 log = logging.getLogger(__name__)
 
 
 class _Connection(Client):
-    """A client's connection, seen from the event loop."""
+    """A client's connection on the event loop's side."""
 
     def __init__(self, link: ConnectionContext, session_id: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(session_id, self._send)
         self.link = link
         self.is_replaced = False
-        """Its session goes on with another connection, which has asked already: what is left of this one is late."""
+        """True if another connection has taken over the session. Remaining requests of this connection are dropped."""
         self.is_busy = False
         self.share = Share()
         self._loop = loop
@@ -66,7 +70,7 @@ class _Connection(Client):
         self._flushes = False
 
     def _send(self, frame: bytes) -> None:
-        """Called under the tree's lock, on the tree's thread."""
+        """Queue a frame. Called on the metadata store's thread, under its lock."""
         if self.is_gone:
             return
         self._out.append(frame)
@@ -75,7 +79,7 @@ class _Connection(Client):
             self._loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
-        """Send what is there. More that comes meanwhile is sent now, or has another flush coming."""
+        """Send all queued frames. A frame that is queued meanwhile is sent now, or schedules another flush."""
         self._flushes = False
         frames = [self._out.popleft() for _ in range(len(self._out))]
         if frames:
@@ -83,7 +87,7 @@ class _Connection(Client):
 
 
 class _Requests:
-    """Carries out the requests of one connection; it has a session from the first request on."""
+    """The request handler of one connection. The first request begins the session."""
 
     def __init__(self, listener: ZooKeeperListener, link: ConnectionContext) -> None:
         self._listener = listener
@@ -94,7 +98,7 @@ class _Requests:
         return self._listener.carry_out(frames, self)
 
     def note_request_behind(self) -> None:
-        """Requests of this protocol do not wait for others."""
+        """Do nothing: requests of this protocol never wait for later events."""
 
     def note_gone(self) -> None:
         if self.connection is not None:
@@ -102,11 +106,11 @@ class _Requests:
 
 
 class ZooKeeperListener:
-    """Listens at an address; serves when a tree is there.
+    """Serves a metadata store at an address.
 
-    :param address: `[HOST:]PORT`, as the setting `zookeeper.listener` has it.
-    :param listen: makes a listener.
-    :param max_client_cnxns: how many connections clients of one address may have; 0: as many as there may be in all.
+    :param address: `[HOST:]PORT`, as in the setting `zookeeper.listener`.
+    :param listen: creates a listener.
+    :param max_client_cnxns: the maximum number of connections per client address; 0: no limit except the total.
     """
 
     def __init__(
@@ -128,23 +132,23 @@ class ZooKeeperListener:
         )
         self._of_session: dict[int, _Connection] = {}
         self._over: dict[int, str] = {}
-        """Sessions that have ended for us, and not yet in the tree, with what was said of why not."""
+        """Expired sessions that the metadata store still has, with the last logged error of their end."""
         self._given_up = 0
-        """How many sessions have gone for new ones since the last sweep."""
+        """The number of sessions that were ended for new ones since the last sweep."""
         self._store: EmbeddedDatabase
         self._serving: Serving
         self._sessions: Sessions
         self._in_metadata_thread: InMetadataThread
 
     def listen(self) -> None:
-        """Begin to listen; connections wait until `serve` is called.
+        """Bind the address. Connections wait until `serve` is called.
 
-        :raises OSError: the address is in use or is not this machine's.
+        :raises OSError: the address is in use, or does not belong to this machine.
         """
         self.port = self._listener.listen(self.host, self.port)
 
     def serve(self, store: EmbeddedDatabase, in_metadata_thread: InMetadataThread) -> None:
-        """Serve this tree; those who had a session when it was closed have their timeout to come back."""
+        """Serve a metadata store. Clients of an earlier run can resume their sessions within the session timeouts."""
         self._store = store
         self._in_metadata_thread = in_metadata_thread
         self._serving = Serving(store, PROTECTED, self._clock.monotonic)
@@ -155,24 +159,24 @@ class ZooKeeperListener:
             min(SESSIONS_MAX, SESSIONS_PER_CONNECTION * self._per_host_max),
         )
         self._listener.accept(lambda link: _Requests(self, link))
-        log.info("the tree is served in ZooKeeper's protocol at %s", host_port(self.host, self.port))
+        log.info("serving the metadata store in ZooKeeper's protocol at %s", host_port(self.host, self.port))
 
     async def run(self) -> None:
-        """End sessions that are over, for ever."""
+        """End expired sessions until cancelled."""
         while True:
             await asyncio.sleep(SWEEP_S)
             await self.sweep()
 
     async def sweep(self) -> None:
-        """End those sessions of which nothing was heard for their timeouts."""
+        """End the sessions whose clients were silent for their session timeouts."""
         now_s = self._clock.monotonic()
         for session_id, connection in self._of_session.items():
             if connection.is_busy:
-                self._sessions.hear(session_id, now_s)  # it waits for us
+                self._sessions.hear(session_id, now_s)  # The client waits for this broker.
         for session_id in self._sessions.sweep(now_s, SWEEP_S):
-            log.info("session 0x%x with the tree is over: nothing was heard of it", session_id)
+            log.info("session 0x%x of a ZooKeeper client expired", session_id)
             self._over[session_id] = ""
-            self._replace(session_id, "its session is over")
+            self._replace(session_id, "its session has expired")
         self._given_up = 0
         for session_id in list(self._over):
             await self._end(session_id)
@@ -182,13 +186,13 @@ class ZooKeeperListener:
             await self._in_metadata_thread(self._serving.end_session, session_id)
         except CoordinationError as error:
             if str(error) != self._over.get(session_id):
-                log.warning("session 0x%x cannot be ended in the tree; tried again: %s", session_id, error)
+                log.warning("cannot end session 0x%x in the metadata store: %s; retrying", session_id, error)
                 self._over[session_id] = str(error)
         else:
             self._over.pop(session_id, None)
 
     async def finish(self, timeout_s: float) -> None:
-        """End all connections once what they have begun is done; their sessions stay for their timeouts."""
+        """End all connections after their current requests; their sessions last until their timeouts."""
         await self._listener.finish(timeout_s)
 
     def close(self) -> None:
@@ -198,7 +202,7 @@ class ZooKeeperListener:
     # -- connections ---------------------------------------------------------------------------------------
 
     def carry_out(self, frames: Sequence[Frame], requests: _Requests) -> FrameReply:
-        """Carry out the requests of a connection; the first one asks for its session."""
+        """Run the requests of a connection. The first request opens or resumes a session."""
         connection = requests.connection
         if connection is None:
             if requests.link.is_gone:
@@ -229,7 +233,7 @@ class ZooKeeperListener:
         return []
 
     async def _slice(self, connection: _Connection, batch: list[bytes]) -> Progress:
-        """Carry out a slice of the requests when it is this client's turn."""
+        """Run a slice of the requests when this client has its turn."""
         progress: Progress = await self._queue.take(
             connection.share,
             LIKELY_S_PER_BYTE * sum(map(len, batch)),
@@ -254,9 +258,9 @@ class ZooKeeperListener:
         return FrameReply(1, [self._attach(found, request, requests)])
 
     def _open(self, timeout_ms: int, now_s: float, host: str) -> KeptSession:
-        """Begin a session; where there may be no more, one of the same address that has no connection goes for it.
+        """Open a session. At the limit of sessions, end a session of the same address that has no connection.
 
-        :raises CoordinationError: there is none.
+        :raises CoordinationError: the limit is reached, and all sessions of the address have connections.
         """
         session = self._sessions.open(timeout_ms, now_s, self._clock.time_ms(), host)
         if isinstance(session, str):
@@ -264,26 +268,28 @@ class ZooKeeperListener:
             if idle is None:
                 raise CoordinationError(session)
             if not self._given_up:
-                log.warning("ending sessions that have no connection, for new ones of the same address: %s", session)
+                log.warning(
+                    "ending sessions without a connection in favor of new sessions of the same address: %s", session
+                )
             self._given_up += 1
             self._over[idle] = ""
             session = self._sessions.open(timeout_ms, now_s, self._clock.time_ms(), host)
-            assert not isinstance(session, str), "one has gone"
+            assert not isinstance(session, str), "another session has ended"
         return session
 
     def _replace(self, session_id: int, reason: str) -> None:
-        """End the connection that a session has, if it has one; what it has sent and was not begun is not done."""
+        """End the current connection of a session, if it has one. Its queued requests are dropped."""
         if before := self._of_session.get(session_id):
             before.is_replaced = True
             before.link.hang_up(reason)
 
     def _refuse(self, request: ConnectRequest, requests: _Requests) -> bytes:
-        """Return the answer that its session is over, and hang up once that is sent."""
+        """Return the response for an expired session, and close the connection after sending it."""
         self._loop.call_soon(lambda: requests.link.hang_up(""))
         return answers.session_over(has_read_only=request.has_read_only)
 
     async def _end_and_refuse(self, request: ConnectRequest, requests: _Requests) -> Answer:
-        """End the session of a client that has seen what a loss of power took back: it has to look anew."""
+        """End the session of a client that has seen changes that a power failure has undone: it must read again."""
         session_id = request.session_id
         self._sessions.end(session_id)
         self._over[session_id] = ""
@@ -305,7 +311,7 @@ class ZooKeeperListener:
         return answers.connected(session.timeout_ms, session.id, session.password, has_read_only=request.has_read_only)
 
     def forget(self, connection: _Connection) -> None:
-        """Note that a connection has ended; its session lasts until its timeout."""
+        """Handle the end of a connection. Its session lasts until its timeout."""
         connection.is_gone = True
         if self._of_session.get(connection.session_id) is connection:
             del self._of_session[connection.session_id]

@@ -15,7 +15,7 @@ class Endless:
     def __init__(self, *_: object) -> None:
         pass
 
-    async def leave(self) -> None:
+    async def transfer_all(self) -> None:
         await asyncio.Event().wait()
 
 

@@ -34,7 +34,7 @@ def test_an_answer_that_is_hardly_late_is_not_told() -> None:
 
 def test_a_stall_is_told_with_its_length_and_what_was_done() -> None:
     stall = StallRecord().note(1.0, 0.1234, "encode (codec.py:5)")
-    assert str(stall) == "the event loop stood still for 123 ms; it did: encode (codec.py:5)"
+    assert str(stall) == "the event loop stalled for 123 ms while it ran: encode (codec.py:5)"
 
 
 def test_many_stalls_make_few_lines_and_none_is_forgotten() -> None:
@@ -47,7 +47,7 @@ def test_many_stalls_make_few_lines_and_none_is_forgotten() -> None:
     assert [second for second, _ in told] == [1, 1 + LINE_INTERVAL_S, 1 + 2 * LINE_INTERVAL_S]
     first, second, third = (stall for _, stall in told)
     assert (first.more, second.more, third.more) == (0, 9, 9)
-    assert str(second).endswith("(9 more since the last such line, at most 500 ms)")
+    assert str(second).endswith("(9 more stalls since the last line, at most 500 ms)")
     assert third.longest_s == 0.1
 
 
@@ -92,7 +92,7 @@ def test_a_stall_is_logged_with_the_place_that_was_seen(caplog: pytest.LogCaptur
         await watched.answer(LOOK_S)
 
     (line,) = lines_of(scenario, caplog)
-    assert line.startswith("the event loop stood still for 300 ms; it did: ")
+    assert line.startswith("the event loop stalled for 300 ms while it ran: ")
     assert "test_loop_watch.py" in line
 
 
@@ -133,7 +133,7 @@ def test_what_was_seen_of_an_earlier_stall_is_not_told_of_this_one(caplog: pytes
         await watched.answer(1.0)
 
     (line,) = lines_of(scenario, caplog)
-    assert line.endswith("it did: not seen")
+    assert line.endswith("while it ran: not seen")
 
 
 @pytest.mark.parametrize(("used_s", "lines"), [(0.0, 0), (0.9, 1)])
@@ -161,7 +161,7 @@ def test_a_call_that_let_no_thread_look_is_told_with_its_place(
 
     told = lines_of(scenario, caplog)
     assert len(told) == lines
-    assert all(line.startswith("the event loop stood still for 301 ms; it did: ") for line in told)
+    assert all(line.startswith("the event loop stalled for 301 ms while it ran: ") for line in told)
     assert all("test_loop_watch.py" in line for line in told)
 
 
@@ -179,7 +179,7 @@ def test_a_stall_after_a_rest_is_told_though_the_first_look_came_late(
         await watched.answer(STALL_S + 0.001 - LOOK_S)
 
     (line,) = lines_of(scenario, caplog)
-    assert line.startswith(f"the event loop stood still for {told_ms} ms; it did: ")
+    assert line.startswith(f"the event loop stalled for {told_ms} ms while it ran: ")
     assert "test_loop_watch.py" in line
 
 

@@ -100,11 +100,11 @@ def test_offsets_move_into_the_log_once_and_a_line_says_so(folder: Path, caplog:
         assert committed(caller, "team/5")[CLICKS] == OffsetAndMetadata(100)
 
     run_with_broker(folder, first)
-    lines = [each.getMessage() for each in caplog.records if each.getMessage().startswith("moved ")]
-    assert lines == [f"moved {2 * GROUPS} offsets of {GROUPS + 1} groups into __consumer_offsets"]
+    lines = [each.getMessage() for each in caplog.records if each.getMessage().startswith("migrated ")]
+    assert lines == [f"migrated {2 * GROUPS} offsets of {GROUPS + 1} groups to __consumer_offsets"]
     assert with_tree(folder, offsets.groups_with_offsets) == []
     run_with_broker(folder, second)
-    assert len([each for each in caplog.records if each.getMessage().startswith("moved ")]) == 1
+    assert len([each for each in caplog.records if each.getMessage().startswith("migrated ")]) == 1
 
 
 def test_groups_are_not_served_before_their_offsets_have_moved(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

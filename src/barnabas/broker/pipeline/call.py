@@ -1,6 +1,6 @@
-"""A call: a request of a connection from its frame to the frame of its answer, the API that serves it, and the reply.
+"""A call: one request from its frame to the frame of its response, the API that serves it, and the handler's reply.
 
-A handler declares the API that it serves once. ApiVersions and the pipeline follow from this declaration:
+A handler declares the API that it serves. ApiVersions and the pipeline use this declaration:
 
     @serves(HeartbeatRequest)
     def heartbeat(groups: GroupService, request: HeartbeatRequest, call: Call) -> HeartbeatResponse: ...
@@ -11,18 +11,18 @@ receives them once, when the broker starts (`ServedApi.bind`).
 The pipeline calls every handler as `handle(request, call) -> Reply`. `serves` makes the reply from the result of the
 handler:
 
-- a function returns its response, or a `Reply` with a later response;
-- a coroutine function replies later. While it waits, the request counts with its whole size besides record data;
-- a generator function may take long. It yields after about `ENTRIES_PER_STEP` entries and returns its response or a
+- A function returns its response, or a `Reply` with a later response.
+- A coroutine function replies later. While it waits, the request counts with its whole size without record data.
+- A generator function may take long. It yields after about `ENTRIES_PER_STEP` entries, and returns its response or a
   `Reply`. Other requests run in between (`barnabas.broker.pipeline.scheduler`).
 
-With `runs`, a handler takes a `Run` instead of a request: requests of one version that came in a row on one connection.
-The response in its reply is a list with one response for each request.
+With `runs`, a handler takes a `Run` instead of a request: consecutive requests of one version on one connection. The
+response in its reply is a list with one response for each request.
 
-A request has a budget: entries of its arrays, and bytes besides record data. A request above its budget ends the
-connection with one line in the log. A large frame is decoded in slices.
+A request has a budget: array entries, and bytes without record data. A request above its budget ends the connection
+with one log line. A large frame is decoded in slices.
 
-Templates are caches of the decoding. A request that a template recognises passes the same stages as any other.
+Templates are caches of the decoder. A request that a template recognizes passes the same stages as any other.
 """
 
 from __future__ import annotations
@@ -55,30 +55,30 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Steps = Generator[None, None, R]
-"""Work that may be long: it yields wherever it may pause, and returns its result."""
+"""A generator for work that may take long: it yields wherever it may pause, and returns its result."""
 
 ENTRIES_PER_STEP = 32
-"""Long work pauses after this many entries, each of which takes some microseconds."""
+"""The number of entries between two pauses of long work. Each entry takes some microseconds."""
 LAST_OF_STEP = ENTRIES_PER_STEP - 1
 
 
 def is_pause_due(number: int) -> bool:
-    """Return whether a generator that has done so many entries is to yield; not before the first."""
+    """Return whether a generator should yield at this entry; never at the first one."""
     return number % ENTRIES_PER_STEP == LAST_OF_STEP
 
 
 WAITING_BYTES = 2_048
-"""The bytes of the task and the futures of any waiting request."""
+"""The memory of the task and the futures of any waiting request, in bytes."""
 
 WAITING_ENTRY_BYTES = 256
-"""The bytes that a waiting request keeps for each topic or partition of its response."""
+"""The memory of a waiting request for each topic or partition of its response, in bytes."""
 
 
 class Reply:
-    """The reply of a handler: a response now, or (`LaterReply`, `StepsReply`) later, or none.
+    """The reply of a handler: a response now, a response later (`LaterReply`, `StepsReply`), or no response.
 
-    The response to a run is a list with one response for each request: None for a request without an answer, bytes for
-    a frame that a template made. The first requests of a run may have responses now, and the others later.
+    The response to a run is a list with one item for each request: None for a request without a response, bytes for
+    a frame that a template created. The first requests of a run may have responses now, and the others later.
     """
 
     __slots__ = ("response",)
@@ -91,12 +91,11 @@ class Reply:
 
 
 class LaterReply(Reply):
-    """A response that comes later.
+    """A response that is available later.
 
-    :param later: returns the response, or the steps that make it.
-    :param kept_bytes: the bytes that the wait keeps of the request besides `WAITING_BYTES`; None: the size of the
-        frame.
-    :param end: ends the wait. Called if waiting requests keep too many bytes.
+    :param later: returns the response, or the steps that create it.
+    :param kept_bytes: the memory of the waiting request in addition to `WAITING_BYTES`; None: the size of the frame.
+    :param end: ends the wait; called if waiting requests use too much memory.
     :param before: futures of work that needs the frame. The wait begins when they are done.
     :param response: the responses to the first requests of a run.
     """
@@ -121,7 +120,7 @@ class LaterReply(Reply):
 
 
 class StepsReply(Reply):
-    """Work that ends with the response, or with another reply."""
+    """A reply whose steps return the response, or another reply."""
 
     __slots__ = ("steps",)
 
@@ -131,54 +130,54 @@ class StepsReply(Reply):
 
 
 ENTRIES_MAX = 50_000
-"""The entries of all arrays of a request: enough to name each of 10,000 topics twice."""
+"""The maximum number of array entries of a request: enough to name each of 10,000 topics twice."""
 
 BYTES_MAX = 4 * 1024 * 1024
-"""The bytes of a request besides its record data. Each of them may cost many bytes of memory."""
+"""The maximum size of a request without its record data. A decoded byte may need many bytes of memory."""
 
 HandlerFunction = Callable[..., Any]
-"""A function of parts of the broker, a request or a run, and its call."""
+"""A function with parts of the broker, a request or a run, and the call as parameters."""
 
 
 class RunRules(Protocol):
-    """The rules of an API whose requests run together (a run), or in pieces."""
+    """The rules of an API whose requests run together (a run), or are split into pieces."""
 
     def requests_max(self, first: Any) -> int:
-        """Return the limit of requests in a run that begins with this request."""
+        """Return the maximum number of requests in a run that begins with this request."""
         ...
 
     def go_together(self, first: Any, other: Any) -> bool:
-        """Return whether a request may be in the run that begins with another one."""
+        """Return whether a request may be in the run that begins with another request."""
         ...
 
     def wants_answer(self, request: Any) -> bool:
-        """Return whether a request is answered."""
+        """Return whether a request has a response."""
         ...
 
     def entry_count(self, request: Any) -> int:
-        """Return how many topics and partitions a request names."""
+        """Return the number of topics and partitions in a request."""
         ...
 
     def only_partition(self, request: Any) -> Any:
-        """Return the data for the only partition of a request; None if the request does not name exactly one."""
+        """Return the data for the only partition of a request; None if the request does not have exactly one."""
         ...
 
     def must_be_in_pieces(self, request: Any, size: int) -> bool:
-        """Return whether a request of this size has to run in pieces."""
+        """Return whether a request of this size must run in pieces."""
         ...
 
     def pieces(self, request: Any) -> Iterator[tuple[Any, bool]]:
-        """Yield a request for each part, in order, and whether it continues the last topic of the part before."""
+        """Yield a request for each piece, in order, and True if the piece continues the topic before it."""
         ...
 
     def join(self, responses: Sequence[tuple[Any, bool]]) -> Any:
-        """Return the response to a request, made from the responses to its pieces."""
+        """Return the response to a request from the responses to its pieces."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class ServedApi:
-    """An API and the function that serves all declared versions of it."""
+    """An API, and the handler that serves all its declared versions."""
 
     api: Api
     key: int
@@ -186,16 +185,18 @@ class ServedApi:
     function: HandlerFunction
     """The handler without its parts."""
     handle: HandlerFunction
-    """Returns a `Reply`; after `bind`, a function of a request and its call."""
+    """The handler; after `bind`, a function that takes a request and its call, and returns a `Reply`."""
     runs: RunRules | None = None
-    """If not None, `handle` takes a run."""
+    """The rules of runs; None if the handler takes single requests."""
     ends_with_client: bool = False
-    """True if the request ends when its client is gone. All other requests run to their end."""
+    """True if the request ends with its connection. All other requests run to their end."""
     burst_prone: bool = False
-    """True if many clients are likely to send it at the same moment. Such requests take turns, so that other requests
-    do not wait for all of them."""
+    """True if many clients are likely to send this request at the same moment.
+
+    Such requests take turns, so that other requests do not wait for all of them.
+    """
     answers_any_version: bool = False
-    """True if a version that is not served is answered too, in version 0, with None as the request."""
+    """True if an unsupported version also gets a response, in version 0, with None as the request."""
     entries_max: int = ENTRIES_MAX
     bytes_max: int = BYTES_MAX
 
@@ -210,14 +211,14 @@ class ServedApi:
         return _parts_of(self.function)
 
     def bind(self, parts: object) -> ServedApi:
-        """Return this API with a handler that has its parts."""
+        """Return this API with a handler that is bound to its parts."""
         given = [getattr(parts, name) for name in self.parts]
         return replace(self, handle=_replying(self.function, given)) if given else self
 
 
 @functools.cache
 def _parts_of(function: HandlerFunction) -> list[str]:
-    """Cached, because the look-ups for all APIs would slow down each start."""
+    """Return the parameters for parts. Cached, because the inspection for all APIs would slow down each start."""
     return [*inspect.signature(function).parameters][:-2]
 
 
@@ -237,9 +238,9 @@ def serves(
 ) -> Callable[[HandlerFunction], ServedApi]:
     """Declare that a function serves the API of `request`, in all declared versions. See `ServedApi`.
 
-    :param runs: if not None, the function takes runs, by these rules.
-    :param entries_max: the limit of the entries in all arrays of a request.
-    :param bytes_max: the limit of the bytes of a request besides record data.
+    :param runs: if not None, the function takes runs by these rules.
+    :param entries_max: the maximum number of entries in all arrays of a request.
+    :param bytes_max: the maximum size of a request in bytes, without record data.
     """
     api = api_of(request)
     return lambda function: ServedApi(
@@ -257,7 +258,7 @@ def serves(
 
 
 def _replying(function: HandlerFunction, given: Sequence[Any]) -> HandlerFunction:
-    """Return a function with some arguments bound that converts results of `function` to replies."""
+    """Return a function with some arguments bound that converts the results of `function` to replies."""
     bound = functools.partial(function, *given)
     if inspect.iscoroutinefunction(function):
         return lambda *asked: LaterReply(bound(*asked))
@@ -282,7 +283,7 @@ def _replying(function: HandlerFunction, given: Sequence[Any]) -> HandlerFunctio
 
 
 class FrameTemplate(Protocol):
-    """A request whose repetitions are recognised by their bytes."""
+    """A request that serves as a template: other frames are compared with its bytes."""
 
     served: ServedApi
     version: int
@@ -290,11 +291,11 @@ class FrameTemplate(Protocol):
 
 
 class RepeatedRequest(Protocol):
-    """A request that repeats another one. Its handler receives it instead of a decoded request."""
+    """A request that repeats a template. Its handler receives it instead of a decoded request."""
 
     @property
     def template(self) -> FrameTemplate:
-        """The template that recognised it."""
+        """The template that recognized the request."""
         ...
 
     @property
@@ -302,7 +303,7 @@ class RepeatedRequest(Protocol):
 
 
 class RecogniseFrame(Protocol):
-    """A template of whole frames."""
+    """A template that recognizes whole frames."""
 
     def recognise(self, frame: Frame) -> RepeatedRequest | None:
         """Return the request of a frame; None if the frame must be decoded."""
@@ -310,18 +311,18 @@ class RecogniseFrame(Protocol):
 
 
 class ConnectionTemplates:
-    """The templates of one connection: requests that it sends again and again."""
+    """The templates of one connection, for requests that it repeats."""
 
     __slots__ = ("_batches", "_client_id", "frame")
 
     def __init__(self) -> None:
         self.frame: RecogniseFrame | None = None
-        """The template that a handler made for the frames of its API."""
+        """The template that a handler created for the frames of its API; None if there is none."""
         self._batches: RequestTemplates | None = None
         self._client_id: str | None = None
 
     def batches(self, served: ServedApi, version: int, client_id: str | None) -> RequestTemplates:
-        """Return the template of requests of one version and client that differ in their record batches only."""
+        """Return the template for requests of one version and client that differ in their record batches only."""
         known = self._batches
         if known is None or known.version != version or self._client_id != client_id:
             flexible = message_of(served.api.request).flexible(version)
@@ -331,7 +332,7 @@ class ConnectionTemplates:
 
 
 class ListenerName(NamedTuple):
-    """A listener of the broker, as Kafka's settings name it."""
+    """The name of a listener, as in Kafka's settings."""
 
     name: str
     security_protocol: str = "PLAINTEXT"
@@ -342,18 +343,18 @@ BROKERS = ListenerName("BROKERS")
 
 
 class WaitingRequest(Protocol):
-    """A request that waits, and that another event can complete."""
+    """A waiting request that another event can complete."""
 
     def complete(self) -> None:
-        """Answer the request now."""
+        """Send the response to the request now."""
         ...
 
 
 class ConnectionState:
-    """The state of one connection. One part of the broker writes each field; all others only read it.
+    """The state of one connection. One part of the broker writes each field; all other parts only read it.
 
     :param listener: the listener that accepted the connection.
-    :param link: the connection, as the network layer has it.
+    :param link: the connection in the network layer.
     """
 
     __slots__ = (
@@ -373,16 +374,18 @@ class ConnectionState:
         self.host = link.endpoints.host
         """The client's address, without its port."""
         self.local_host = link.endpoints.local_host
-        """The address of this machine at which the client arrived."""
+        """The local address of the connection."""
         self.templates = ConnectionTemplates()
-        """The requests that this connection repeats. Written by the decoding, and by handlers that teach it."""
+        """The templates of this connection. The decoder and some handlers add templates."""
         self.refused_batches: RefusedBatches | None = None
-        """The batches that were refused for now. Written by the handler of Produce."""
+        """The rejected batches. Written by the handler of Produce."""
         self.has_refused_follower = False
-        """True if a refusal of a follower was logged. Written by the handler of the followers' Fetch."""
+        """True if a log line has reported a rejected follower. Written by the handler of followers' fetches."""
         self.delayed_fetch: WaitingRequest | None = None
-        """The follower's fetch that waits; the next request completes it. Written by the handler of the followers'
-        Fetch."""
+        """The follower's waiting fetch, which the next request completes.
+
+        Written by the handler of followers' fetches.
+        """
 
     @property
     def address(self) -> str:
@@ -391,24 +394,24 @@ class ConnectionState:
 
     @property
     def is_gone(self) -> bool:
-        """Return whether the connection has ended."""
+        """True if the connection has ended."""
         return self.link.is_gone
 
 
 class Call:
-    """A request that the broker carries out.
+    """A request that the broker runs.
 
     :param served: the API.
-    :param size: bytes of the frame.
-    :param began_s: the monotonic time at which the pipeline began with it.
+    :param size: the size of the frame in bytes.
+    :param began_s: the monotonic time in seconds at which the pipeline began to process the request.
     """
 
     __slots__ = ("began_s", "client_id", "connection", "correlation_id", "served", "size", "version")
 
     request_count = 1
-    """How many requests it stands for."""
+    """The number of requests in the call."""
     left_count = 0
-    """How many of them have left already."""
+    """The number of requests in the call that already have responses."""
 
     def __init__(
         self,
@@ -430,26 +433,27 @@ class Call:
 
 
 class RunCall(Call):
-    """Requests of a run; the correlation id is that of the first one, the size that of all of them."""
+    """The call of a run. It has the correlation id of the first request, and the size of all requests."""
 
     __slots__ = ("left_count", "request_count")
 
 
 Received: TypeAlias = "tuple[Any, memoryview | None, int]"
-"""A request of a run, the record bytes that belong there, and its correlation id.
+"""A request of a run, its record bytes, and its correlation id.
 
-The record bytes are None where they stand in the request. They do not if it is for one partition: then the same object
-may stand for many requests, which differ in their record bytes only."""
+The record bytes are None if the request contains them. A request for one partition does not: the same object may then
+represent many requests that differ in their record bytes only.
+"""
 
 Run: TypeAlias = "Sequence[Received]"
-"""Requests of one version that came one after the other on a connection, and that a handler carries out together."""
+"""Consecutive requests of one version on one connection, which a handler runs together."""
 
 
 def decode_in_slices(served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Steps[Any]:
     """Decode a request within its budget.
 
-    :param spans: receives where record bytes are.
-    :raises MalformedMessageError: the bytes are not such a request, or it is too large.
+    :param spans: receives the positions of record bytes.
+    :raises MalformedMessageError: the bytes are not a valid request, or the request is too large.
     """
     if served.runs is None:
         _check_size(served, len(frame))
@@ -474,19 +478,19 @@ def received(
     correlation_id: int,
     known: RequestTemplates,
 ) -> Received:
-    """Return a decoded request as a part of a run; learn it without its record bytes if it has one batch."""
+    """Return a decoded request as a part of a run. If it has one batch, make a template without its record bytes."""
     assert served.runs is not None
     data = served.runs.only_partition(request)
     if data is None or len(spans) != 1:
         return request, None, correlation_id
     _, start, end = spans[0]
-    data.records = b""  # else the frame would last as long as what is known
+    data.records = b""  # Otherwise the template would keep the frame in memory.
     known.learn(frame, spans[0], request)
     return request, memoryview(frame)[start:end], correlation_id
 
 
 ANSWER_BYTES_MAX = 100_000_000
-"""The largest answer, besides record data: what librdkafka takes, by default (`receive.message.max.bytes`)."""
+"""The maximum size of a response without record data: librdkafka's default of `receive.message.max.bytes`."""
 
 
 def encode(call: Call, response: Any) -> Answer:
@@ -495,9 +499,9 @@ def encode(call: Call, response: Any) -> Answer:
 
 
 def encode_in_slices(call: Call, response: Any) -> Steps[Answer]:
-    """Do the same with pauses; a call that wants no answer has the response None.
+    """Return the frame of a response, with pauses. The response None stands for a request without a response.
 
-    :raises MalformedMessageError: the answer is too large.
+    :raises MalformedMessageError: the response is too large.
     """
     if response is None:
         return []
@@ -508,9 +512,9 @@ def encode_in_slices(call: Call, response: Any) -> Steps[Answer]:
 
 
 def encode_run(version: int, responses: Sequence[Any], correlation_ids: Sequence[int]) -> Answer:
-    """Return the frames of the responses to some requests of a run, as one piece of memory; no piece without answers.
+    """Return the frames of the responses to some requests of a run as one buffer; an empty list without responses.
 
-    The fewer pieces, the less it costs to send them.
+    One buffer is cheaper to send than several.
     """
     answer: Answer = []
     for response, correlation_id in zip(responses, correlation_ids, strict=False):
@@ -518,4 +522,4 @@ def encode_run(version: int, responses: Sequence[Any], correlation_ids: Sequence
             answer.append(response)
         elif response is not None:
             answer += response_frame(response, version, correlation_id)
-    return [b"".join(answer)] if len(answer) > 1 else answer  # type: ignore[arg-type]  # it has no file regions
+    return [b"".join(answer)] if len(answer) > 1 else answer  # type: ignore[arg-type]  # without file regions

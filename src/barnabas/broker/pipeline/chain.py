@@ -1,12 +1,11 @@
-"""The stages that every call passes in one order, and the stage that measures requests.
+"""The stages that every call passes in a fixed order, and the stage that measures requests.
 
-A call enters each stage before its handler, and leaves each stage with its responses. A stage without work for a call
+A call enters each stage before its handler, and leaves each stage with its responses. A stage that overrides no method
 costs nothing.
 
-`RequestCounts` counts requests by API, version, client and error code, for each listener. A request counts with the
-error code of its response, or with `NO_RESPONSE` if the connection ended over the request or before its response. A
-frame whose API or version is not served is no call, and does not count. It also counts the bytes and the times of
-requests by API.
+`RequestCounts` counts the requests of each listener by API, version, client and error code. The error code is that of
+the response, or `NO_RESPONSE` if the connection ended without one. A frame with an unsupported API or version is not
+counted. `RequestCounts` also measures the bytes and times of requests by API.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ class Stage:
     """A stage of the chain. Subclasses override the methods that they need."""
 
     def enter(self, call: Call, request: Any) -> Reply | None:
-        """Look at a call before its handler.
+        """Inspect a call before its handler runs.
 
         :param request: the decoded request, a run, or a `RepeatedRequest`.
         :returns: a reply that ends the call here; None to continue.
@@ -35,29 +34,29 @@ class Stage:
         return None
 
     def leave(self, call: Call, response: Any, size: int) -> None:
-        """Look at an encoded response.
+        """Inspect an encoded response.
 
-        :param response: None for a request without an answer, bytes for a frame that a template made.
-        :param size: bytes of the frame; 0 for a request without an answer.
+        :param response: the response; None for a request without a response; bytes for a frame that a template created.
+        :param size: the size of the frame in bytes; 0 for a request without a response.
         """
 
     def leave_run(self, call: RunCall, responses: Sequence[Any], size: int) -> None:
-        """Look at the responses to some requests of a run.
+        """Inspect the responses to some requests of a run.
 
-        :param size: bytes of the frames of all these responses.
+        :param size: the size of the frames of all these responses, in bytes.
         """
         for response in responses:
             self.leave(call, response, size)
             size = 0
 
     def fail(self, call: Call, error: BaseException) -> None:
-        """Look at the error that ended a call, and its connection, without a response."""
+        """Inspect the error that ended a call, and its connection, without a response."""
 
 
 class Chain:
-    """The stages in their order, around the handlers.
+    """The stages around the handlers.
 
-    :param stages: in the order in which calls enter them.
+    :param stages: the stages, in the order in which calls enter them.
     """
 
     __slots__ = ("_entering", "_failing", "_leaving", "_leaving_runs", "leave")
@@ -66,7 +65,7 @@ class Chain:
         self._entering = [each.enter for each in stages if type(each).enter is not Stage.enter]
         self._leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
         self.leave: Callable[[Call, Any, int], None] = self._leaving[0] if len(self._leaving) == 1 else self._leave_all
-        """Passes a response through the stages. A single stage is called directly."""
+        """Passes a response through the stages; bound to the method of the stage if there is only one."""
         self._leaving_runs = [each.leave_run for each in stages if type(each).leave is not Stage.leave]
         self._failing = [each.fail for each in stages if type(each).fail is not Stage.fail]
 
@@ -83,7 +82,7 @@ class Chain:
     def carry_out(self, call: Call, request: Any) -> Reply:
         """Pass a call through the stages and its handler.
 
-        :raises BarnabasError: the call failed, and only the end of the connection can report the failure.
+        :raises BarnabasError: the call failed, and its error cannot be sent as a response. The connection must end.
         """
         try:
             if self._entering and (reply := self.enter(call, request)) is not None:
@@ -110,18 +109,21 @@ class Chain:
 
 
 NO_RESPONSE = -2
-"""The error code of a request without a response. Kafka's own codes begin with -1."""
+"""The error code in the counters for requests without a response. Kafka's own codes begin at -1."""
 
 TIME_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 
 CLIENTS_MAX = 1_000
 CLIENT_ID_CHARACTERS_MAX = 255
 OTHER_CLIENTS = "(others)"
-"""The id of clients beyond `CLIENTS_MAX`, and of clients with longer ids: clients choose their ids freely."""
+"""The client id in the counters for all clients beyond `CLIENTS_MAX`, and for too long ids.
+
+Clients choose their ids.
+"""
 
 
 class RequestKind(NamedTuple):
-    """The labels of a counter."""
+    """The labels of a request counter."""
 
     api_key: int
     version: int
@@ -130,10 +132,10 @@ class RequestKind(NamedTuple):
 
 
 class ApiCounts:
-    """Bytes and times of the requests to one API. Any thread may read them.
+    """The bytes and times of the requests to one API. Any thread may read them.
 
-    :ivar request_bytes: of the frames of requests.
-    :ivar response_bytes: of the frames of responses.
+    :ivar request_bytes: the total size of request frames.
+    :ivar response_bytes: the total size of response frames.
     """
 
     __slots__ = ("_times", "_total_s", "request_bytes", "response_bytes")
@@ -145,25 +147,27 @@ class ApiCounts:
         self._total_s = 0.0
 
     def note(self, count: int, size: int, response_size: int, took_s: float) -> None:
-        """Count requests that took as long.
+        """Count requests with the same duration.
 
-        :param size: bytes of all requests together.
-        :param response_size: bytes of all responses together.
+        :param size: the size of all these requests in bytes.
+        :param response_size: the size of all their responses in bytes.
         """
-        # Not a `Histogram`: each request pays for this call, and would pay for another.
+        # Updates the fields of a `Histogram` inline, because another call per request would cost too much.
         self.request_bytes += size
         self.response_bytes += response_size
         self._times[bisect_left(TIME_BOUNDS_S, took_s)] += count
         self._total_s += took_s * count
 
     def times(self) -> Observations:
-        """Return the times from the beginning of the decoding until the response is encoded, with all waits, in seconds
-        by the bounds `TIME_BOUNDS_S`."""
+        """Return the durations of requests in seconds, with the bounds `TIME_BOUNDS_S`.
+
+        A duration begins with the decoding and ends when the response is encoded. It includes all waits.
+        """
         return Observations(tuple(self._times), self._total_s)
 
 
 class _Count:
-    """The number of requests of a kind."""
+    """The number of requests with the same labels."""
 
     __slots__ = ("api", "requests")
 
@@ -173,32 +177,32 @@ class _Count:
 
 
 class RequestCounts(Stage):
-    """Counts the requests of one listener. Used from the event loop's thread; any thread may read the counts.
+    """Counts the requests of one listener. Used from the event loop's thread; any thread may read the counters.
 
-    :param now_s: monotonic seconds, as in `Call.began_s`.
+    :param now_s: returns monotonic seconds, as in `Call.began_s`.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        # A request looks its kind up once.
+        # One dict, so that each request needs only one lookup.
         self._counts: dict[tuple[int, int, str | None, int], _Count] = {}
         self._apis: dict[int, ApiCounts] = {}
         self.waiting: Counter[int] = Counter()
-        """The requests that wait now for records, replicas or groups, by API key. The scheduler counts them."""
+        """The number of waiting requests (for records, replicas or groups), by API key. The scheduler updates it."""
         self._clients: set[str | None] = set()
         self._readers: dict[tuple[type, int], ReadError] = {}
 
     def counts(self) -> dict[RequestKind, int]:
-        """Return the number of requests of each kind."""
+        """Return the number of requests, by labels."""
         return {RequestKind(*kind): count.requests for kind, count in self._counts.copy().items()}
 
     def apis(self) -> dict[int, ApiCounts]:
-        """Return the counts of each API that was called, by its key."""
+        """Return the counters of each API that clients have used, by API key."""
         return self._apis.copy()
 
     def leave(self, call: Call, response: Any, size: int) -> None:
         if response is None or type(response) is bytes:
-            error_code = NO_ERROR  # a template makes frames without an error only
+            error_code = NO_ERROR  # Templates create frames of successful responses only.
         else:
             try:
                 error_code = self._readers[type(response), call.version](response)
@@ -212,7 +216,7 @@ class RequestCounts(Stage):
             if response is None or type(response) is bytes:
                 without_error += 1
             else:
-                # Bytes count by API, so any request of the run may bring those of all its responses.
+                # Bytes are counted per API, so one request of the run may carry the bytes of all responses.
                 self.leave(call, response, size)
                 size = 0
         if without_error:
@@ -229,12 +233,12 @@ class RequestCounts(Stage):
             api = self._apis.setdefault(call.served.key, ApiCounts())
             counted = self._counts.setdefault(kind, _Count(api))
         counted.requests += count
-        # The requests of a run share its bytes alike.
+        # Each request of a run counts with an equal share of its bytes.
         size = call.size if count == call.request_count else call.size * count // call.request_count
         counted.api.note(count, size, response_size, self._now_s() - call.began_s)
 
     def _known(self, client_id: str | None) -> str | None:
-        """Return a client id, or `OTHER_CLIENTS` if there are too many."""
+        """Return a client id, or `OTHER_CLIENTS` above the limits."""
         if client_id not in self._clients:
             if len(self._clients) >= CLIENTS_MAX or len(client_id or "") > CLIENT_ID_CHARACTERS_MAX:
                 return OTHER_CLIENTS

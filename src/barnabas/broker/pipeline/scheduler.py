@@ -1,19 +1,19 @@
-"""The scheduler: shares the event loop, and decides when the requests of a connection run, and with which others.
+"""The scheduler: it shares the event loop, and decides when requests run, and which requests run together.
 
 Long work is a generator that yields wherever it may pause (`run_slice`, `finish`), or a coroutine that awaits `pause`
-now and then. In one round of the event loop, all long work together gets about `SLICE_S`. Unfinished work waits in
-line, and each later round continues one piece of it. However many clients ask for much at once, a short request of
-another client waits for a few milliseconds.
+regularly. All long work together gets about `SLICE_S` in each round of the event loop. Unfinished work waits in line,
+and each later round continues one piece of it. For any number of expensive requests, a short request of another client
+waits for a few milliseconds only.
 
-No other part knows when requests run. A small request runs at once, and a long one in slices. If many clients send a
-burst-prone request at the same moment, they take turns. Requests of some APIs that come in a row run together (a run);
-a request too large for that runs in pieces (`RunRules`).
+The scheduler alone knows when requests run. A small request runs immediately, a long request in slices. If many clients
+send a burst-prone request at the same moment, these requests take turns. Consecutive requests of some APIs run together
+(a run). A request that is too large for that runs in pieces (`RunRules`).
 
-An API or version that is not served ends the connection with one line in the log, as in Kafka: there is no format in
-which both sides could agree on an answer.
+An unsupported API or version ends the connection with one log line, as in Kafka: there is no format for a response that
+both sides support.
 
-A request that waits gives back the memory of its frame, and counts with the bytes that it keeps
-(`ConnectionContext.release_frame`). No waiting task refers to the frame.
+A waiting request releases the memory of its frame, and counts with the bytes that it still needs
+(`ConnectionContext.release_frame`). No waiting task has a reference to the frame.
 
 Used from the event loop's thread only.
 """
@@ -57,7 +57,7 @@ T = TypeVar("T")
 
 SLICE_S = 0.002
 SHORT_TURNS = 8
-"""The number of short pieces of work in one round: single requests or single answers."""
+"""The number of short pieces of work in one round: single requests or single responses."""
 
 
 class Unfinished:
@@ -70,8 +70,8 @@ UNFINISHED = Unfinished()
 class CooperativeScheduler:
     """Shares the time of one event loop.
 
-    :param now_s: monotonic seconds.
-    :param call_soon: calls a function in the next round of the event loop; the running loop's own if None.
+    :param now_s: returns monotonic seconds.
+    :param call_soon: calls a function in the next round of the event loop; None: the running loop's own function.
     """
 
     def __init__(
@@ -79,12 +79,12 @@ class CooperativeScheduler:
     ) -> None:
         self.now_s = self._now_s = now_s
         self._call_soon = call_soon
-        self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = deque()  # future, result, whether its work is short
-        self._is_open = False  # whether work has used time of this round
-        self._ends_at_s = 0.0  # when it is used up
+        self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = deque()  # future, result, True for short work
+        self._is_open = False  # True if work has used time of this round
+        self._ends_at_s = 0.0  # the end of this round's time for long work
         self._wakes_left = 0
         self._wakes_again_s = -SLICE_S
-        self._round_ends = False  # whether `_end_round` will be called
+        self._round_ends = False  # True if a call of `_end_round` is scheduled
 
     @property
     def waiting(self) -> int:
@@ -101,7 +101,7 @@ class CooperativeScheduler:
     def run_slice(self, steps: Generator[None, None, T], at_least: int = 1) -> T | Unfinished:
         """Run steps until they end, or until the time of this round is used up.
 
-        :param at_least: the number of steps to run even if the time is used up.
+        :param at_least: the number of steps that run even if the time is used up.
         :returns: the result of the steps, or `UNFINISHED`.
         """
         try:
@@ -118,7 +118,7 @@ class CooperativeScheduler:
             return result
 
     async def finish(self, steps: Generator[None, None, T]) -> T:
-        """Run all steps, with pauses for other work. One step alone has no pause."""
+        """Run all steps, with pauses for other work. Work of one step runs without a pause."""
         try:
             next(steps)
         except StopIteration as end:
@@ -130,10 +130,9 @@ class CooperativeScheduler:
         return found
 
     async def pause(self, *, is_short: bool = False) -> None:
-        """Let other work run, if the time of this round is used up.
+        """Let other work run if the time of this round is used up.
 
-        :param is_short: whether the remaining work takes a fraction of a slice, so that one round has several of its
-            kind.
+        :param is_short: True if the remaining work takes a fraction of a slice. One round runs several of such pieces.
         """
         if self.is_over():
             await self._stand_in_line(is_short=is_short)
@@ -146,7 +145,7 @@ class CooperativeScheduler:
                 await self.pause()
 
     def wake(self, waiter: asyncio.Future[Any], result: Any = None) -> None:
-        """Give a future its result in its turn: many that become due together would block the event loop."""
+        """Set the result of a future in its turn. Many futures at once would block the event loop."""
         now_s = self._now_s()
         if now_s >= self._wakes_again_s:
             self._wakes_again_s = now_s + 2 * SLICE_S
@@ -177,7 +176,7 @@ class CooperativeScheduler:
             call_soon(self._end_round)
 
     def _end_round(self) -> None:
-        """Begin another round with the first waiting work, or with the first few if they are short."""
+        """Begin another round with the first waiting work, or with the first few pieces if they are short."""
         self._round_ends = self._is_open = False
         turns_left = SHORT_TURNS
         while self._line and (turns_left == SHORT_TURNS or (turns_left and self._line[0][2])):
@@ -189,7 +188,7 @@ class CooperativeScheduler:
 
 
 def _resolve(waiter: asyncio.Future[Any], result: Any) -> bool:
-    """Give a future its result, unless it is done."""
+    """Set the result of a future, unless it is done."""
     if waiter.done():
         return False
     waiter.set_result(result)
@@ -197,23 +196,23 @@ def _resolve(waiter: asyncio.Future[Any], result: Any) -> bool:
 
 
 AT_ONCE_BYTES_MAX = 20_000
-"""A larger frame is decoded in slices, since it may have many entries. The usual batch of a producer is smaller."""
+"""The size in bytes above which a frame is decoded in slices, since it may have many entries."""
 
 DECODING_STEPS_AT_ONCE = 16
-"""The limit of steps for decoding a large batch of a few partitions. Such a request always runs at once."""
+"""The maximum number of steps for the decoding of a large batch of a few partitions, which runs immediately."""
 
 RUN_BYTES_MAX = 1024 * 1024
 RUN_ENTRIES_MAX = 2048
-"""A run ends with the request that exceeds one of these limits."""
+"""A run ends with the request that exceeds `RUN_BYTES_MAX` or `RUN_ENTRIES_MAX`."""
 
 REPEATED_ENTRIES = 2
-"""The entries of a request that is recognised: a topic and a partition."""
+"""The entries of a request that a template recognizes: a topic and a partition."""
 
 
 class RequestPipeline:
     """The request pipeline of one listener.
 
-    :param served: with handlers that have their parts (`Parts.bind_all`).
+    :param served: the served APIs, with handlers that are bound to their parts (`Parts.bind_all`).
     :param listener: the name of the listener.
     """
 
@@ -222,15 +221,15 @@ class RequestPipeline:
         self.scheduler = scheduler
         self.listener = listener
         self.counts = RequestCounts(scheduler.now_s)
-        self.chain = Chain([self.counts])  # in the order in which calls enter; the handler follows on them
+        self.chain = Chain([self.counts])  # in the order in which calls enter; the handler follows
 
     def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
-        """Return the handler of the requests of a connection."""
+        """Return the handler of the requests of a new connection."""
         return ConnectionRequests(self, ConnectionState(self.listener, link))
 
 
 class ConnectionRequests:
-    """Runs the requests of one connection in their order."""
+    """Runs the requests of one connection in order."""
 
     __slots__ = ("_chain", "_now_s", "_scheduler", "_served", "_waiting", "state")
 
@@ -243,19 +242,19 @@ class ConnectionRequests:
         self.state = state
 
     def note_request_behind(self) -> None:
-        """Complete the waiting fetch: another request has arrived behind it."""
+        """Complete the waiting fetch, because another request has arrived behind it."""
         if self.state.delayed_fetch is not None:
             self.state.delayed_fetch.complete()
 
     def note_gone(self) -> None:
-        """Do nothing: the state of the connection has its end."""
+        """Do nothing: no state outlives the connection."""
 
     def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
-        """Run the first request, and perhaps some of the requests behind it.
+        """Run the first request, and possibly some of the requests behind it.
 
-        :raises MalformedMessageError: the first frame is no request, or exceeds its budget.
-        :raises UnsupportedVersionError: its API or version is not served.
-        :raises BarnabasError: the request failed, and only the end of the connection can report the failure.
+        :raises MalformedMessageError: the first frame is not a valid request, or exceeds its budget.
+        :raises UnsupportedVersionError: the API or version is not supported.
+        :raises BarnabasError: the request failed, and its error cannot be sent as a response. The connection must end.
         """
         frame, state = frames[0], self.state
         template = state.templates.frame
@@ -316,7 +315,7 @@ class ConnectionRequests:
         return FrameReply(1, self._encode(call, reply.response))
 
     def _first_step(self, call: Call, steps: Steps[Any]) -> Any:
-        """Run steps up to the first pause. Small requests have no pause, so nearly always that is all.
+        """Run steps up to the first pause. Small requests have no pause, so this usually completes them.
 
         :returns: the result, or the remaining steps.
         """
@@ -330,7 +329,7 @@ class ConnectionRequests:
         return steps
 
     def _encode(self, call: Call, response: Any) -> Answer:
-        if type(response) is bytes:  # a template has made the frame
+        if type(response) is bytes:  # A template created the frame.
             self._chain.leave(call, response, len(response))
             return [response]
         try:
@@ -342,7 +341,7 @@ class ConnectionRequests:
         return answer
 
     def _all_steps(self, call: Call, decoding: Steps[Any]) -> Steps[Answer | LaterReply]:
-        """Decode a request, run it and encode the answer."""
+        """Decode a request, run it and encode the response."""
         try:
             request = yield from decoding
         except BaseException as error:
@@ -360,7 +359,7 @@ class ConnectionRequests:
     def _encode_steps(self, call: Call, response: Any) -> Steps[Answer | LaterReply]:
         """Encode a response, or the result of steps; return the reply if it comes later.
 
-        :raises MalformedMessageError: the answer is too large.
+        :raises MalformedMessageError: the response is too large.
         """
         try:
             if isinstance(response, GeneratorType):
@@ -377,7 +376,7 @@ class ConnectionRequests:
         return answer
 
     def _in_slices(self, call: Call, steps: Steps[Answer | LaterReply]) -> FrameReply:
-        """Run as many steps as there is time for now, and the rest later."""
+        """Run as many steps as this round has time for, and the rest later."""
         result = self._scheduler.run_slice(steps)
         if isinstance(result, list):
             return FrameReply(1, result)
@@ -389,7 +388,7 @@ class ConnectionRequests:
         return result if isinstance(result, list) else await self._answer_later(call, result)
 
     async def _in_turn(self, call: Call, header: RequestHeader, frame: bytes) -> Answer:
-        """Run a request in its turn."""
+        """Run a request when it has its turn."""
         await self._scheduler.pause(is_short=True)
         reply = self._carry_out(call, self._decode(call, header, frame))
         del frame
@@ -414,7 +413,7 @@ class ConnectionRequests:
         return result
 
     async def _wait_without_frame(self, call: Call, reply: LaterReply) -> None:
-        """Wait for the work that needs the frame; from then on the request counts with the bytes that it keeps."""
+        """Wait for the work that needs the frame, then release the frame."""
         if reply.before:
             await asyncio.wait(reply.before)
         kept_bytes = call.size if reply.kept_bytes is None else reply.kept_bytes
@@ -457,9 +456,9 @@ class ConnectionRequests:
     def _run(
         self, first: Received, frames: Sequence[Frame], call: Call, known: RequestTemplates, rules: RunRules
     ) -> list[Received]:
-        """Return the first request and the requests behind it that belong to the same run.
+        """Return the first request and the following requests of the same run.
 
-        The run ends before a request that does not belong to it, is damaged, or is so large that it runs alone.
+        The run ends before a request that does not belong to it, is damaged, or is so large that it must run alone.
         """
         run = [first]
         request = first[0]
@@ -482,7 +481,7 @@ class ConnectionRequests:
         return run
 
     def _another(self, call: Call, frame: Frame, known: RequestTemplates, rules: RunRules) -> Received | None:
-        """Return the request, or None if it does not belong to the run."""
+        """Return the request of a frame; None if it does not belong to the run."""
         spans: list[RecordsSpan] = []
         try:
             header = read_request_header(frame)
@@ -527,7 +526,7 @@ class ConnectionRequests:
         return answer
 
     def _steps_in_pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Answer | LaterReply]:
-        """Let a request pass the stages as a whole, run it in pieces, and encode the answer."""
+        """Pass a request through the stages as a whole, run it in pieces, and encode the response."""
         try:
             reply = self._chain.enter(call, [(request, None, call.correlation_id)])
             if reply is None:
@@ -540,7 +539,7 @@ class ConnectionRequests:
     def _pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Reply]:
         """Run the pieces of a request.
 
-        :raises BarnabasError: a piece failed, and the client wants no answer.
+        :raises BarnabasError: a piece failed, and the request has no response.
         """
         replies: list[tuple[Reply, bool]] = []
         failure: BarnabasError | None = None
@@ -565,14 +564,14 @@ class ConnectionRequests:
 
 
 async def _join_later(replies: Sequence[tuple[Reply, bool]], waiting: Sequence[Awaitable[Any]], rules: RunRules) -> Any:
-    """Return the response to a request whose pieces have replies, some of them later ones."""
+    """Return the response to a request whose pieces have replies, of which some come later."""
     settled = iter(await asyncio.gather(*waiting))
     pieces = [((reply.response or next(settled))[0], continues) for reply, continues in replies]
     return rules.join(pieces)
 
 
 async def _wait_for_all(waiting: Sequence[Awaitable[Any]], failure: BarnabasError | None) -> None:
-    """Wait for all pieces of a request without an answer, even if one fails.
+    """Wait for all pieces of a request without a response, even if one fails.
 
     :param failure: the error of a piece that has failed already.
     :raises BarnabasError: the first error of all pieces.
