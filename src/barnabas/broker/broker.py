@@ -191,8 +191,8 @@ class Broker:
             self._offer_status()
         self._is_started = True
 
-    def collect(self) -> Iterator[Sample]:
-        """Yield the metrics; none before the start. Any thread may call this method."""
+    def collect(self) -> Iterator[Sample | None]:
+        """Yield the metrics (see `Collect`); none before the start. Any thread may call this method."""
         return self._metrics.collect() if self._is_started else iter(())
 
     def not_ready(self) -> list[str]:

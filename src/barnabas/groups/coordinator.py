@@ -390,9 +390,10 @@ class GroupCoordinator:
         """Return the ids of all groups that have members or have had members since they were last deleted."""
         return list(self._groups)
 
-    def summaries(self) -> list[GroupSummary]:
-        """Return the state and the size of each group. Any thread may call this method."""
-        return [GroupSummary(name, each.state, each.member_count) for name, each in self._groups.copy().items()]
+    def summaries(self) -> Iterator[GroupSummary]:
+        """Yield the state and the size of each group. Any thread may call this method."""
+        for name, each in self._groups.copy().items():
+            yield GroupSummary(name, each.state, each.member_count)
 
     def delete(self, now: float, waiter: Any, group_id: str) -> tuple[ErrorCode, Effect]:
         """Delete a group without members; see `GroupEnd` for the reply. An unknown group may still have offsets."""

@@ -113,8 +113,9 @@ class Histogram:
         return Observations(tuple(self._counts), self._total)
 
 
-Collect: TypeAlias = Callable[[], Iterable[Sample]]
-"""Reads the integers of a part. Any thread may call it and iterate over the samples."""
+Collect: TypeAlias = Callable[[], Iterable[Sample | None]]
+"""Reads the integers of a part. Any thread may call it and iterate over the samples. None stands for some microseconds
+of work without a sample: the reader may rest there as well."""
 
 
 def counter(name: str, help_text: str, *labels: str) -> Metric:

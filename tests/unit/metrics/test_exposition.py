@@ -69,6 +69,14 @@ def test_a_snapshot_that_failed_is_taken_again() -> None:
     assert b"barnabas_test_size" in text
 
 
+def test_the_thread_rests_during_work_without_samples() -> None:
+    rests: list[float] = []
+    items = (SIZE.sample(1, "a") if number == 0 else None for number in range(10 * LINES_PER_REST))
+    snapshots = Snapshots(lambda: items, ManualClock(), rests.append)
+    assert b"".join(snapshots.pieces()).count(b"\nbarnabas_test_size{") == 1
+    assert len(rests) == 10
+
+
 def test_the_thread_rests_after_each_piece_of_reading_and_of_rendering() -> None:
     clock, rests = ManualClock(), list[float]()
     snapshots = Snapshots(lambda: (SIZE.sample(n, str(n)) for n in range(10 * LINES_PER_REST)), clock, rests.append)

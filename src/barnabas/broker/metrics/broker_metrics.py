@@ -48,8 +48,8 @@ class BrokerMetrics:
     cleaner: LogCleaner | None
     loop_watch: LoopWatch | None
 
-    def collect(self) -> Iterator[Sample]:
-        """Yield all metrics of the broker."""
+    def collect(self) -> Iterator[Sample | None]:
+        """Yield all metrics of the broker (`barnabas.metrics.metric.Collect`)."""
         yield from collect_partitions(self.broker_id, self.topics)
         yield from collect_groups(self.groups, lambda: self.topics.image, self.ends)
         yield from collect_requests(self.pipelines)

@@ -59,63 +59,63 @@ QUEUE_BYTES = gauge("barnabas_coordinator_queue_bytes", "Bytes of appends to __c
 Commits = dict[TopicPartition, Committed]
 
 
-def collect_groups(groups: GroupService, image: Callable[[], MetadataImage], ends: EndOffsets) -> Iterator[Sample]:
-    """Yield the metrics of this module. Any thread may call it."""
+def collect_groups(
+    groups: GroupService, image: Callable[[], MetadataImage], ends: EndOffsets
+) -> Iterator[Sample | None]:
+    """Yield the metrics of this module (`barnabas.metrics.metric.Collect`). Any thread may call it."""
     shards = [shard for shard in list(groups.runtime.shards) if not shard.refusal]
-    summaries = [each for shard in shards for each in shard.machine.summaries()]
-    committed = {group_id: offsets for shard in shards for group_id, offsets in shard.machine.offsets.copies()}
-    # The ends are read after the commits, or a lag could be negative.
-    valid = {group_id: _in_topics(offsets, image()) for group_id, offsets in committed.items()}
-    states = Counter(each.state for each in summaries)
-    members = {each.group_id: each.member_count for each in summaries}
-    members |= {group_id: 0 for group_id in committed if group_id not in members}
+    states: Counter[GroupState] = Counter()
+    members: dict[str, int] = {}
+    for shard in shards:
+        for summary in shard.machine.summaries():
+            states[summary.state] += 1
+            members[summary.group_id] = summary.member_count
+            yield None
+    committed: dict[str, Commits] = {}
+    for shard in shards:
+        for group_id, offsets in shard.machine.offsets.copies():
+            committed[group_id] = offsets
+            members.setdefault(group_id, 0)
+            yield None
     yield GROUPS.sample(len(members))
     yield OFFSETS.sample(sum(map(len, committed.values())))
     for state, metric in GROUPS_BY_STATE.items():
         yield metric.sample(states[state])
     for group_id, count in members.items():
         yield MEMBERS.sample(count, group_id)
-    yield from _offsets(valid)
-    yield from _lags(valid, ends)
+    # The ends are read after the commits, or a lag could be negative.
+    yield from _offsets(committed, image(), ends)
     yield from _coordinator(groups)
 
 
-def _in_topics(offsets: Commits, image: MetadataImage) -> Commits:
-    """Return the commits for topics that exist."""
-    return {where: each for where, each in offsets.items() if _is_valid(where, each, image)}
+def _offsets(committed: dict[str, Commits], image: MetadataImage, ends: EndOffsets) -> Iterator[Sample | None]:
+    offset_sums: Counter[tuple[str, str]] = Counter()
+    lag_sums: Counter[tuple[str, str]] = Counter()
+    for group_id, offsets in committed.items():
+        for where, each in offsets.items():
+            if not _is_valid(where, each, image):
+                yield None
+                continue
+            of_topic = group_id, where.topic
+            labels = *of_topic, str(where.partition)
+            offset_sums[of_topic] += each.offset
+            yield Sample(CURRENT_OFFSET, each.offset, labels)
+            if (end := ends.end_of(where)) is None:
+                continue
+            lag = max(0, end - each.offset)
+            lag_sums[of_topic] += lag
+            yield Sample(LAG, lag, labels)
+            if (age_s := ends.age_s(where, each.offset) if lag else 0.0) is not None:
+                yield Sample(LAG_SECONDS, age_s, labels)
+    for metric, sums in ((CURRENT_OFFSET_SUM, offset_sums), (LAG_SUM, lag_sums)):
+        for of_topic, total in sums.items():
+            yield Sample(metric, total, of_topic)
 
 
 def _is_valid(where: TopicPartition, committed: Committed, image: MetadataImage) -> bool:
+    """Return whether the topic of a commit exists."""
     topic = image.topics.get(where.topic)
     return topic is not None and committed.topic_id in {ZERO_UUID, topic.topic_id}
-
-
-def _offsets(committed: dict[str, Commits]) -> Iterator[Sample]:
-    sums: Counter[tuple[str, str]] = Counter()
-    for group_id, offsets in committed.items():
-        for where, each in offsets.items():
-            sums[group_id, where.topic] += each.offset
-            yield CURRENT_OFFSET.sample(each.offset, group_id, where.topic, str(where.partition))
-    for labels, total in sums.items():
-        yield CURRENT_OFFSET_SUM.sample(total, *labels)
-
-
-def _lags(committed: dict[str, Commits], ends: EndOffsets) -> Iterator[Sample]:
-    sums: Counter[tuple[str, str]] = Counter()
-    seconds: list[Sample] = []
-    for group_id, offsets in committed.items():
-        for where, each in offsets.items():
-            if (end := ends.end_of(where)) is None:
-                continue
-            labels = group_id, where.topic, str(where.partition)
-            lag = max(0, end - each.offset)
-            sums[group_id, where.topic] += lag
-            yield LAG.sample(lag, *labels)
-            if (age_s := ends.age_s(where, each.offset) if lag else 0.0) is not None:
-                seconds.append(LAG_SECONDS.sample(age_s, *labels))
-    for of_topic, total in sums.items():
-        yield LAG_SUM.sample(total, *of_topic)
-    yield from seconds
 
 
 def _coordinator(groups: GroupService) -> Iterator[Sample]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass, field
 
 from barnabas.addresses import host_port
 from barnabas.broker.leader_replica import LeaderReplica
@@ -18,6 +18,7 @@ from barnabas.broker.topics import Topics
 from barnabas.coordination.topic_metadata_store import PartitionInfo
 from barnabas.coordination.values import NO_LEADER
 from barnabas.metrics.metric import Sample, counter, gauge
+from barnabas.storage.log import Log
 
 _PARTITION = ("topic", "partition")
 
@@ -96,86 +97,122 @@ REPLICA_LAG = gauge(
 )
 
 
-class Led(NamedTuple):
-    """A partition that this broker leads, as of one moment."""
+@dataclass(slots=True)
+class _Sums:
+    """Sums over the replicas of this broker, and over the partitions that it leads."""
 
-    labels: tuple[str, str]
-    replica: LeaderReplica
-    info: PartitionInfo
+    replicas: int = 0
+    led: int = 0
+    under_replicated: int = 0
+    under_min_isr: int = 0
+    at_min_isr: int = 0
+    offline: int = 0
+    reassigning: int = 0
+    lag_max: int = 0
+    produced_bytes: Counter[str] = field(default_factory=Counter)
+    produced_records: Counter[str] = field(default_factory=Counter)
+    replicated_bytes: Counter[str] = field(default_factory=Counter)
+    replicated_out_bytes: Counter[str] = field(default_factory=Counter)
+    consumed_bytes: Counter[str] = field(default_factory=Counter)
+
+    def add(self, replica: Replica) -> None:
+        topic, log = replica.topic_partition.topic, replica.log
+        # Read first: the follower counts what the log has counted before.
+        replicated_bytes, replicated_records = log.replicated_bytes, log.replicated_records
+        self.produced_bytes[topic] += log.appended_bytes - replicated_bytes
+        self.produced_records[topic] += log.appended_records - replicated_records
+        self.replicated_bytes[topic] += replicated_bytes
+        self.replicated_out_bytes[topic] += log.replicated_out_bytes
+        self.consumed_bytes[topic] += log.consumed_bytes
+        self.replicas += 1
+        self.offline += log.is_offline
+
+    def add_led(self, replica: LeaderReplica, info: PartitionInfo) -> None:
+        spare = len(info.state.isr) - replica.config.min_insync_replicas
+        self.led += 1
+        self.under_replicated += _is_under_replicated(info)
+        self.under_min_isr += spare < 0
+        self.at_min_isr += spare == 0
+        self.reassigning += bool(info.adding or info.removing)
+        self.lag_max = max(self.lag_max, _follower_lag(replica))
+
+    def samples(self) -> Iterator[Sample]:
+        yield PARTITION_COUNT.sample(self.replicas)
+        yield LEADER_COUNT.sample(self.led)
+        yield UNDER_REPLICATED_COUNT.sample(self.under_replicated)
+        yield UNDER_MIN_ISR_COUNT.sample(self.under_min_isr)
+        yield AT_MIN_ISR_COUNT.sample(self.at_min_isr)
+        yield OFFLINE_REPLICAS.sample(self.offline)
+        yield REASSIGNING.sample(self.reassigning)
+        yield REPLICA_LAG.sample(self.lag_max)
+        for metric, counts in (
+            (BYTES_IN, self.produced_bytes),
+            (MESSAGES_IN, self.produced_records),
+            (BYTES_OUT, self.consumed_bytes),
+            (REPLICATION_IN, self.replicated_bytes),
+            (REPLICATION_OUT, self.replicated_out_bytes),
+        ):
+            for topic, count in counts.items():
+                yield metric.sample(count, topic)
 
 
-def collect_partitions(broker_id: int, topics: Topics) -> Iterator[Sample]:
-    """Yield the metrics of this module. Any thread may call it."""
-    image = topics.image
-    replicas = [each for each in topics.replicas.all() if not each.is_deleted]
-    led = [
-        Led((where.topic, str(where.partition)), replica, info)
-        for replica in replicas
-        if isinstance(replica, LeaderReplica)
-        and replica.is_led
-        and (info := image.partition(where := replica.topic_partition)) is not None
-    ]
+def collect_partitions(broker_id: int, topics: Topics) -> Iterator[Sample | None]:
+    """Yield the metrics of this module (`barnabas.metrics.metric.Collect`). Any thread may call it."""
+    image, sums = topics.image, _Sums()
+    for replica in topics.replicas.all():
+        if replica.is_deleted:
+            continue
+        where = replica.topic_partition
+        labels = where.topic, str(where.partition)  # one object for all samples: `Metric.sample` would copy it
+        yield from _of_log(replica.log, labels)
+        sums.add(replica)
+        if isinstance(replica, LeaderReplica) and replica.is_led and (info := image.partition(where)) is not None:
+            yield from _of_leader(broker_id, replica, info, labels)
+            sums.add_led(replica, info)
     yield from _cluster(broker_id, image)
-    yield from _led(broker_id, led)
-    yield from _counts(replicas, led)
-    yield from _logs(replicas)
-    yield from _traffic(replicas)
+    yield from sums.samples()
 
 
-def _cluster(broker_id: int, image: MetadataImage) -> Iterator[Sample]:
+def _of_log(log: Log, labels: tuple[str, str]) -> Iterator[Sample]:
+    yield Sample(LOG_SIZE, log.size_bytes, labels)
+    yield Sample(LOG_SEGMENTS, log.segment_count, labels)
+    yield Sample(LOG_START, log.log_start_offset, labels)
+    yield Sample(LOG_END, log.log_end_offset, labels)
+
+
+def _of_leader(
+    broker_id: int, replica: LeaderReplica, info: PartitionInfo, labels: tuple[str, str]
+) -> Iterator[Sample]:
+    yield Sample(CURRENT_OFFSET, replica.log.high_watermark, labels)
+    yield Sample(OLDEST_OFFSET, replica.log.log_start_offset, labels)
+    yield Sample(LEADER, broker_id, labels)
+    yield Sample(REPLICAS, len(info.replicas), labels)
+    yield Sample(IN_SYNC, len(info.state.isr), labels)
+    yield Sample(IS_PREFERRED, info.replicas[0] == broker_id, labels)
+    yield Sample(UNDER_REPLICATED, _is_under_replicated(info), labels)
+
+
+def _cluster(broker_id: int, image: MetadataImage) -> Iterator[Sample | None]:
     is_controller = image.controller_id == broker_id
     yield ACTIVE_CONTROLLER.sample(is_controller)
-    offline: list[tuple[str, str]] = []
-    imbalance = partitions = 0
+    offline = imbalance = partitions = 0
     if is_controller:
-        for name, topic in image.topics.items():
-            partitions += len(topic.partitions)
-            for number, info in enumerate(topic.partitions):
-                leader = image.leader_of(info)
-                imbalance += leader != info.replicas[0] if info.replicas else 0
-                if leader == NO_LEADER:
-                    offline.append((name, str(number)))
         yield BROKERS.sample(len(image.brokers))
         for each, broker in sorted(image.brokers.items()):
             yield BROKER_INFO.sample(1, str(each), host_port(broker.registration.host, broker.registration.port))
         for name, topic in image.topics.items():
             yield TOPIC_PARTITIONS.sample(len(topic.partitions), name)
-        for labels in offline:
-            yield LEADER.sample(NO_LEADER, *labels)
-    yield OFFLINE_PARTITIONS.sample(len(offline))
+            partitions += len(topic.partitions)
+            for number, info in enumerate(topic.partitions):
+                leader = image.leader_of(info)
+                imbalance += leader != info.replicas[0] if info.replicas else 0
+                is_offline = leader == NO_LEADER
+                offline += is_offline
+                yield LEADER.sample(NO_LEADER, name, str(number)) if is_offline else None
+    yield OFFLINE_PARTITIONS.sample(offline)
     yield IMBALANCE.sample(imbalance)
     yield TOPIC_COUNT.sample(len(image.topics) if is_controller else 0)
     yield GLOBAL_PARTITIONS.sample(partitions)
-
-
-def _led(broker_id: int, led: list[Led]) -> Iterator[Sample]:
-    for labels, replica, _ in led:
-        yield CURRENT_OFFSET.sample(replica.log.high_watermark, *labels)
-    for labels, replica, _ in led:
-        yield OLDEST_OFFSET.sample(replica.log.log_start_offset, *labels)
-    for labels, _, _ in led:
-        yield LEADER.sample(broker_id, *labels)
-    for labels, _, info in led:
-        yield REPLICAS.sample(len(info.replicas), *labels)
-    for labels, _, info in led:
-        yield IN_SYNC.sample(len(info.state.isr), *labels)
-    for labels, _, info in led:
-        yield IS_PREFERRED.sample(info.replicas[0] == broker_id, *labels)
-    for labels, _, info in led:
-        yield UNDER_REPLICATED.sample(_is_under_replicated(info), *labels)
-
-
-def _counts(replicas: list[Replica], led: list[Led]) -> Iterator[Sample]:
-    spare = [len(info.state.isr) - replica.config.min_insync_replicas for _, replica, info in led]
-    followed = [replica for _, replica, _ in led if replica.followers is not None]
-    yield PARTITION_COUNT.sample(len(replicas))
-    yield LEADER_COUNT.sample(len(led))
-    yield UNDER_REPLICATED_COUNT.sample(sum(_is_under_replicated(info) for _, _, info in led))
-    yield UNDER_MIN_ISR_COUNT.sample(sum(each < 0 for each in spare))
-    yield AT_MIN_ISR_COUNT.sample(sum(each == 0 for each in spare))
-    yield OFFLINE_REPLICAS.sample(sum(each.log.is_offline for each in replicas))
-    yield REASSIGNING.sample(sum(bool(info.adding or info.removing) for _, _, info in led))
-    yield REPLICA_LAG.sample(max((_follower_lag(each) for each in followed), default=0))
 
 
 def _is_under_replicated(info: PartitionInfo) -> bool:
@@ -187,41 +224,3 @@ def _follower_lag(replica: LeaderReplica) -> int:
         return 0
     least = replica.followers.least_log_end()
     return 0 if least is None else max(0, replica.log.log_end_offset - least)
-
-
-def _logs(replicas: list[Replica]) -> Iterator[Sample]:
-    named = [((each.topic_partition.topic, str(each.topic_partition.partition)), each.log) for each in replicas]
-    for labels, log in named:
-        yield LOG_SIZE.sample(log.size_bytes, *labels)
-    for labels, log in named:
-        yield LOG_SEGMENTS.sample(log.segment_count, *labels)
-    for labels, log in named:
-        yield LOG_START.sample(log.log_start_offset, *labels)
-    for labels, log in named:
-        yield LOG_END.sample(log.log_end_offset, *labels)
-
-
-def _traffic(replicas: list[Replica]) -> Iterator[Sample]:
-    produced: Counter[str] = Counter()
-    records: Counter[str] = Counter()
-    replicated: Counter[str] = Counter()
-    replicated_out: Counter[str] = Counter()
-    consumed: Counter[str] = Counter()
-    for replica in replicas:
-        topic, log = replica.topic_partition.topic, replica.log
-        # Read first: the follower counts what the log has counted before.
-        replicated_bytes, replicated_records = log.replicated_bytes, log.replicated_records
-        produced[topic] += log.appended_bytes - replicated_bytes
-        records[topic] += log.appended_records - replicated_records
-        replicated[topic] += replicated_bytes
-        replicated_out[topic] += log.replicated_out_bytes
-        consumed[topic] += log.consumed_bytes
-    for metric, counts in (
-        (BYTES_IN, produced),
-        (MESSAGES_IN, records),
-        (BYTES_OUT, consumed),
-        (REPLICATION_IN, replicated),
-        (REPLICATION_OUT, replicated_out),
-    ):
-        for topic, count in counts.items():
-            yield metric.sample(count, topic)

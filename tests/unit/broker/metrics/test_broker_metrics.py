@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import gc
 import re
+import sys
 import threading
 import tracemalloc
 from collections import Counter
 from pathlib import Path
+from types import FrameType
 
 from barnabas.broker.broker import Broker
 from barnabas.broker.settings.static import BrokerConfig
@@ -32,16 +34,20 @@ OF_OTHER_PROCESSES = ("barnabas_mirror_", "barnabas_load_", "barnabas_audit_", "
 
 def values(broker: Broker) -> dict[tuple[str, ...], float | Observations]:
     """Return the metrics by name and label values."""
-    samples = list(broker.collect())
+    samples = [each for each in broker.collect() if each is not None]
     found = {(each.metric.name, *each.labels): each.value for each in samples}
     assert len(found) == len(samples), "a series is there twice"
     return found
 
 
-async def commit(caller: Caller, offset: int, group: str = "readers") -> None:
+async def commit(caller: Caller, offset: int, group: str = "readers", name: str = "clicks", count: int = 1) -> None:
+    """Commit an offset in the first partitions of a topic."""
     await caller.call(FindCoordinatorRequest(coordinator_keys=[group]))
-    partition = OffsetCommitRequestPartition(partition_index=0, committed_offset=offset, committed_metadata="")
-    topic = OffsetCommitRequestTopic(name="clicks", partitions=[partition])
+    partitions = [
+        OffsetCommitRequestPartition(partition_index=number, committed_offset=offset, committed_metadata="")
+        for number in range(count)
+    ]
+    topic = OffsetCommitRequestTopic(name=name, partitions=partitions)
     request = OffsetCommitRequest(group_id=group, generation_id_or_member_epoch=-1, member_id="", topics=[topic])
     while True:
         response = await caller.call(request, 8)
@@ -197,6 +203,33 @@ def test_metrics_are_read_while_the_event_loop_stands_still(tmp_path: Path) -> N
         reading.start()
         reading.join(60)
         assert found
+
+    run_with_broker(tmp_path, scenario)
+
+
+def test_work_between_two_rests_is_that_of_few_partitions(tmp_path: Path) -> None:
+    """Each rest comes after a number of items, so no item may stand for work on all partitions."""
+    partitions = 400
+
+    async def scenario(caller: Caller) -> None:
+        await caller.broker.topic_admin.create("wide", partitions, {})
+        await commit(caller, 0, name="wide", count=partitions)
+        for number in range(partitions):
+            await commit(caller, 0, f"readers-{number}")
+        calls = calls_max = 0
+
+        def count(_frame: FrameType, event: str, _argument: object) -> None:
+            nonlocal calls
+            calls += event in ("call", "c_call")
+
+        sys.setprofile(count)
+        try:
+            for _ in caller.broker.collect():
+                calls_max = max(calls, calls_max)
+                calls = 0
+        finally:
+            sys.setprofile(None)
+        assert calls_max < partitions
 
     run_with_broker(tmp_path, scenario)
 
