@@ -307,7 +307,7 @@ def test_who_is_fenced_is_told_for_good_and_loses_its_partitions(bootstrap, topi
             for _ in range(2):
                 with pytest.raises(FencedError):
                     first.consumer.poll(timeout_s=1)
-            with pytest.raises(FencedError, match="give each its own"):
+            with pytest.raises(FencedError, match="give each consumer its own instance id"):
                 first.consumer.commit({TopicPartition(topic, 0): 1})
             generation = second.generation
         assert second.failure is None

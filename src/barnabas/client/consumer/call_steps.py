@@ -1,10 +1,11 @@
-"""The vocabulary of a consumer's core: what a call waits for, and what the background does for it.
+"""The steps of a consumer's calls: waits, listener calls, and tasks of the background.
 
-A call of the application that may wait is a generator of steps. It yields a `Wait` or a `ListenerCall`, and then
+A call of the application that may wait is a generator of steps. It yields a `Wait` or a `ListenerCall`, and finally
 returns its result or raises. A driver (`sync_async_drivers`) blocks or awaits at each step, and resumes the generator.
-A driver may resume early: the core looks again, and yields another `Wait`.
+A driver may resume too early: the generator checks its condition again, and yields another `Wait`.
 
-A request to a broker is a `BackgroundTask`. The core submits it, the background runs it, and its end wakes the call.
+A request to a broker is a `BackgroundTask`. The core submits the task, the background runs it, and its end wakes the
+call.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ AssignmentChange = Literal["assigned", "revoked", "lost"]
 
 
 class Wait(NamedTuple):
-    """Resume at `until_s` (monotonic), or as soon as `Guard.wake_count` differs from `wake_count`."""
+    """Resume the call at `until_s` (monotonic time), or as soon as `Guard.wake_count` differs from `wake_count`."""
 
     until_s: float
     wake_count: int
@@ -34,14 +35,14 @@ class Wait(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class ListenerCall:
-    """Call the application's rebalance listener; report its end to `ConsumerState.on_listener_called`."""
+    """Call the application's rebalance listener, and report its end to `ConsumerState.on_listener_called`."""
 
     change: AssignmentChange
     partitions: list[TopicPartition]
     done: bool = False
     error: BaseException | None = None
     goes_on: bool = False
-    """The listener runs on if the poll is cancelled. Otherwise the next poll calls the listener again."""
+    """True if the listener continues after a cancellation of the poll; False if the next poll calls it again."""
 
 
 CallSteps = Generator[Wait | ListenerCall, None, T]
@@ -49,12 +50,12 @@ CallSteps = Generator[Wait | ListenerCall, None, T]
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class BackgroundTask:
-    """Something that needs a broker."""
+    """A task of the background that needs a broker."""
 
     done: bool = False
     error: BaseException | None = None
     abandoned: bool = False
-    """No call waits for the task; the background may cancel it."""
+    """True if no call waits for the task any more; the background may cancel it."""
 
 
 @dataclass(eq=False, slots=True)
@@ -64,9 +65,9 @@ class Commit(BackgroundTask):
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     timeout_s: float | None = None
     done_with: Mapping[AssignedPartition, int] = field(default_factory=dict)
-    """The offsets that auto-commit need not commit again afterwards."""
+    """The offsets that auto-commit need not commit again after this commit."""
     in_hand: Mapping[AssignedPartition, int] = field(default_factory=dict)
-    """The versions of the partitions in `done_with`, where the commit includes the record in hand."""
+    """The versions of the partitions in `done_with` for which the commit includes the current record."""
 
 
 @dataclass(eq=False, slots=True)
@@ -83,7 +84,7 @@ class Join(BackgroundTask):
     """Join the group's next generation."""
 
     partitions: list[TopicPartition] | None = None
-    """The new assignment. None: the member has lost its partitions, and calls the listener before it joins again."""
+    """The new assignment; None: the member has lost its partitions, and calls the listener before it joins again."""
 
 
 @dataclass(eq=False, slots=True)
@@ -95,27 +96,27 @@ class Leave(BackgroundTask):
 
 @dataclass(eq=False, slots=True)
 class Query(BackgroundTask):
-    """A request that changes no state of the consumer."""
+    """A request that does not change the state of the consumer."""
 
     ask: Callable[[Cluster], Awaitable[Any]]
     answer: Any = None
 
 
 class Guard(Protocol):
-    """Guards the core (`with guard.lock: ...`), and wakes its two sides: the application's calls and the background."""
+    """Guards the core (`with guard.lock: ...`), and wakes the application's calls and the background."""
 
     wake_count: int
-    """Number of wake-ups of the application's side."""
+    """The number of wake-ups of the application's calls."""
 
     @property
     def lock(self) -> AbstractContextManager[object]:
-        """A re-entrant lock that is held while the core's state is read or changed."""
+        """A re-entrant lock. Code holds it while it reads or changes the core's state."""
         ...
 
     def wake_application(self) -> None:
-        """Wake all waiting calls; under the guard."""
+        """Wake all waiting calls. Requires the guard."""
         ...
 
     def wake_background(self) -> None:
-        """Let the background look for tasks soon."""
+        """Let the background check for tasks soon."""
         ...

@@ -1,4 +1,4 @@
-"""Exchanges the requests of a `ClassicMembership` with the group's coordinator: joins, heartbeats, leaving, commits."""
+"""The I/O of a `ClassicMembership`: joins, heartbeats, leave requests and commits to the group's coordinator."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ from barnabas.protocol.messages.heartbeat import HeartbeatResponse
 log = logging.getLogger(__name__)
 
 PURPOSE = "group"
-"""The purpose of the connection for joins and heartbeats. A join waits at the coordinator for other members, so commits
-and the leave request use another connection."""
+"""The purpose of the connection for joins and heartbeats.
+
+A join waits at the coordinator for other members, so commits and the leave request use another connection.
+"""
 
 JOINS_AT_ONCE = 5
-"""After this many consecutive responses that require another join, the member pauses before the next."""
+"""The number of consecutive responses that require another join, after which the member pauses between joins."""
 JOIN_GRACE_S = 5.0
-"""The coordinator answers a join within the rebalance timeout; this is added for the way."""
+"""Seconds added to the rebalance timeout, within which the coordinator answers a join, for the network."""
 
 LEAVE_TIMEOUT_S = 3.0
 
@@ -42,8 +44,8 @@ GROUP_HAS_MOVED_ON = frozenset(
 class ClassicGroupSession:
     """The session of one consumer with its coordinator.
 
-    The membership changes only under the guard: calls of the application may request a join, and must not do so between
-    the making of a request and the note that it is under way.
+    The membership changes only with the guard held. A call of the application may request a join, but not between the
+    creation of a join request and the record that it is in flight.
     """
 
     def __init__(self, state: ConsumerState, cluster: Cluster, membership: ClassicMembership) -> None:
@@ -54,12 +56,12 @@ class ClassicGroupSession:
         self._membership = membership
 
     async def join(self) -> list[TopicPartition] | None:
-        """Join the group's next generation and return this member's partitions.
+        """Join the next generation of the group, and return this member's partitions.
 
-        Tries until it succeeds; waits for the other members.
+        The coordinator answers when the other members have joined, too. Retries until the join succeeds.
 
-        :return: None where the group has gone on without this member: it has lost its partitions, and calls the
-            listener before it joins again.
+        :return: None: a rebalance took place without this member. It has lost its partitions, and calls the listener
+            before it joins again.
         :raises ApiError: the group refuses this member.
         :raises FencedError: another member has the same instance id.
         """
@@ -78,7 +80,7 @@ class ClassicGroupSession:
                 else:
                     if partitions is not None or (self._membership.lost and self._state.owned_partitions()):
                         return partitions
-                    # A member joins again for its id and after a rebalance, but not endlessly without a pause.
+                    # The member joins again with its new id, and after a rebalance; a pause prevents an endless loop.
                     answers += 1
                     if answers > JOINS_AT_ONCE:
                         await asyncio.sleep(self._cluster.backoff.delay_s(answers - JOINS_AT_ONCE - 1))
@@ -102,15 +104,15 @@ class ClassicGroupSession:
             return membership.on_sync(response)
 
     async def _partition_counts(self) -> dict[str, int]:
-        """Return the numbers of partitions of the members' topics; topics that do not exist are missing."""
+        """Return the partition counts of the members' topics. Topics that do not exist are missing."""
         topics = self._membership.topics_of_members()
-        self._cluster.use_topics(topics)  # each member creates the topics that it subscribes to, where it may
+        self._cluster.use_topics(topics)  # each member creates its own topics, if it may
         view = await self._cluster.refresh()
         counts = {topic: view.partition_count(topic) for topic in topics}
         return {topic: count for topic, count in counts.items() if count is not None}
 
     def _note(self, error: BarnabasError) -> None:
-        log.debug("group %s: %s", self._membership.group, error)
+        log.debug("a request to the coordinator of group %s failed: %s", self._membership.group, error)
         if isinstance(error, ApiError) and error.code in STALE_COORDINATOR:
             self._cluster.forget_coordinator(self._membership.group)
 
@@ -124,7 +126,7 @@ class ClassicGroupSession:
                 await self._heartbeat()
             else:
                 log.warning(
-                    "group %s: no poll for max_poll_interval_ms=%d; leaving, so that others get the partitions",
+                    "group %s: no poll for max_poll_interval_ms=%d; leaving, so that other members get the partitions",
                     self._membership.group,
                     self._config.max_poll_interval_ms,
                 )
@@ -152,7 +154,7 @@ class ClassicGroupSession:
                     self._state.report_error(error)
 
     async def leave(self, reason: str) -> None:
-        """Leave the group, so that the others need not wait for the session timeout. A failure does no harm."""
+        """Leave the group, so that the other members need not wait for the session timeout. Errors are only logged."""
         with self._guard.lock:
             request = self._membership.leave_request()
             self._membership.on_left(reason)
@@ -166,15 +168,15 @@ class ClassicGroupSession:
                 timeout_s=LEAVE_TIMEOUT_S,
             )
         except BarnabasError as error:
-            log.debug("group %s: leaving: %s", self._membership.group, error)
+            log.debug("cannot leave group %s: %s", self._membership.group, error)
 
     async def close(self) -> None:
-        """Close nothing: the connections belong to the cluster."""
+        """Do nothing: the connections belong to the cluster."""
 
     # --- offsets ----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
-        """Commit offsets as a member of the group; for partitions that were assigned by hand, without a membership.
+        """Commit offsets as a member of the group; for partitions assigned with `assign`, without a membership.
 
         :raises ApiError: the group has rebalanced, and others.
         :raises FencedError: another consumer has the same instance id.
@@ -187,7 +189,7 @@ class ClassicGroupSession:
             raise membership.fenced.error()
         generation = membership.generation
         if generation == NO_GENERATION:
-            # Without a generation the coordinator would accept the commit as an administrator's.
+            # The coordinator accepts a commit without a generation as the commit of an admin client.
             raise rebalanced_error(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
         try:
             await commit_offsets(
@@ -211,15 +213,15 @@ class ClassicGroupSession:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of the group; partitions without one are missing."""
+        """Return the committed offsets of the group. Partitions without a committed offset are missing."""
         return await committed_offsets(self._cluster, self._membership.group, partitions, timeout_s=timeout_s)
 
 
 def rebalanced_error(code: ErrorCode, group: str) -> ApiError:
-    """Return the error of a commit whose partitions other members may own by now."""
+    """Return the error of a commit for partitions that other members may already own."""
     return ApiError(
         code,
-        f"group {group!r} has moved on, the partitions may be others' now; the next poll joins again "
+        f"group {group!r} has rebalanced, and other members may own the partitions; the next poll joins again "
         "(are records handled too slowly for max_poll_interval_ms?)",
     )
 
@@ -227,5 +229,5 @@ def rebalanced_error(code: ErrorCode, group: str) -> ApiError:
 def _rebalancing_error(group: str) -> ApiError:
     return ApiError(
         ErrorCode.REBALANCE_IN_PROGRESS,
-        f"group {group!r} shares its partitions anew just now; poll, and then commit for the partitions that are left",
+        f"group {group!r} is rebalancing; poll, and then commit for the remaining partitions",
     )

@@ -1,12 +1,12 @@
 """The membership of a consumer in a group: Kafka's classic group protocol as a state machine without I/O.
 
-A member joins. The coordinator makes one member the leader, which assigns the partitions. Each member gets its part
-with its sync. Responses to heartbeats announce the next rebalance.
+Each member joins. The coordinator makes one member the leader, which assigns the partitions. Each member receives its
+partitions in the response to its sync request. Responses to heartbeats announce the next rebalance.
 
-An eager member has given up its partitions before it joins. A cooperative one (KIP-429) names its partitions, keeps
-them while it joins, and joins once more after it has given up those that it lost.
+An eager member gives up its partitions before it joins. A cooperative member (KIP-429) names its partitions in the join
+request, and keeps them during the join. It gives up the revoked ones, and then joins again.
 
-Requests come out as messages, responses go in as messages; `ClassicGroupSession` exchanges them with the coordinator.
+The methods return requests and take responses; `ClassicGroupSession` exchanges them with the coordinator.
 """
 
 from __future__ import annotations
@@ -44,14 +44,17 @@ from barnabas.protocol.messages.sync_group import (
 log = logging.getLogger(__name__)
 
 LEAVE_GROUP_VERSION_MAX = 2
-"""Later versions let several members leave in one request."""
+"""The last version with one member in a request. In later versions, several members may leave."""
 
 OUT_OF_GROUP = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION})
-"""The member has to join again. OffsetCommit 9 and later answers GROUP_ID_NOT_FOUND for a missing group (KIP-848)."""
+"""The errors after which the member must join again.
+
+OffsetCommit 9 and later returns GROUP_ID_NOT_FOUND for a missing group (KIP-848).
+"""
 
 
 class JoinOutcome(enum.Enum):
-    """The next step after a response to a join."""
+    """The next step after the response to a join."""
 
     AS_LEADER = enum.auto()
     AS_FOLLOWER = enum.auto()
@@ -78,12 +81,17 @@ class ClassicMembership:
         self.joining = False
         self.is_leader = False
         self.lost = False
-        """The group went on without this member: other members own its partitions already."""
+        """True if a rebalance took place without this member, so other members own its partitions."""
         self.fenced: Failure | None = None
-        """Another consumer has the same instance id. This is final: a join would fence the other one."""
+        """The error if another consumer has the same instance id. It is final: a join would fence the other
+        consumer.
+        """
         self.reason = "first join"
         self.is_cooperative = all(ASSIGNORS[strategy].is_cooperative for strategy in strategies)
-        """As in Kafka: a member with an eager strategy always gives up all partitions first."""
+        """True if all strategies are cooperative.
+
+        As in Kafka, a member with any eager strategy gives up all partitions first.
+        """
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
         self._strategies = tuple(strategies)
@@ -91,14 +99,14 @@ class ClassicMembership:
         self._members: dict[str, ConsumerProtocolSubscription] = {}
         self._assigned = NOTHING
         self._again = ""
-        """The reason for another join after the current one."""
+        """The reason for another join after the current one; empty: none is necessary."""
 
     # --- joining ----------------------------------------------------------------------------------------
 
     def join_request(self, topics: Collection[str], owned: Collection[TopicPartition] = ()) -> JoinGroupRequest:
         """Return the request to join the next generation.
 
-        :param owned: the partitions of this member; none for an eager one.
+        :param owned: the current partitions of this member; empty for an eager member.
         """
         self.joining = True
         self._again = ""
@@ -122,7 +130,7 @@ class ClassicMembership:
         return encode_subscription(assignor.subscribe(topics, has, self._assigned), assignor.subscription_version)
 
     def on_join(self, response: JoinGroupResponse) -> JoinOutcome:
-        """Apply the response to a join.
+        """Apply the response to a join request.
 
         :raises ApiError: the group refuses this member, or has another coordinator (retriable).
         :raises FencedError: another member has the same instance id.
@@ -139,17 +147,19 @@ class ClassicMembership:
         self.is_leader = response.leader == response.member_id
         self._strategy = response.protocol_name or self._strategies[0]
         if not self.is_leader or response.skip_assignment:
-            # A restarted static leader: its earlier assignment is still valid (KIP-814).
+            # A static leader has restarted: its earlier assignment is still valid (KIP-814).
             return JoinOutcome.AS_FOLLOWER
         self._members = {member.member_id: _subscription_of(member) for member in response.members}
         return JoinOutcome.AS_LEADER
 
     def topics_of_members(self) -> set[str]:
-        """Return the topics that the leader has to assign."""
+        """Return the topics whose partitions the leader assigns."""
         return {topic for subscription in self._members.values() for topic in subscription.topics}
 
     def sync_request(self, partition_counts: Mapping[str, int] | None) -> SyncGroupRequest:
-        """Return the request for this member's partitions; that of the leader has the assignment of all members."""
+        """Return the request for this member's partitions. The leader's request contains the assignment of all
+        members.
+        """
         assignments = []
         if partition_counts is not None:
             assignor = ASSIGNORS[self._strategy]
@@ -171,10 +181,10 @@ class ClassicMembership:
         )
 
     def on_sync(self, response: SyncGroupResponse) -> list[TopicPartition] | None:
-        """Apply the response to a sync; return this member's partitions, or None if it has to join again.
+        """Apply the response to a sync request; return this member's partitions, or None if it must join again.
 
-        :raises ApiError: as `on_join`.
-        :raises FencedError: as `on_join`.
+        :raises ApiError: as in `on_join`.
+        :raises FencedError: as in `on_join`.
         """
         code = ErrorCode.of(response.error_code)
         if code is not ErrorCode.NONE:
@@ -188,7 +198,7 @@ class ClassicMembership:
         return partitions
 
     def _check(self, code: ErrorCode) -> None:
-        """Prepare another join after an error that allows it, or raise."""
+        """Prepare another join if the error allows it; otherwise raise the error."""
         if code in OUT_OF_GROUP:
             self._forget(code)
         elif code is ErrorCode.REBALANCE_IN_PROGRESS:
@@ -208,14 +218,14 @@ class ClassicMembership:
     def _fence(self) -> FencedError:
         error = FencedError(
             f"group {self.group!r}: another consumer has joined as group_instance_id={self.instance_id!r}; "
-            "give each its own, and close this one"
+            "give each consumer its own instance id, and close this one"
         )
         self.fenced = Failure.of(error)
         self.on_left(str(error))
         return error
 
     def rejoin(self, reason: str) -> None:
-        """Join again with the next poll, or after the current join."""
+        """Join again in the next poll, or after the current join."""
         if self.joining:
             self._again = reason
         else:
@@ -230,15 +240,15 @@ class ClassicMembership:
 
     @property
     def valid_until_s(self) -> float:
-        """Infinite: the coordinator fails heartbeats once it has given the partitions to other members."""
+        """Infinity: the coordinator rejects heartbeats after it has assigned the partitions to other members."""
         return math.inf
 
     def on_expired(self) -> None:
-        """Never called."""
+        """Never called, because `valid_until_s` is infinite."""
 
     @property
     def is_member(self) -> bool:
-        """Whether the coordinator expects heartbeats of this member."""
+        """True if the member must send heartbeats."""
         return self.generation != NO_GENERATION and not self.joining
 
     def heartbeat_request(self) -> HeartbeatRequest:
@@ -250,10 +260,10 @@ class ClassicMembership:
         )
 
     def on_heartbeat(self, error_code: int, generation: int) -> None:
-        """Apply the response to a heartbeat of `generation`; an older generation has no meaning any more.
+        """Apply the response to a heartbeat of `generation`. A response for an earlier generation is ignored.
 
-        :raises ApiError: as `on_join`.
-        :raises FencedError: as `on_join`.
+        :raises ApiError: as in `on_join`.
+        :raises FencedError: as in `on_join`.
         """
         code = ErrorCode.of(error_code)
         if code is not ErrorCode.NONE and generation == self.generation and not self.joining:
@@ -262,8 +272,8 @@ class ClassicMembership:
     def on_commit_refused(self, code: ErrorCode, generation: int) -> bool:
         """Join again, if the group has refused a commit of `generation`.
 
-        :return: whether this member is out of the group; else the group rebalances.
-        :raises FencedError: as `on_join`.
+        :return: True if the member is no longer in the group; False if the group is rebalancing.
+        :raises FencedError: as in `on_join`.
         """
         if code is ErrorCode.FENCED_INSTANCE_ID:
             raise self._fence()
@@ -276,23 +286,23 @@ class ClassicMembership:
         return self.lost
 
     def on_lost_given_up(self) -> None:
-        """The application has given up its lost partitions."""
+        """Record that the application has given up its lost partitions."""
         self.lost = False
 
     # --- leaving ----------------------------------------------------------------------------------------
 
     def leave_request(self) -> LeaveGroupRequest | None:
-        """Return the request to leave; None for no member, or a static one, which may come back."""
+        """Return the leave request; None without a membership, and for a static member, which may return."""
         if not self.member_id or self.instance_id is not None:
             return None
         return LeaveGroupRequest(group_id=self.group, member_id=self.member_id)
 
     def on_join_failed(self) -> None:
-        """The join has ended with an error; the next poll tries again."""
+        """Record that the join has failed; the next poll tries again."""
         self.joining = False
 
     def on_left(self, reason: str) -> None:
-        """The member has left the group, and begins again with the next poll."""
+        """Record that the member has left the group; the next poll joins again."""
         self.member_id = ""
         self.generation = NO_GENERATION
         self.lost = True
@@ -301,12 +311,16 @@ class ClassicMembership:
 
 
 def _subscription_of(member: JoinGroupResponseMember) -> ConsumerProtocolSubscription:
-    """Return the subscription of a member. A member with malformed bytes gets no partitions; the rest of the group goes
-    on."""
+    """Return the subscription of a member.
+
+    A member whose subscription cannot be decoded gets no partitions; the other members are not affected.
+    """
     try:
         return decode_subscription(member.metadata)
     except MalformedMessageError as error:
-        log.warning("cannot read the subscription of member %s: %s; it gets no partitions", member.member_id, error)
+        log.warning(
+            "cannot decode the subscription of member %s: %s; the member gets no partitions", member.member_id, error
+        )
         return ConsumerProtocolSubscription(topics=[])
 
 
@@ -315,5 +329,5 @@ _ADVICE = {
     "this one; use theirs",
     ErrorCode.INVALID_SESSION_TIMEOUT: ": the broker does not allow this session_timeout_ms",
     ErrorCode.GROUP_MAX_SIZE_REACHED: ": the group has as many members as the broker allows",
-    ErrorCode.INVALID_GROUP_ID: ": a group's name must not be empty",
+    ErrorCode.INVALID_GROUP_ID: ": the name of a group must not be empty",
 }

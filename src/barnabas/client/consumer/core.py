@@ -4,16 +4,16 @@
 `CallSteps`, which a driver runs (`sync_async_drivers`). The background fetches, sends heartbeats and finds positions
 between the calls; both sides share the `ConsumerState`.
 
-A poll checks the group (`Rebalancing`), returns buffered records (`FetchedRecords`), raises pending errors, or waits.
-In all ways of reading, a call for more records marks the previous ones as processed.
+A poll rejoins the group if necessary (`Rebalancing`), returns buffered records (`FetchedRecords`), raises pending
+errors, or waits. Each call that asks for more records marks the previous records as processed.
 
-`Rebalancing` changes the assignment, and only during polls, since the application's listeners run then. An eager member
+`Rebalancing` changes the assignment during polls only, because it calls the application's listeners. An eager member
 commits, calls `on_revoke`, gives up all partitions, joins, and calls `on_assign`. A cooperative member (KIP-429)
-commits, joins and reads on meanwhile; then it gives up what it no longer owns, takes what is new, and joins again if it
-gave anything up, so that another member gets that. A member that its group went on without has lost its partitions.
+commits, and continues to read while it joins. It gives up the revoked partitions and takes the new ones. If it has
+given up any, it joins again, so that other members get them. A member that missed a rebalance has lost its partitions.
 
 Each such change is a procedure: a generator that yields the `ListenerCall` or `BackgroundTask` that it waits for. Any
-poll continues the procedure, and a poll that times out leaves it as it is. One procedure runs at a time.
+poll continues the procedure, and a poll that times out leaves it unchanged. One procedure runs at a time.
 """
 
 from __future__ import annotations
@@ -66,12 +66,11 @@ T = TypeVar("T")
 def consumer_config(bootstrap: Any, group: str | None, settings: Mapping[str, Any]) -> ConsumerConfig:
     """Return the settings of a consumer.
 
-    :raises ConfigurationError: see `make_config`; also for topics in place of the addresses, as other clients take
-        them.
+    :raises ConfigurationError: a setting is invalid (see `make_config`), or a topic is given in place of the addresses.
     """
     if "bootstrap_servers" in settings and bootstrap is not None and not isinstance(bootstrap, Mapping):
         raise ConfigurationError(
-            f"the first argument, {bootstrap!r}, is the bootstrap address, which bootstrap_servers= gives as well; "
+            f"the first argument, {bootstrap!r}, is the bootstrap address, but bootstrap_servers= is given too; "
             "to read topics call subscribe(topics)"
         )
     if group is not None:
@@ -80,9 +79,9 @@ def consumer_config(bootstrap: Any, group: str | None, settings: Mapping[str, An
 
 
 def topic_names(topics: object) -> frozenset[str]:
-    """Return topic names, given as one string or several.
+    """Return the topic names in one string, or in several.
 
-    :raises TypeError: the argument is something else.
+    :raises TypeError: the argument is neither a string nor an iterable of strings.
 
     >>> sorted(topic_names(["b", "a"])), sorted(topic_names("ab"))
     (['a', 'b'], ['ab'])
@@ -98,9 +97,9 @@ def topic_names(topics: object) -> frozenset[str]:
 
 
 def checked_partition(tp: object) -> TopicPartition:
-    """Return a partition, given as a pair.
+    """Return a partition that the application has passed as a pair.
 
-    :raises TypeError: the argument is something else.
+    :raises TypeError: the argument is not a pair of topic and number.
 
     >>> checked_partition(("clicks", 3))
     TopicPartition(topic='clicks', partition=3)
@@ -111,7 +110,7 @@ def checked_partition(tp: object) -> TopicPartition:
 
 
 def single_partition(tps: object) -> TopicPartition | None:
-    """Return the partition if the argument is one pair; None if it is several.
+    """Return the partition if the argument is one pair; None if it is an iterable of pairs.
 
     >>> single_partition(("clicks", 3)), single_partition([("clicks", 3)])
     (TopicPartition(topic='clicks', partition=3), None)
@@ -121,9 +120,9 @@ def single_partition(tps: object) -> TopicPartition | None:
 
 
 def checked_partitions(tps: object) -> list[TopicPartition]:
-    """Return partitions, given as pairs.
+    """Return the partitions that the application has passed as pairs.
 
-    :raises TypeError: the argument is something else.
+    :raises TypeError: the argument is not an iterable of pairs.
     """
     if not isinstance(tps, Iterable) or isinstance(tps, (str, bytes)):
         raise TypeError(f"partitions must be a list of pairs, for example [('clicks', 0)], not {tps!r}")
@@ -131,10 +130,10 @@ def checked_partitions(tps: object) -> list[TopicPartition]:
 
 
 def checked_offset(given: object) -> int:
-    """Return an offset.
+    """Return an offset that the application has passed.
 
-    :raises TypeError: it is not a whole number.
-    :raises ConfigurationError: it is negative.
+    :raises TypeError: the argument is not an integer.
+    :raises ConfigurationError: the offset is negative.
     """
     try:
         number = operator.index(given)  # type: ignore[arg-type]
@@ -146,9 +145,9 @@ def checked_offset(given: object) -> int:
 
 
 def offsets_to_commit(offsets: object) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return offsets by partition, given with or without metadata.
+    """Return the offsets to commit by partition. The application passes each offset with or without metadata.
 
-    :raises TypeError: the argument is something else.
+    :raises TypeError: the argument is not a dict of partitions and offsets.
     """
     if not isinstance(offsets, Mapping):
         raise TypeError(f"offsets must be a dict of partitions and offsets, {{('clicks', 0): 5}}, not {offsets!r}")
@@ -162,32 +161,32 @@ def _offset_and_metadata(given: object) -> OffsetAndMetadata:
 
 
 COMMIT_ON_THE_WAY_OUT_S = 5.0
-"""Time limit of the last auto-commit before a rebalance, at `close`, and at the end of the program."""
+"""The time limit in seconds of the last auto-commit before a rebalance, in `close`, and at the end of the program."""
 
 Procedure = Generator[BackgroundTask | ListenerCall, None, None]
 
 
 class Rebalancing:
-    """Keeps a consumer's assignment up to date. Safe to use from the threads of several streams.
+    """Updates a consumer's assignment. Thread-safe: the threads of several streams may call it.
 
-    Invariant: no call returns records while a listener runs or the last commit before a rebalance is under way. These
-    records would be read, and not committed, by a member that must give up their partitions. While a join is under way,
-    the remaining partitions are read on.
+    Invariant: no call returns records while a listener runs, or while the last commit before a rebalance is in flight.
+    The application would process these records, but the member could no longer commit them. During a join, a
+    cooperative member continues to return records of its partitions.
     """
 
     def __init__(self, state: ConsumerState) -> None:
         self.listening: frozenset[AssignmentChange] = frozenset()
-        """The changes that the application's listeners want."""
+        """The changes that the application has listeners for."""
         self._state = state
         self._guard = state.guard
         self._procedure: Procedure | None = None
         self._awaited: BackgroundTask | ListenerCall | None = None
         self._interrupted_call: ListenerCall | None = None
-        """The awaited listener call, if the poll was interrupted before the listener ran."""
+        """The listener call of a poll that was interrupted before the listener ran."""
 
     @property
     def is_due(self) -> bool:
-        """Return whether the next poll has to begin or continue a procedure."""
+        """Return whether the next poll must start or continue a procedure."""
         if not self._state.subscription.by_topics:
             return False
         if self._awaited is not None:
@@ -200,15 +199,15 @@ class Rebalancing:
     # --- going on ---------------------------------------------------------------------------------------
 
     def rebalance_if_due(self, deadline_s: float, *, nested: bool) -> CallSteps[bool]:
-        """Join the group (again) if necessary, or take new partitions.
+        """Join the group if necessary, or take new partitions.
 
-        :param nested: whether a listener calls this, while everything here waits for the listener.
-        :return: whether the poll may return records now; False at the deadline.
+        :param nested: True if a listener calls this. The procedure waits for the listener, so it cannot continue now.
+        :return: True if the poll may return records now; False at the deadline.
         """
         while self._state.subscription.by_topics:
             wake_count = self._guard.wake_count
             with self._guard.lock:
-                self._state.check_usable()  # a consumer that was closed meanwhile must not join again
+                self._state.check_usable()  # a consumer that was closed during the wait must not join again
                 call = self._advance(self._begin)
                 if call is None and (self._awaited is None or nested or self._reads_on()):
                     break
@@ -221,7 +220,7 @@ class Rebalancing:
         return True
 
     def _call_listener_or_wait(self, call: ListenerCall | None, wait: Wait) -> CallSteps[None]:
-        """Yield the listener call; without one, wait."""
+        """Yield the listener call, or the wait if there is no listener call."""
         if call is None:
             yield wait
             return
@@ -244,7 +243,7 @@ class Rebalancing:
         return self._rebalance(membership) if membership.rejoin_needed else None
 
     def _advance(self, begin: Callable[[], Procedure | None]) -> ListenerCall | None:
-        """Under the guard: continue the procedure until it waits; return the listener call that it waits for."""
+        """Continue the procedure until it waits; return the listener call that it waits for. Requires the guard."""
         if self._interrupted_call is not None:
             call, self._interrupted_call = self._interrupted_call, None
             return call
@@ -268,7 +267,7 @@ class Rebalancing:
     # --- taking -----------------------------------------------------------------------------------------
 
     def _take_all(self) -> Procedure:
-        """Take all partitions of the topics: a consumer without a group."""
+        """Take all partitions of the topics, for a consumer without a group."""
         state = self._state
         state.view_changed = False
         before = set(state.subscription.partitions)
@@ -290,13 +289,13 @@ class Rebalancing:
                 self._state.abandon_task(join)
         if join.error is not None:
             raise join.error
-        if join.partitions is not None:  # else the member has lost its partitions, which the next round handles
+        if join.partitions is not None:  # None: the member has lost its partitions, and the next round handles this
             yield from self._take(membership, join.partitions)
 
     def _prepare(self, membership: GroupMembership) -> Procedure:
-        """Give up the partitions that a member must not have while it joins.
+        """Give up the partitions that a member must not own during a join.
 
-        :raises FencedError: the member must not join at all.
+        :raises FencedError: another consumer has the same instance id, so the member must not join.
         """
         subscription = self._state.subscription
         if membership.lost:
@@ -310,12 +309,12 @@ class Rebalancing:
             raise membership.fenced.error()
 
     def _take(self, membership: GroupMembership, partitions: list[TopicPartition]) -> Procedure:
-        """Take the assigned partitions, and give up the others."""
+        """Take the newly assigned partitions, and give up the revoked ones."""
         before = set(self._state.subscription.partitions)
         revoked = before.difference(partitions)
         if revoked:
-            # Other members get them when this member joins again.
-            membership.rejoin("partitions were given up that others shall have")
+            # The other members get the revoked partitions in the next generation.
+            membership.rejoin("revoked partitions are free for other members")
             yield from self._commit_done()
         try:
             yield from self._give_up(revoked)
@@ -330,22 +329,24 @@ class Rebalancing:
     # --- giving up --------------------------------------------------------------------------------------
 
     def _give_up_all(self) -> Procedure:
-        """Commit processed records and call the listener, before other members take over."""
+        """Commit the processed records and call the listener, before other members get the partitions."""
         given_up = list(self._state.subscription.partitions)
         if given_up:
             yield from self._commit_done()
             yield from self._give_up(given_up)
 
     def _lose(self, membership: GroupMembership) -> Procedure:
-        """Call the listener for lost partitions, which other members read already. Their records are not committed."""
+        """Call the listener for lost partitions without a commit: other members already read them."""
         lost = list(self._state.subscription.partitions)
         if lost:
-            log.warning("group %s: lost %s: %s", membership.group, ", ".join(map(str, lost)), membership.reason)
+            log.warning(
+                "group %s: partitions %s are lost: %s", membership.group, ", ".join(map(str, lost)), membership.reason
+            )
         yield from self._give_up(lost, "lost" if "lost" in self.listening else "revoked")
         membership.on_lost_given_up()
 
     def _give_up(self, partitions: Iterable[TopicPartition], change: AssignmentChange = "revoked") -> Procedure:
-        """Call the listener, and then return no more records of these partitions."""
+        """Call the listener, and then stop returning records of these partitions."""
         given_up = sorted(partitions)
         if given_up:
             yield from self._call_listener(change, given_up)
@@ -367,22 +368,22 @@ class Rebalancing:
         self._state.add_task(commit)
         yield commit
         if isinstance(commit.error, BarnabasError):
-            log.warning("auto-commit: %s", commit.error)
+            log.warning("auto-commit failed: %s", commit.error)
         elif commit.error is not None:
             raise commit.error
 
     # --- leaving ----------------------------------------------------------------------------------------
 
     def leave(self, reason: str, *, nested: bool) -> CallSteps[None]:
-        """Give up the subscription and the membership; the listener is called.
+        """Give up the subscription and the membership, after a call of the listener.
 
-        :raises ConfigurationError: a listener has called it, while everything waits for the listener.
+        :raises ConfigurationError: a listener has called `unsubscribe`, but the procedure waits for this listener.
         """
         membership = self._state.membership
         if membership is None or not self._state.subscription.by_topics:
             return
         if nested:
-            raise ConfigurationError("a listener must not unsubscribe: unsubscribe after the poll that has called it")
+            raise ConfigurationError("a listener must not call unsubscribe(); call it after poll() returns")
         procedures = iter([self._leave(membership, reason)])
         while True:
             wake_count = self._guard.wake_count
@@ -404,9 +405,9 @@ class Rebalancing:
         yield leave
 
     def finish(self, reason: str) -> Generator[BackgroundTask, None, None]:
-        """Commit and leave, because the consumer is closed. Calls no listener.
+        """Commit and leave the group because the consumer is closed; no listener is called.
 
-        Advanced under the guard; yields the tasks that must end before the next step.
+        The generator yields the tasks to wait for. The caller holds the guard when it resumes the generator.
         """
         membership = self._state.membership
         if membership is None:
@@ -418,7 +419,7 @@ class Rebalancing:
         yield leave
 
     def abandon(self) -> None:
-        """Under the guard: cancel the current procedure."""
+        """Cancel the current procedure. Requires the guard."""
         procedure, self._procedure, self._awaited, self._interrupted_call = self._procedure, None, None, None
         if procedure is not None:
             procedure.close()
@@ -428,7 +429,7 @@ Committable = OffsetAndMetadata | int
 
 
 class ConsumerCore:
-    """One consumer. Arguments and errors are those of the methods of `Consumer`."""
+    """The core of one consumer. Arguments and errors are those of the methods of `Consumer`."""
 
     def __init__(
         self,
@@ -456,7 +457,7 @@ class ConsumerCore:
             check_crc=config.check_crcs,
         )
         self._columns: ArrowReader | None = None
-        # Only with a lease on the partitions: the check of the clock costs time for each record.
+        # Only consumers with a lease on their partitions check the clock, because the check takes time for each record.
         self._may_go_on = None if config.coordination is None else self.state.assignment_is_valid
 
     @property
@@ -469,7 +470,7 @@ class ConsumerCore:
     def subscribe(
         self, topics: str | Iterable[str], pattern: str | re.Pattern[str] | None, listening: Iterable[AssignmentChange]
     ) -> None:
-        """Subscribe to these topics; call listeners for the changes in `listening`."""
+        """Subscribe to topics. `listening` has the changes of the assignment that the application has listeners for."""
         self.state.check_usable()
         names = topic_names(topics)
         with self._guard.lock:
@@ -482,7 +483,6 @@ class ConsumerCore:
         self._guard.wake_background()
 
     def assign(self, partitions: Iterable[tuple[str, int]]) -> None:
-        """Read exactly these partitions."""
         self.state.check_usable()
         tps = checked_partitions(partitions)
         with self._guard.lock:
@@ -492,7 +492,6 @@ class ConsumerCore:
         self._guard.wake_background()
 
     def assignment(self) -> set[TopicPartition]:
-        """Return the assigned partitions."""
         with self._guard.lock:
             return set(self._subscription.partitions)
 
@@ -506,7 +505,7 @@ class ConsumerCore:
             self.state.drop_unassigned(before)
 
     def create_streams(self, counts: Mapping[str, int]) -> list[tuple[str, int, Cursor]]:
-        """Divide the subscription into streams: return topic, number and reader of each."""
+        """Divide the subscription into message streams; return topic, stream number and cursor of each stream."""
         self.state.check_usable()
         plan = StreamPlan(counts)
         streams = [
@@ -520,19 +519,19 @@ class ConsumerCore:
         return streams
 
     def check_readable(self) -> None:
-        """Check that the application may read without a stream.
+        """Check that the application may read from the consumer itself, and not from a stream.
 
-        :raises ConfigurationError: nothing is subscribed or assigned, or there are message streams.
+        :raises ConfigurationError: there is no subscription or assignment, or the consumer has message streams.
         """
         if self.state.streams is not None:
-            raise ConfigurationError("this consumer was divided into message streams; iterate over those")
-        if self.state.stopped is None:  # otherwise reading raises the error
+            raise ConfigurationError("this consumer has message streams; iterate over the streams")
+        if self.state.stopped is None:  # a stopped consumer raises its own error in the next call
             self._subscription.check_something_to_read()
 
     # --- reading ----------------------------------------------------------------------------------------
 
     def next_slice(self, cursor: Cursor, *, nested: bool = False) -> CallSteps[Iterator[Record[Any, Any]]]:
-        """Wait for records, and return an iterator over some of them."""
+        """Wait for records, and return an iterator over some buffered records."""
         with self._guard.lock:
             cursor.mark_processed()
         return (yield from self._all_or_nothing(cursor, self._next_slice(cursor, nested)))
@@ -548,7 +547,7 @@ class ConsumerCore:
             return cursor.take_iterator(self.config.max_poll_records, self._may_go_on)
 
     def poll(self, records_max: int, timeout_s: float, *, nested: bool = False) -> CallSteps[list[Record[Any, Any]]]:
-        """Wait for records, and return the buffered ones."""
+        """Wait for records, and return at most `records_max` buffered records."""
         deadline_s = self.state.now_s() + timeout_s
         cursor = self.cursor
         with self._guard.lock:
@@ -565,7 +564,7 @@ class ConsumerCore:
     def poll_columns(
         self, records_max: int, timeout_s: float, *, nested: bool = False
     ) -> CallSteps[pyarrow.RecordBatch]:
-        """Wait for records, and return the buffered ones as columns.
+        """Wait for records, and return at most `records_max` buffered records as columns.
 
         :raises ConfigurationError: pyarrow is not installed.
         """
@@ -588,7 +587,7 @@ class ConsumerCore:
 
     @contextmanager
     def taken_back_on_failure(self) -> Iterator[None]:
-        """If the block raises, the records of the last poll do not count as returned."""
+        """Return a context manager. If its block raises, the records of the last poll count as not returned."""
         try:
             yield
         except BaseException:
@@ -596,10 +595,13 @@ class ConsumerCore:
             raise
 
     def _all_or_nothing(self, cursor: Cursor, steps: CallSteps[T]) -> CallSteps[T]:
-        """Run a call that returns records. If it is interrupted, no record counts as returned."""
+        """Run the steps of a call that returns records. If the call is interrupted, its records count as not
+        returned.
+        """
         try:
             return (yield from steps)
-        except (GeneratorExit, BarnabasError):  # it was waiting, or has raised on purpose: nothing is half done
+        # The call was waiting or has raised an expected error, so it has taken no records.
+        except (GeneratorExit, BarnabasError):
             raise
         except BaseException:
             self._columns = None
@@ -607,7 +609,10 @@ class ConsumerCore:
             raise
 
     def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> CallSteps[bool]:
-        """Wait until `get` succeeds; return False at the deadline. The application counts as polling meanwhile."""
+        """Wait until `get` returns True; return False at the deadline.
+
+        During the wait, the application counts as polling.
+        """
         state = self.state
         with self._guard.lock:
             state.waiting += 1
@@ -636,7 +641,7 @@ class ConsumerCore:
     # --- positions --------------------------------------------------------------------------------------
 
     def position(self, tp: tuple[str, int], timeout_s: float | None) -> CallSteps[int]:
-        """Return the offset of the next record of a partition; look it up if necessary."""
+        """Return the offset of the next record of a partition; request it from a broker if it is unknown."""
         tp = checked_partition(tp)
         timeout_s = self.config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
         deadline_s = self.state.now_s() + timeout_s
@@ -650,16 +655,15 @@ class ConsumerCore:
                     return position
                 self.state.raise_pending_error()
             if self.state.now_s() >= deadline_s:
-                raise TimedOutError(f"the position in {tp} is not known after {timeout_s:g} s")
+                raise TimedOutError(f"the position of {tp} is still unknown after {timeout_s:g} s")
             yield self.state.wait(deadline_s, wake_count)
 
     def seek(self, tp: tuple[str, int], offset: int) -> None:
-        """Continue a partition at `offset`."""
         number = checked_offset(offset)
         self._move(lambda state: state.move_to(number), [tp])
 
     def seek_by_policy(self, tps: Iterable[tuple[str, int]], policy: str) -> None:
-        """Continue at the first or last offset of partitions, or of all assigned ones if none is given."""
+        """Continue at the first or at the end offset of partitions; without partitions, of all assigned ones."""
         self._move(lambda state: state.forget_position(policy), tps)
 
     def _move(self, move: Callable[[AssignedPartition], None], tps: Iterable[tuple[str, int]]) -> None:
@@ -688,7 +692,7 @@ class ConsumerCore:
     # --- offsets ----------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, Committable] | None, timeout_s: float | None) -> CallSteps[None]:
-        """Commit offsets for the group; None: of all returned records."""
+        """Commit offsets for the group; None: the offsets after all returned records."""
         self.state.check_usable()
         self._need_group()
         given = None if offsets is None else offsets_to_commit(offsets)
@@ -698,7 +702,7 @@ class ConsumerCore:
         yield from self.state.until_done(commit)
 
     def _commit_in_hand(self, timeout_s: float | None) -> Commit:
-        """Return, under the guard, the commit of all returned records."""
+        """Return the commit of all returned records, including the current one. Requires the guard."""
         positions: dict[AssignedPartition, int] = {}
         for state in self._subscription.partitions.values():
             if (offset := self.state.cursor_of(state).position(state)) is not None:
@@ -723,11 +727,9 @@ class ConsumerCore:
         return found if single is None else found[single]
 
     def beginning_offsets(self, tps: Iterable[tuple[str, int]]) -> CallSteps[dict[TopicPartition, int]]:
-        """Return the first offset of each partition."""
         return self._ends(tps, EARLIEST_TIMESTAMP)
 
     def end_offsets(self, tps: Iterable[tuple[str, int]]) -> CallSteps[dict[TopicPartition, int]]:
-        """Return the offset after the last record of each partition."""
         return self._ends(tps, LATEST_TIMESTAMP)
 
     def _ends(self, tps: Iterable[tuple[str, int]], which: int) -> CallSteps[dict[TopicPartition, int]]:
@@ -737,22 +739,19 @@ class ConsumerCore:
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> CallSteps[dict[TopicPartition, OffsetAndTimestamp | None]]:
-        """Return for each partition the first offset whose timestamp is at least the given one, or None."""
         wanted = {checked_partition(tp): at_ms for tp, at_ms in timestamps_ms.items()}
         return (yield from self._query(lambda cluster: list_offsets(cluster, wanted))) if wanted else {}
 
     def topics(self) -> CallSteps[set[str]]:
-        """Return the names of all topics but the internal ones."""
         views = yield from self._query(
-            lambda cluster: cluster.retrying(lambda: cluster.describe(None), what="topics are not known")
+            lambda cluster: cluster.retrying(lambda: cluster.describe(None), what="cannot list topics")
         )
         return {view.name for view in views if not view.is_internal}
 
     def partitions_for_topic(self, topic: str) -> CallSteps[set[int] | None]:
-        """Return the numbers of a topic's partitions; None: the topic does not exist."""
         (name,) = topic_names([topic])
         (view,) = yield from self._query(
-            lambda cluster: cluster.retrying(lambda: cluster.describe([name]), what=f"topic {name!r} is not known")
+            lambda cluster: cluster.retrying(lambda: cluster.describe([name]), what=f"cannot describe topic {name!r}")
         )
         return {each.partition for each in view.partitions} or None
 
@@ -783,10 +782,10 @@ class ConsumerCore:
     # --- finishing --------------------------------------------------------------------------------------
 
     def close(self, *, all_done: bool, deadline_s: float = FOREVER_S) -> CallSteps[None]:
-        """Commit processed records and leave the group. Every later call raises an error.
+        """Commit the processed records and leave the group. Every later call raises an error.
 
-        :param all_done: whether the record in hand counts as processed.
-        :raises TimedOutError: the commit or the leaving did not end before the deadline.
+        :param all_done: True if the current record counts as processed.
+        :raises TimedOutError: the commit or leaving the group did not complete before the deadline.
         """
         if self.state.stopped is not None:
             return
@@ -795,19 +794,21 @@ class ConsumerCore:
         while (task := self.next_closing_task(closing_tasks)) is not None:
             if not (yield from self.state.await_end(task, deadline_s)):
                 undone = "leave its group" if isinstance(task, Leave) else "commit its last offsets"
-                raise TimedOutError(f"the consumer was closed before it could {undone}; the time for that was over")
+                raise TimedOutError(f"the timeout of close() ended before the consumer could {undone}")
 
     def closing_tasks(self) -> Iterator[BackgroundTask]:
-        """Return the last tasks of a stopped consumer; see `next_closing_task`."""
+        """Return an iterator over the last tasks of a stopped consumer, for `next_closing_task`."""
         return self._rebalancing.finish("the consumer was closed")
 
     def next_closing_task(self, tasks: Iterator[BackgroundTask]) -> BackgroundTask | None:
-        """Submit the next closing task, when the one before has ended, and return it; None: that was all."""
+        """Submit the next closing task when the previous one has ended, and return it; None: there are no more
+        tasks.
+        """
         with self._guard.lock:
             return next(tasks, None)
 
     def stop(self, *, all_done: bool) -> None:
-        """Do the part of `close` that needs no broker."""
+        """Run the part of `close` that needs no broker."""
         with self._guard.lock:
             self.closed = True
             self.state.stop_with(ClosedError("this consumer is closed; make a new one"))

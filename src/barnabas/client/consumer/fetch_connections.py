@@ -1,13 +1,14 @@
-"""Keeps fetches under way to the brokers, as the fetcher plans them. Runs on the event loop.
+"""Sends the fetches that the fetcher plans, and passes on the responses. Runs on the event loop.
 
-A response is handled in the callback that brings it, and the next fetch leaves in the same turn of the loop. The
-latency of a record is mostly the time between two fetches.
+The callback of a response also sends the next fetch, in the same turn of the loop. The time between two fetches is most
+of the latency of a record.
 
-- `FetchSession` is the client's side of a fetch session (KIP-227): a request names only partitions whose offset has
-  changed, a response only those with news. The broker's side is `barnabas.broker.handlers.fetch`.
-- `FetchTemplates` encodes and decodes the usual case in one step each: a request that changes one partition, and a
-  response with records of one partition. All other messages take the general codec.
-- `FetchConnections` has up to `FETCHES_MAX` connections to each broker, with one fetch at a time on each.
+- `FetchSession` is the client's side of a fetch session (KIP-227): a request names only the partitions whose offset has
+  changed, and a response only the partitions with news. `barnabas.broker.handlers.fetch` is the broker's side.
+- `FetchTemplates` encodes and decodes the usual case in one step: a request that changes one partition, and a response
+  with records of one partition. The general codec handles all other messages.
+- `FetchConnections` has up to `FETCHES_MAX` connections to each broker. Each connection has at most one fetch in
+  flight.
 """
 
 from __future__ import annotations
@@ -34,26 +35,25 @@ from barnabas.protocol.messages.fetch import FetchPartition, FetchRequest, Fetch
 log = logging.getLogger(__name__)
 
 SESSIONS_SINCE = 7
-"""The version of Fetch that introduced sessions."""
+"""The first version of Fetch with fetch sessions."""
 
 
 class FetchSession:
-    """The fetch session of one connection: each request follows the response to the one before."""
+    """The fetch session of one connection. Each request is sent after the response to the previous one."""
 
     def __init__(self) -> None:
         self._id = NO_FETCH_SESSION
         self._epoch = INITIAL_SESSION_EPOCH
         self._known: dict[tuple[str, int], FetchPartition] = {}
-        """The partitions that the broker remembers, if the last request has reached it."""
+        """The partitions that the broker remembers, if it has received the last request."""
 
     @property
     def is_open(self) -> bool:
-        """Return whether the broker remembers the partitions, and so decides on their order, too."""
+        """Return whether the broker remembers the partitions. If so, the broker also decides on their order."""
         return self._epoch != INITIAL_SESSION_EPOCH
 
     def incremental_request(self, request: FetchRequest) -> FetchRequest:
-        """Return the request to send for `request`, which names all partitions: without those that the broker
-        remembers."""
+        """Return `request` without the partitions that the broker already remembers unchanged."""
         wanted = {(topic.topic, part.partition): part for topic in request.topics for part in topic.partitions}
         known, self._known = self._known, wanted
         if not self.is_open:
@@ -64,9 +64,10 @@ class FetchSession:
         return said
 
     def continue_with(self, topic: str, part: FetchPartition) -> tuple[int, int] | None:
-        """Note a request that changes one partition, and repeats the one before in all else.
+        """Record a request that changes one partition, and otherwise equals the previous request.
 
-        :return: its session id and epoch; None without a session, where a request names all partitions.
+        :return: the session id and epoch of the request; None if there is no session, so a request must name all
+            partitions.
         """
         if not self.is_open:
             return None
@@ -85,15 +86,16 @@ class FetchSession:
         )
 
     def on_response(self, response: FetchResponse | SinglePartitionFetch) -> None:
-        """Continue after a response without an error."""
+        """Update the session after a response without an error."""
         if response.session_id == NO_FETCH_SESSION:
-            self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH  # the broker has no room for a session
+            # the broker has no memory for another session
+            self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
         else:
             self._id = response.session_id
             self._epoch = next_session_epoch(self._epoch)
 
     def closing_request(self) -> FetchRequest | None:
-        """Return the request that ends the session at the broker; None if there is no session."""
+        """Return the request that closes the session at the broker; None if there is no session."""
         if self._id == NO_FETCH_SESSION:
             return None
         return FetchRequest(
@@ -101,7 +103,7 @@ class FetchSession:
         )
 
     def reset(self) -> None:
-        """Name all partitions again: the last request may not have reached the broker."""
+        """Start a new session with the next request: the broker may not have received the last one."""
         self._epoch = INITIAL_SESSION_EPOCH
 
 
@@ -112,7 +114,7 @@ def _changed(topics: list[FetchTopic], known: dict[tuple[str, int], FetchPartiti
         parts: list[FetchPartition] = [
             part
             for part in topic.partitions
-            # Nearly all are the very objects of the request before.
+            # Most partitions are the same objects as in the previous request.
             if (before := known.get((name, part.partition))) is not part and not _is_same(before, part)
         ]
         if parts:
@@ -138,12 +140,15 @@ def _forgotten(
 
 
 PATTERNS_MAX = 64
-"""The most templates of one connection: making one takes as long as ten requests."""
+"""The maximum number of templates of one connection. Creating a template takes as long as ten requests."""
 
 _NAME_AT = 4 + 4 + 2 + 4 + 4
 _NAME_AT_FLEXIBLE = 4 + 1 + 4 + 2 + 4 + 1
-"""Where the topic's name begins, with its length, in a response with one topic: after the correlation id, the header's
-tags in flexible versions, the throttle time, the error, the session and the number of topics."""
+"""The position of the topic name's length in a response with one topic.
+
+The correlation id, the tags of the header (in flexible versions), the throttle time, the error code, the session id and
+the number of topics precede it.
+"""
 
 _INT16 = struct.Struct(">h")
 
@@ -151,7 +156,7 @@ _INT16 = struct.Struct(">h")
 class FetchTemplates:
     """The templates of one connection.
 
-    :param version: of all its fetches.
+    :param version: the Fetch version of all requests.
     """
 
     def __init__(self, version: int) -> None:
@@ -159,17 +164,17 @@ class FetchTemplates:
         self._flexible = message_of(FetchResponse).flexible(version)
         self._packers: dict[str, Callable[..., bytes]] = {}
         self._readers: dict[bytes, _TopicReader] = {}
-        """By the encoded name of the topic."""
+        """The reader of each topic, by the encoded name of the topic."""
         self._last: _TopicReader | None = None
-        """The reader of the last response; most consumers read one topic."""
+        """The reader of the last response. Most consumers read one topic."""
 
     def request(
         self, whole: FetchRequest, session_id: int, session_epoch: int, topic: str, part: FetchPartition
     ) -> EncodedRequest | None:
         """Return the next request of a session, which changes one partition.
 
-        :param whole: the complete request; its minimum of bytes and its rack are always the same.
-        :return: None if there are too many templates already.
+        :param whole: the complete request. Its `min_bytes` and rack are the same in all requests.
+        :return: None if the maximum number of templates is reached.
         """
         pack = self._packers.get(topic)
         if pack is None:
@@ -188,7 +193,7 @@ class FetchTemplates:
         return EncodedRequest(FetchRequest, body, self.read, whole.max_bytes)
 
     def learn(self, response: FetchResponse) -> None:
-        """Make a template of a decoded response, if it is a usual one of a topic without a template."""
+        """Create a template from a decoded response of the usual form, if its topic has none."""
         if response.error_code or response.throttle_time_ms or len(response.responses) != 1:
             return
         (topic,) = response.responses
@@ -196,13 +201,13 @@ class FetchTemplates:
         if name in self._readers or len(self._readers) == PATTERNS_MAX or len(topic.partitions) != 1:
             return
         (part,) = topic.partitions
-        # Aborted transactions differ in each response, and may be many.
+        # Responses with aborted transactions differ each time, so no template fits them.
         if part.error_code or part.preferred_read_replica >= 0 or part.aborted_transactions or not part.records:
             return
         self._last = self._readers[name] = _TopicReader(topic.topic, _reader(response, self.version))
 
     def read(self, frame: Buffer) -> SinglePartitionFetch | None:
-        """Return the response in a frame; None: the general codec has to decode it."""
+        """Return the decoded response; None: the general codec must decode it."""
         last = self._last
         if last is None:
             return None
@@ -214,13 +219,13 @@ class FetchTemplates:
         return answer
 
     def _name(self, frame: Buffer) -> bytes:
-        """Return the topic's name in a response with one topic; of any other frame, some bytes or none."""
+        """Return the topic's name in a response with one topic. For any other frame, the result is arbitrary bytes."""
         try:
             if self._flexible:
                 size, begin = read_uvarint(frame, _NAME_AT_FLEXIBLE)
                 return bytes(frame[begin : begin + size - 1])
             (size,) = _INT16.unpack_from(frame, _NAME_AT)
-        except (IndexError, struct.error, MalformedMessageError):  # a shorter frame, or an error
+        except (IndexError, struct.error, MalformedMessageError):  # a short frame, or a response with an error
             return b""
         begin = _NAME_AT + _INT16.size
         return bytes(frame[begin : begin + size])
@@ -236,7 +241,7 @@ class _TopicReader:
         self._reader = reader
 
     def read(self, frame: Buffer) -> SinglePartitionFetch | None:
-        """Return the response in a frame; None if it does not match the template."""
+        """Return the decoded response; None if it does not match the template."""
         found = self._reader.read(frame)
         if found is None:
             return None
@@ -297,8 +302,8 @@ class FetchConnections:
     """All fetches of a consumer.
 
     :param spawn: runs a coroutine in the background.
-    :param on_fault: called with an unforeseen error.
-    :param answered: called after each response, under the guard: partitions may have lost their positions.
+    :param on_fault: called with an unexpected error.
+    :param answered: called after each response, with the guard held, because partitions may have lost their positions.
     """
 
     def __init__(
@@ -322,7 +327,7 @@ class FetchConnections:
         self._connections: dict[int, list[_FetchConnection]] = {}
 
     def wake(self, node_id: int) -> None:
-        """Let a connection to a broker fetch, if there is something to fetch."""
+        """Let an idle connection to a broker send a fetch, if there is something to fetch."""
         connections = self._connections.setdefault(node_id, [])
         for connection in connections:
             if not connection.busy:
@@ -333,7 +338,9 @@ class FetchConnections:
             connections[-1].advance()
 
     def wake_others(self, than_node_id: int) -> None:
-        """Wake the connections to brokers that waited for room, or have just become the source of a partition."""
+        """Wake the connections to brokers that waited for buffer space, or that have become the source of a
+        partition.
+        """
         with self.guard.lock:
             node_ids = dict.fromkeys((*self.fetcher.deferred_nodes, *self.fetcher.sources(self.cluster.view)))
         for node_id in node_ids:
@@ -346,7 +353,7 @@ class FetchConnections:
         return any(each.pauses for connections in self._connections.values() for each in connections)
 
     def close(self) -> None:
-        """Send no more fetches; let the brokers forget the sessions."""
+        """Send no more fetches, and close the fetch sessions at the brokers."""
         self.closed = True
         for connections in self._connections.values():
             for connection in connections:
@@ -354,26 +361,26 @@ class FetchConnections:
 
 
 class _FetchConnection:
-    """One fetch after the other from one broker, over a connection of its own."""
+    """A connection to one broker with at most one fetch in flight."""
 
     def __init__(self, all_fetches: FetchConnections, node_id: int, name: str) -> None:
         self.busy = False
-        """True if a fetch, or a pause after an error, is under way."""
+        """True during a fetch, or during the pause after an error."""
         self._all = all_fetches
         self._node_id = node_id
         self._name = name
         self._session = FetchSession()
         self._view = all_fetches.cluster.view
-        """The view of the cluster when the last fetch was planned."""
+        """The cluster view at the time of the last plan."""
         self._templates: FetchTemplates | None = None
-        """None before the first request by a template."""
+        """The templates; None before their first use."""
         self._failures = 0
         self._session_was_lost = False
         self._pacing = RequestBackoff(all_fetches.cluster.backoff.max_ms / 1000)
         self._pause: asyncio.TimerHandle | None = None
 
     def advance(self) -> None:
-        """Send the next fetch, if there is something to fetch and room for it."""
+        """Send the next fetch, if there is something to fetch and space in the buffer."""
         self._pause = None
         try:
             with self._all.guard.lock:
@@ -393,19 +400,19 @@ class _FetchConnection:
         if self._pause is not None:
             self._pause.cancel()
         request = self._session.closing_request()
-        # Over the common connection: on this one it would wait behind the fetch.
+        # Use the common connection: on this one, the request would wait behind the fetch.
         channel = self._all.cluster.open_channel(self._node_id)
         if request is None or channel is None:
             return
         try:
             channel.submit(request, _ignore, version=_version(channel))
         except BarnabasError as error:
-            log.debug("fetch session with broker %d: %s", self._node_id, error)
+            log.debug("cannot close the fetch session with broker %d: %s", self._node_id, error)
         else:
             channel.flush()
 
     def _plan(self, answered: Fetch | None = None) -> Fetch | None:
-        """Under the guard: return the next fetch, which may be the one that was just answered."""
+        """Return the next fetch, which may be the answered one with new offsets. Requires the guard."""
         fetcher = self._all.fetcher
         self._view = self._all.cluster.view
         if answered is not None and self._session.is_open and fetcher.repeat(answered, self._view):
@@ -413,7 +420,7 @@ class _FetchConnection:
         return fetcher.next_fetch(self._node_id, self._view)
 
     def _submit_next(self, fetch: Fetch | None) -> Channel | None:
-        """Send `fetch`, if it is not None; return the connection to flush, if any."""
+        """Send `fetch`, unless it is None; return the connection to flush, or None."""
         self.busy = fetch is not None
         if fetch is None or self._all.closed:
             return None
@@ -443,7 +450,7 @@ class _FetchConnection:
             self._failed(fetch, error)
 
     def _request(self, fetch: Fetch, version: int) -> FetchRequest | EncodedRequest:
-        """Return the request of a fetch."""
+        """Return the request of a fetch, from a template if possible."""
         if version < SESSIONS_SINCE:
             return fetch.request
         if fetch.changed is not None and len(fetch.changed) == 1:
@@ -476,7 +483,8 @@ class _FetchConnection:
                 stale = fetches.fetcher.on_response(fetch, response)
                 self._session.on_response(response)
                 wait_s = self._pace(sent_s, has_records=fetches.fetcher.kept_count > kept_count)
-                # Other connections may wait for the freed room, or their brokers may lead a partition of this fetch.
+                # Other connections may wait for the freed space, or their brokers may now lead a partition of this
+                # fetch.
                 others = bool(fetches.fetcher.deferred_nodes) or self._view is not fetches.cluster.view
                 next_fetch = None if stale or others or wait_s else self._plan(fetch)
                 fetches.answered()
@@ -503,12 +511,15 @@ class _FetchConnection:
         channel = self._submit_next(next_fetch)
         if channel is not None:
             channel.flush()
-        # Not earlier: to wake a thread takes a system call, for which the fetch would wait. The woken thread would also
-        # keep the interpreter lock while the fetch leaves. By now this thread is about to sleep.
+        # Wake the application last. Waking a thread takes a system call, and the woken thread holds the interpreter
+        # lock; both would delay the next fetch. This thread now has nothing else to do.
         self._wake_application()
 
     def _pace(self, sent_s: float, *, has_records: bool) -> float:
-        """Return the pause before the next fetch: a broker without new records should hold the fetch."""
+        """Return the pause in seconds before the next fetch.
+
+        A pause is needed only if the broker returned no records at once.
+        """
         state = self._all.state
         now_s = state.now_s()
         if has_records or 2_000 * (now_s - sent_s) >= state.config.fetch_max_wait_ms:
@@ -523,7 +534,7 @@ class _FetchConnection:
 
     def _failed(self, fetch: Fetch, error: BarnabasError) -> None:
         fetches = self._all
-        log.debug("fetch from broker %d: %s", self._node_id, error)
+        log.debug("fetch from broker %d failed: %s", self._node_id, error)
         self._session.reset()
         with fetches.guard.lock:
             fetches.fetcher.on_failure(fetch)
@@ -532,7 +543,7 @@ class _FetchConnection:
         is_lost = isinstance(error, ApiError) and error.code in SESSION_LOST
         if is_lost and not self._session_was_lost and not self._pacing.is_slow:
             self._session_was_lost = True
-            fetches.wake_others(self._node_id)  # another broker may lead a partition of this fetch by now
+            fetches.wake_others(self._node_id)  # another broker may now lead a partition of this fetch
             self.advance()
             return
         if not error.retriable:
@@ -557,4 +568,4 @@ def _version(channel: Channel) -> int:
 
 
 def _ignore(_response: FetchResponse, _error: BarnabasError | None) -> None:
-    """Ignore the response to the end of a session."""
+    """Ignore the response to the request that closes a session."""

@@ -1,13 +1,13 @@
-"""Fetched records on their way to the application: decoding, deserializers, and what was returned. No I/O, no waiting.
+"""Fetched records on their way to the application: decoding, deserializers, and returned positions. No I/O, no waiting.
 
-- `decode_chunk` and `decode_columns` decode a chunk of batches. At a damaged batch they return what lies before it, and
-  the error.
-- `Deserializers` applies the application's functions to keys and values.
-- `Cursor` is the place of one reader. An iteration returns records straight from a list iterator, without Python code
-  for a record; the length hint of the iterator yields the position on request. A chunk stays in the cursor until all of
-  it was returned, so one way of reading continues where another one stopped.
-- `FetchedRecords` returns buffered records as lists, iterators or columns. It raises damage, or the error of a
-  deserializer, when no record before it is left.
+- `decode_chunk` and `decode_columns` decode a chunk of batches. If a batch is damaged, they return the records before
+  it, and the error.
+- `Deserializers` calls the application's functions for keys and values.
+- `Cursor` is the position of one reader. An iteration returns records directly from a list iterator, without Python
+  code for each record; the length hint of the iterator yields the position. A chunk stays in the cursor until all of
+  its records are returned, so an iteration can continue after a poll, and vice versa.
+- `FetchedRecords` returns buffered records as lists, iterators or columns. It raises the error of a damaged batch or of
+  a deserializer after all earlier records are returned.
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ T_co = TypeVar("T_co", covariant=True)
 
 
 class ConsumerMetrics:
-    """Records and bytes that a consumer returns, and the times of its requests.
+    """The returned records and bytes of a consumer, and the latencies of its requests.
 
-    :ivar fetch_latency_ms: by the id of the broker.
-    :ivar commit_ms: the time of commits.
-    :ivar rebalance_ms: the time of joins, until the member has its assignment.
+    :ivar fetch_latency_ms: the latency of fetches, by the id of the broker.
+    :ivar commit_ms: the duration of commits.
+    :ivar rebalance_ms: the duration of joins, until the member has its assignment.
     :ivar idle_s: the time for which polls waited for records.
     """
 
@@ -54,14 +54,12 @@ class ConsumerMetrics:
         self.idle_s = RollingSum(clock)
 
     def fetched(self, node_id: int, latency_s: float) -> None:
-        """Count the response to a fetch."""
         latency_ms = self.fetch_latency_ms.get(node_id)
         if latency_ms is None:
             latency_ms = self.fetch_latency_ms[node_id] = RollingSum(self._clock)
         latency_ms.add(latency_s * 1000)
 
     def figures(self) -> dict[str, float]:
-        """Return the metrics by name."""
         latencies = list(self.fetch_latency_ms.values())
         return {
             "records_total": int(self.records.total),
@@ -75,11 +73,9 @@ class ConsumerMetrics:
 
 
 class TopicDeserializer(Protocol[T_co]):
-    """Makes objects in a way that may depend on the topic."""
+    """A deserializer whose result may depend on the topic."""
 
-    def deserialize(self, data: bytes, topic: str, is_key: bool = False) -> T_co:
-        """Return the object of the bytes of a key or a value."""
-        ...
+    def deserialize(self, data: bytes, topic: str, is_key: bool = False) -> T_co: ...
 
 
 Deserializer = Callable[[bytes], T_co] | TopicDeserializer[T_co]
@@ -104,7 +100,7 @@ class DeserializedRecord(NamedTuple):
 
 
 class Deserializers:
-    """Applies functions to keys and values. None, as the value of a tombstone, stays None.
+    """Calls the deserializers of keys and values. None stays None, for example the value of a tombstone.
 
     >>> Deserializers(None, "utf-8")
     Traceback (most recent call last):
@@ -122,7 +118,7 @@ class Deserializers:
         return self._key is not None or self._value is not None
 
     def apply(self, records: list[Record]) -> tuple[list[Any], DeserializationError | None]:
-        """Return the records before the first that a deserializer refuses, and the error of that one."""
+        """Deserialize records up to the first error; return the deserialized records, and the error or None."""
         made: list[Any] = []
         for record in records:
             name = "key_deserializer"
@@ -136,7 +132,7 @@ class Deserializers:
                 )
             except Exception as cause:  # noqa: BLE001 - of the application's own function
                 error = DeserializationError(
-                    record.topic, record.partition, record.offset, f"{name}: {cause!r}; seek past it to go on"
+                    record.topic, record.partition, record.offset, f"{name}: {cause!r}; seek past it to continue"
                 )
                 error.__cause__ = cause
                 return made, error
@@ -156,7 +152,7 @@ class Deserializers:
 
 
 def _of_topic(given: Deserializer[Any] | None, *, is_key: bool) -> Callable[[bytes, str], Any] | None:
-    """Return a function of bytes and topic for either kind of deserializer."""
+    """Return a function of bytes and topic for both kinds of deserializers."""
     if given is None:
         return None
     if callable(given):
@@ -169,7 +165,9 @@ def _of_topic(given: Deserializer[Any] | None, *, is_key: bool) -> Callable[[byt
 def decode_chunk(
     chunk: Chunk, min_offset: int, *, check_crc: bool
 ) -> tuple[list[Record], Chunk, CorruptBatchError | None]:
-    """Return the records from `min_offset` on, the undamaged part of the chunk, and the error of the damaged batch."""
+    """Return the records from `min_offset` on, the undamaged part of the chunk, and the error of a damaged batch or
+    None.
+    """
     tp = chunk.state.tp
     try:
         records = read_records(chunk.data, tp.topic, tp.partition, min_offset=min_offset, check_crc=check_crc)
@@ -183,7 +181,8 @@ def decode_columns(
 ) -> tuple[int, Chunk | None, CorruptBatchError | None]:
     """Add at most `records_max` records from `min_offset` on to `reader`.
 
-    :return: the offset after them, the rest of the chunk, and the error of a damaged batch.
+    :return: the offset after the added records, the rest of the chunk, and the error of a damaged batch; the last two
+        may be None.
     """
     tp = chunk.state.tp
     try:
@@ -198,7 +197,9 @@ def decode_columns(
 
 
 def offset_after_batch(chunk: Chunk, offset: int) -> int | None:
-    """Return the offset after the batch that holds `offset`, by the header of the batch; None: no header has it."""
+    """Return the offset after the batch that contains `offset`, according to its header; None if no batch contains
+    it.
+    """
     try:
         for _, header in iter_headers(chunk.data, partial_ok=True):
             if header.next_offset > offset:
@@ -209,7 +210,7 @@ def offset_after_batch(chunk: Chunk, offset: int) -> int | None:
 
 
 def _rest(chunk: Chunk, offset: int) -> Chunk | None:
-    """Return the batches from the one that holds `offset` on, if there are any with records for the application."""
+    """Return the batches from the one that contains `offset` on; None if they have no records for the application."""
     view = memoryview(chunk.data)
     for position, header in iter_headers(view, partial_ok=True):
         if header.next_offset > offset and not header.is_control:
@@ -229,7 +230,7 @@ def _whole_part(chunk: Chunk, min_offset: int, check_crc: bool) -> tuple[list[Re
             records += read_records(batch, tp.topic, tp.partition, min_offset=min_offset, check_crc=check_crc)
             end, next_offset = position + header.size, max(next_offset, header.next_offset)
     except CorruptBatchError:
-        pass  # the caller has this error already, from reading all at once
+        pass  # the caller already has this error, from its attempt to decode the whole chunk
     return records, Chunk(chunk.state, chunk.version, view[:end], next_offset)
 
 
@@ -238,10 +239,10 @@ def accept_all(_tp: TopicPartition) -> bool:
 
 
 class Cursor:
-    """Returns the records of one chunk after the other. Not thread-safe: the consumer guards it.
+    """Returns the records of one chunk after another. Not thread-safe: the consumer guards it.
 
-    Invariant: the records of the current chunk before the position of its partition were returned, or are in `out`,
-    which `iterator` returns one by one. In a decoded chunk these are the records before `records[index]`.
+    Invariant: the records of the current chunk before the position of its partition are returned, or are in `out`, from
+    which `iterator` returns them one by one. In a decoded chunk these are the records before `records[index]`.
     """
 
     def __init__(self, accepts: Callable[[TopicPartition], bool] = accept_all) -> None:
@@ -250,15 +251,17 @@ class Cursor:
         self._version = 0
         self._chunk: Chunk | None = None
         self._records: list[Record] | None = None
-        """The records of the current chunk from some position on; None: the rest of the chunk is not decoded."""
+        """The decoded records of the current chunk from some position on; None: the rest of the chunk is not
+        decoded.
+        """
         self._index = 0
         self._out: list[Record] = []
         self._left: Iterator[Record] = iter(())
         """An iterator over `_out`."""
         self._iterator: Iterator[Record] = iter(())
-        """The iterator that the application has."""
+        """The iterator that the application holds."""
         self._returned: dict[AssignedPartition, int] = {}
-        """Partitions with returned records that may be unprocessed, and the version then."""
+        """The partitions with returned records that may be unprocessed, and the version of each at that time."""
 
     @property
     def has_records(self) -> bool:
@@ -267,15 +270,15 @@ class Cursor:
 
     @property
     def has_rest(self) -> bool:
-        """Return whether a part of the current chunk is left to return, decoded or not."""
+        """Return whether a part of the current chunk, decoded or not, is still to be returned."""
         return self._is_left() and self._current() is not None
 
     def is_reading(self, state: AssignedPartition) -> bool:
-        """Return whether the current chunk is of partition `state`."""
+        """Return whether the current chunk belongs to partition `state`."""
         return state is self._state
 
     def _current(self) -> AssignedPartition | None:
-        """Return the current partition, unless the application has moved elsewhere in it meanwhile."""
+        """Return the partition of the current chunk; None if a seek has made the chunk invalid."""
         state = self._state
         if state is None or state.version != self._version or state.paused:
             return None
@@ -285,15 +288,18 @@ class Cursor:
         return self._chunk is not None and (self._records is None or self._index < len(self._records))
 
     def load(self, chunk: Chunk, records: list[Record]) -> None:
-        """Continue with the decoded records of `chunk`."""
+        """Set the current chunk and its decoded records."""
         self._turn_to(chunk)
         self._chunk, self._records = chunk, records
         if not records:
-            # Nothing but control batches or compacted ones: there is no record to return and none to wait for.
+            # The chunk contains only control batches or compacted offsets, so no record is returned and the position
+            # advances.
             self._advance(chunk.state, chunk.next_offset)
 
     def take_remaining(self) -> Chunk | None:
-        """Return the rest of the current chunk, if there is any; it begins at the position of its partition."""
+        """Return the rest of the current chunk, which begins at the position of its partition; None if there is
+        none.
+        """
         self.put_back()
         if self._chunk is None or not self.has_rest:
             return None
@@ -301,13 +307,13 @@ class Cursor:
         return chunk
 
     def mark_returned(self, chunk: Chunk, next_offset: int, rest: Chunk | None = None) -> None:
-        """Count all of `chunk` before `next_offset` as returned; `rest` is its undecoded rest."""
+        """Count the records of `chunk` before `next_offset` as returned; `rest` is its undecoded rest."""
         self._turn_to(chunk)
         self._chunk = rest
         self._advance(chunk.state, next_offset)
 
     def _turn_to(self, chunk: Chunk) -> None:
-        """Leave the current chunk. Its rest, in a paused partition, will be fetched again."""
+        """Replace the current chunk. If its partition is paused, its rest is fetched again later."""
         self.put_back()
         old = self._state
         if self._is_left() and old is not None and old.version == self._version:
@@ -331,7 +337,7 @@ class Cursor:
         self._advance(state, self._chunk.next_offset if everything else self._records[self._index].offset)
 
     def take_list(self, records_max: int) -> list[Record]:
-        """Return the next records and count them as returned."""
+        """Return the next records, at most `records_max`, and count them as returned."""
         state = self._current()
         if state is None or self._records is None:
             return []
@@ -340,9 +346,9 @@ class Cursor:
         return self._records[start : self._index]
 
     def take_iterator(self, records_max: int, may_go_on: Callable[[], bool] | None = None) -> Iterator[Record]:
-        """Return an iterator over the next records; the last record that it returned is in hand.
+        """Return an iterator over the next records. The last record that it returned is the current record.
 
-        :param may_go_on: called before each record; the iterator ends where it returns False. None: no check.
+        :param may_go_on: called before each record; the iterator ends when it returns False. None: no check.
         """
         self._out = self.take_list(records_max)
         self._left = iter(self._out)
@@ -351,16 +357,15 @@ class Cursor:
 
     @property
     def iterator(self) -> Iterator[Record[Any, Any]]:
-        """The last iterator."""
+        """The iterator that the application holds."""
         return self._iterator
 
     @property
     def unreturned_count(self) -> int:
-        """The number of records that the iterator has still to return."""
+        """The number of records that the iterator has not yet returned."""
         return length_hint(self._left) if self._out else 0
 
     def position(self, state: AssignedPartition) -> int | None:
-        """Return the position of a partition."""
         if state is self._state and state.version == self._version and self._out:
             returned = len(self._out) - self.unreturned_count
             return self._out[returned].offset if returned < len(self._out) else state.position
@@ -374,7 +379,7 @@ class Cursor:
         return state.done
 
     def mark_processed(self) -> None:
-        """Mark all returned records as processed: the application asks for more."""
+        """Mark all returned records as processed, because the application asks for more records."""
         self.put_back()
         for state, version in self._returned.items():
             if state.version == version:
@@ -384,7 +389,7 @@ class Cursor:
             self._chunk = self._records = None
 
     def put_back(self) -> None:
-        """Take back the records that a broken-off iteration has not returned."""
+        """Take back the records that an interrupted iteration has not returned."""
         if not self._out:
             return
         left = self.unreturned_count
@@ -392,28 +397,31 @@ class Cursor:
         if left and state is not None and state.version == self._version:
             self._index -= left
             self._advance_to_index(state)
-        # An emptied list ends its iterator: its holder asks for more, and gets the next records then.
+        # Clearing the list ends the application's iterator. The application then asks for more, and gets the next
+        # records.
         self._out.clear()
         self._out = []
         self._iterator = self._left = iter(())
 
     def drop(self, gone: Callable[[AssignedPartition], bool]) -> None:
-        """Return no more records of the partitions that are `gone`: given up, or read elsewhere from now on."""
+        """Stop returning records of the partitions for which `gone` is True: revoked partitions, or those with a new
+        position.
+        """
         if self._state is not None and gone(self._state):
-            # An emptied list ends its iterator, so a running iteration asks for more at once.
+            # Clearing the list ends the application's iterator, so a running iteration asks for more at once.
             self._out.clear()
             self._chunk = self._records = self._state = None
         self._returned = {state: version for state, version in self._returned.items() if not gone(state)}
 
 
 def _while_true(condition: Callable[[], bool], records: Iterator[Record]) -> Iterator[Record]:
-    """Checks before each record is taken: a record that was taken and not returned would be a gap."""
+    """Check the condition before each record is taken: a record that is taken but not returned would be lost."""
     while condition() and (record := next(records, None)) is not None:
         yield record
 
 
 class FetchedRecordBatch(FetchedBatch):
-    """Records that were decoded to objects."""
+    """A fetched batch whose records were decoded to objects."""
 
     def __init__(self, chunk: Chunk, position: int, records: list[Record]) -> None:
         self.partition = chunk.state.tp
@@ -431,7 +439,7 @@ class FetchedRecordBatch(FetchedBatch):
 
 
 class FetchedColumnBatch(FetchedBatch):
-    """Records that were added to columns, from a row on."""
+    """A fetched batch whose records were added to columns, from a row on."""
 
     def __init__(self, chunk: Chunk, position: int, columns: ArrowReader, row: int) -> None:
         self.partition = chunk.state.tp
@@ -453,7 +461,7 @@ class FetchedColumnBatch(FetchedBatch):
 
 
 class FetchedRecords:
-    """Returns buffered records. Takes the guard, but does not hold it while it decodes."""
+    """Returns buffered records. It takes the guard, but does not hold it during decoding."""
 
     def __init__(
         self,
@@ -475,10 +483,10 @@ class FetchedRecords:
         self._check_crc = check_crc
 
     def load(self, cursor: Cursor) -> bool:
-        """Load buffered records into `cursor`, if it has none; return whether it has any.
+        """Load buffered records into `cursor` if it has none; return whether it has any now.
 
         :raises CorruptBatchError: the next batch is damaged.
-        :raises DeserializationError: a deserializer refuses the next record.
+        :raises DeserializationError: a deserializer raises an error for the next record.
         """
         while True:
             with self._guard.lock:
@@ -510,7 +518,7 @@ class FetchedRecords:
     def _deserialize(
         self, chunk: Chunk, decoded: list[Record], whole: Chunk, damage: CorruptBatchError | None
     ) -> tuple[list[Record], Chunk, BarnabasError | None]:
-        """Return the records to return, the part of the chunk that they come from, and the error after them."""
+        """Return the records to return, the part of the chunk that contains them, and the error after them or None."""
         if self._deserializers:
             records, refused = self._deserializers.apply(decoded)
             if refused is not None:
@@ -520,7 +528,7 @@ class FetchedRecords:
         return records, whole, None if damage is None else _damaged(chunk, whole.next_offset, damage)
 
     def take_list(self, cursor: Cursor, records_max: int) -> list[Record]:
-        """Return at most `records_max` records; `cursor` has some."""
+        """Return at most `records_max` records of `cursor`, which has some."""
         records: list[Record] = []
         while len(records) < records_max:
             with self._guard.lock:
@@ -529,11 +537,11 @@ class FetchedRecords:
                 if len(records) >= records_max or not self.load(cursor):
                     break
             except (CorruptBatchError, DeserializationError):
-                break  # the next poll meets the error again, with no record before it
+                break  # the next poll raises the error, because there is no record before it
         return records
 
     def fill_columns(self, cursor: Cursor, columns: ArrowReader, records_max: int) -> bool:
-        """Add buffered records to `columns`, up to `records_max`; return whether it has any.
+        """Add at most `records_max` buffered records to `columns`; return whether it has any.
 
         :raises CorruptBatchError: the next batch is damaged.
         """
@@ -549,7 +557,7 @@ class FetchedRecords:
                 chunk, columns, position, records_max - len(columns), check_crc=self._check_crc
             )
             with self._guard.lock:
-                # After a seek meanwhile, these records count as returned before the seek.
+                # After a concurrent seek, these records count as returned before the seek.
                 is_held = self._fetcher.is_current(chunk)
                 if is_held:
                     if self._interceptors.see_batches:
@@ -562,12 +570,12 @@ class FetchedRecords:
             if damage is not None and not len(columns):
                 raise _damaged(chunk, next_offset, damage)
             if damage is not None or rest is not None:
-                break  # the next poll meets the damage again, with no record before it; or the columns are full
+                break  # the columns are full, or the next poll raises the error, because there is no record before it
         self._metrics.records.add(len(columns) - before)
         return len(columns) > 0
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
-        """Return, under the guard, the next chunk to decode, and the offset to begin at."""
+        """Return the next chunk to decode, and the offset to start at. Requires the guard."""
         chunk = cursor.take_remaining()
         if chunk is None:
             chunk = self._fetcher.take(cursor.accepts)
@@ -576,14 +584,16 @@ class FetchedRecords:
             self._metrics.bytes.add(len(chunk.data))
             if self._fetcher.wants_fetch:
                 self._fetcher.wants_fetch = False
-                self._guard.wake_background()  # before the decoding, so that the next fetch is under way meanwhile
+                self._guard.wake_background()  # before the decoding, so that the next fetch is in flight during it
         position = chunk.state.position
         assert position is not None
         return chunk, position
 
     def take_back(self, cursor: Cursor) -> None:
-        """Take back all records that `cursor` has taken since `finish`, after an interruption of the call that asked
-        for them. They are fetched again, so that a signal or a lack of memory makes neither a gap nor a duplicate."""
+        """Take back all records that `cursor` has taken since `finish`, because the call was interrupted.
+
+        The records are fetched again. A signal or a lack of memory causes neither a lost nor a duplicate record.
+        """
         with self._guard.lock:
             cursor.drop(lambda _state: True)
             for state in self._subscription.partitions.values():
@@ -594,7 +604,7 @@ class FetchedRecords:
             self._guard.wake_background()
 
     def _fetch_again_from(self, chunk: Chunk, offset: int) -> None:
-        """Fetch again from a damaged batch on: no record behind it may be returned first. Under the guard."""
+        """Fetch again from a damaged batch on, so that no record after it is returned first. Requires the guard."""
         self._fetcher.refetch_from(chunk.state, offset)
         self._guard.wake_background()
 
@@ -602,7 +612,7 @@ class FetchedRecords:
 def _damaged(chunk: Chunk, offset: int, damage: CorruptBatchError) -> CorruptBatchError:
     next_offset = offset_after_batch(chunk, offset)
     place = "" if next_offset is None else f" (the next batch begins at offset {next_offset})"
-    error = CorruptBatchError(f"{chunk.state.tp} at offset {offset}: {damage}; seek past it to go on{place}")
+    error = CorruptBatchError(f"{chunk.state.tp} at offset {offset}: {damage}; seek past it to continue{place}")
     error.next_offset = next_offset
     error.__cause__ = damage
     return error

@@ -1,22 +1,23 @@
-"""The positions of the assigned partitions, and the fetches that read on from there. No I/O; the consumer guards it.
+"""The positions of the assigned partitions, and the plan of the fetches. No I/O; the consumer guards it.
 
 Positions. A partition has three offsets, always in this order: `done` <= `position` <= `fetch_offset`.
 
-- `fetch_offset`: the next offset to fetch; prefetching runs ahead of the application.
+- `fetch_offset`: the next offset to fetch. It runs ahead of the application.
 - `position`: the next offset to return to the application.
-- `done`: the application has asked for more after it had all records below, so these are processed. Auto-commit commits
-  this offset: a crash delivers the record in hand again (at least once).
+- `done`: all records below are processed, because the application has asked for more records after it got them.
+  Auto-commit commits this offset, so a crash delivers the current record again (at least once).
 
-Prefetch. The fetcher buffers up to two responses' worth of each partition. It fetches more when half of that is used,
-or all of one partition, so that a fetch is large. Buffered bytes and the bytes that fetches under way may bring stay
-below `buffer_bytes_max`. The only exception is a batch larger than its limit, which brokers send nevertheless.
+Prefetch. The fetcher buffers up to two responses of each partition. It sends the next fetch when half of the buffered
+records are used, or all records of one partition, so that fetches are large. The sum of the buffered bytes and the
+maximum bytes of the fetches in flight stays below `buffer_bytes_max`. The only exception is a batch larger than its
+limit, which brokers send nevertheless.
 
-Several fetches. A fetch without new records waits at the broker, so another fetch asks for the other partitions. A
-partition is never in two fetches. There are `FETCHES_MAX` to one broker at most, and the last one waits only briefly.
-Otherwise all could wait for idle partitions while the busy ones have no fetch.
+Several fetches. A fetch without new records waits at the broker, so another fetch requests the other partitions. A
+partition is never in two fetches. At most `FETCHES_MAX` fetches to a broker are in flight, and the last one waits only
+briefly. Otherwise all fetches could wait for idle partitions, while no fetch requests the busy ones.
 
-Errors. The fetcher skips a partition with an error until the application has got the error: brokers answer an error at
-once, so fetches would go on without a pause.
+Errors. The fetcher skips a partition with an error until the application has received the error. Brokers return errors
+at once, so without this rule the fetcher would repeat the fetch without a pause.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ from barnabas.records import BATCH_HEADER_SIZE
 
 NOWHERE = "none"
 OUT_OF_RANGE = -1
-"""The cause of a validation where the leader has refused the offset."""
+"""The validation cause of a position whose offset the leader has refused as out of range."""
 RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
 
@@ -71,29 +72,35 @@ class AssignedPartition:
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
         self.fetch_offset: int | None = None
-        """None while the position is unknown."""
+        """The next offset to fetch; None if the position is unknown."""
         self.position: int | None = None
         self.done: int | None = None
         self.committed: int | None = None
-        """The last committed offset."""
+        """The last committed offset; None if it is unknown."""
         self.committed_version = -1
-        """`version` when the application committed the record in hand; -1: it did not."""
+        """The value of `version` when the application committed the current record; -1 without such a commit."""
         self.reset: str | None = None
-        """`earliest` or `latest`: begin there, whatever is committed. `none`: only a seek can help."""
+        """The reset policy to apply, regardless of committed offsets: `earliest` or `latest`. `none` requires a
+        seek.
+        """
         self.leader_epoch = NO_LEADER_EPOCH
-        """The leader epoch of the last fetched batch; -1 after a seek, which says nothing of the records before."""
+        """The leader epoch of the last fetched batch; -1 after a seek, because the epoch before the new position is
+        unknown.
+        """
         self.validation_cause: int | None = None
-        """Why the log may have lost records before `fetch_offset`: a batch with this later leader epoch follows, or
-        OUT_OF_RANGE. No fetch asks for the partition before the leader has answered where `leader_epoch` ends
-        (KIP-320)."""
+        """The reason to validate the position, because the log may have lost records before `fetch_offset`.
+
+        Either the next batch has this later leader epoch, or the value is OUT_OF_RANGE. The partition is not fetched
+        until the leader has returned the end offset of `leader_epoch` (KIP-320).
+        """
         self.paused = False
         self.version = 0
-        """Counts seeks: records that were fetched before a seek are not returned after it."""
+        """The number of seeks. Records that were fetched before a seek are not returned after it."""
         self.buffered_bytes = 0
         self.last_turn = 0
-        """The number of chunks that the consumer had fetched when this partition last got one."""
+        """The total number of fetched chunks at the time of this partition's last chunk."""
         self.high_watermark: int | None = None
-        """The high watermark of the last response."""
+        """The high watermark in the last response."""
 
     def move_to(self, offset: int) -> None:
         """Continue at `offset`."""
@@ -103,12 +110,12 @@ class AssignedPartition:
         self.version += 1
 
     def refetch(self) -> None:
-        """Fetch again what was fetched and not returned."""
+        """Discard the fetched records that were not returned, so that they are fetched again."""
         self.fetch_offset = self.position
         self.version += 1
 
     def forget_position(self, reset: str | None) -> None:
-        """Find a position again: by the policy `reset`, or as after the assignment."""
+        """Make the position unknown. The reset policy `reset` finds the new one; None: as after an assignment."""
         self.fetch_offset = self.position = self.done = None
         self.leader_epoch, self.validation_cause = NO_LEADER_EPOCH, None
         self.reset = reset
@@ -116,7 +123,7 @@ class AssignedPartition:
 
 
 class Subscription:
-    """The subscription and the assignment. Not thread-safe: the consumer guards it."""
+    """The subscription and the assignment of the consumer. Not thread-safe: the consumer guards it."""
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
@@ -126,22 +133,24 @@ class Subscription:
 
     @property
     def by_topics(self) -> bool:
-        """Return whether the application has subscribed to topics, so that a group assigns partitions, or all are
-        assigned."""
+        """Return whether the application has subscribed to topics.
+
+        Then a group assigns partitions; without a group, all.
+        """
         return bool(self.topics) or self.pattern is not None
 
     def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
-        """Subscribe to topics by name, or by a regular expression for whole names.
+        """Subscribe to topics by name, or by a regular expression that matches whole names.
 
-        :raises ConfigurationError: partitions were assigned by hand, or nothing or both are given.
+        :raises ConfigurationError: partitions were assigned with `assign`, or neither or both arguments are given.
         """
         names = frozenset(topics)
         if pattern is not None and not isinstance(pattern, str | re.Pattern):
             raise TypeError(f"pattern must be a regular expression, not {pattern!r}")
         if self.manual:
-            raise ConfigurationError("partitions were assigned by hand; call unsubscribe() before subscribe()")
+            raise ConfigurationError("partitions were assigned with assign(); call unsubscribe() before subscribe()")
         if bool(names) == (pattern is not None):
-            raise ConfigurationError("subscribe needs topics or a pattern, one of the two")
+            raise ConfigurationError("subscribe needs either topics or a pattern")
         self.topics = names
         try:
             self.pattern = None if pattern is None else re.compile(pattern)
@@ -149,7 +158,7 @@ class Subscription:
             raise ConfigurationError(f"pattern {pattern!r} is not a regular expression: {error}") from None
 
     def match_pattern(self, names: Iterable[str]) -> bool:
-        """Subscribe to those `names` that match the pattern; return whether that changed the subscription."""
+        """Subscribe to the `names` that match the pattern; return whether the subscription has changed."""
         assert self.pattern is not None
         matching = frozenset(name for name in names if self.pattern.fullmatch(name))
         changed = matching != self.topics
@@ -157,17 +166,14 @@ class Subscription:
         return changed
 
     def assign_by_hand(self, partitions: Iterable[TopicPartition]) -> None:
-        """Read exactly these partitions; partitions that were assigned before keep their positions.
-
-        :raises ConfigurationError: the application has subscribed to topics.
-        """
+        """Assign exactly these partitions. Partitions that were assigned before keep their positions."""
         if self.by_topics:
-            raise ConfigurationError("topics were subscribed to; call unsubscribe() before assign()")
+            raise ConfigurationError("the consumer has subscribed to topics; call unsubscribe() before assign()")
         self.manual = True
         self.replace(partitions)
 
     def replace(self, partitions: Iterable[TopicPartition]) -> None:
-        """Set the assignment; partitions that were assigned before keep their positions."""
+        """Replace the assignment. Partitions that were assigned before keep their positions."""
         self.partitions = {tp: self.partitions.get(tp) or AssignedPartition(tp) for tp in partitions}
 
     def clear_partitions(self) -> list[TopicPartition]:
@@ -184,9 +190,9 @@ class Subscription:
         self.partitions = {}
 
     def check_something_to_read(self) -> None:
-        """:raises ConfigurationError: there is no subscription nor assignment, so a poll would wait for ever."""
+        """:raises ConfigurationError: there is neither a subscription nor an assignment; a poll would wait forever."""
         if not self.by_topics and not self.manual:
-            raise ConfigurationError("nothing to read: call subscribe('a-topic') or assign([('a-topic', 0)]) before")
+            raise ConfigurationError("nothing to read: call subscribe('a-topic') or assign([('a-topic', 0)]) first")
 
     def state(self, tp: TopicPartition) -> AssignedPartition:
         """Return the state of an assigned partition.
@@ -205,18 +211,18 @@ class Subscription:
 
     @property
     def wants_positions(self) -> bool:
-        """Return whether a position must be looked up, or validated by a leader."""
+        """Return whether a position is unknown or must be validated by a leader."""
         return any(
             state.validation_cause is not None or (state.fetch_offset is None and state.reset != NOWHERE)
             for state in self.partitions.values()
         )
 
     def without_offset(self) -> list[TopicPartition]:
-        """Return the partitions without an offset to begin at, unless the application seeks."""
+        """Return the partitions that have neither a committed offset nor a reset policy, so that only a seek helps."""
         return [state.tp for state in self.partitions.values() if state.reset == NOWHERE]
 
     def owns(self, state: AssignedPartition) -> bool:
-        """Return whether `state` is the current state of an assigned partition."""
+        """Return whether `state` is the current state of an assigned partition, not a former one."""
         return self.partitions.get(state.tp) is state
 
 
@@ -227,15 +233,15 @@ class _Named(NamedTuple):
 
 
 class PreferredReplicas:
-    """The replicas to read from instead of leaders (KIP-392).
+    """The replicas that the consumer reads from instead of leaders (KIP-392).
 
-    A leader with a request of a consumer with `client_rack` names a replica near the consumer. The consumer reads from
-    it for as long as metadata is valid (as Java's consumer does), but gives it up after an error, without a response,
-    or when the leader changes. Then it asks the leader again. Not thread-safe: the consumer guards it.
+    The consumer sends `client_rack`, and a leader returns the id of a replica near the consumer. The consumer reads
+    from the replica for as long as metadata is valid, as Java's consumer does. It returns to the leader after an error
+    or a timeout, or when the leader changes. Not thread-safe: the consumer guards it.
 
-    :param rack: the rack of the consumer; empty: all partitions are read from leaders.
-    :param now_s: monotonic seconds.
-    :param lease_s: how long to read from a replica before the leader is asked again.
+    :param rack: the rack of the consumer; empty: the consumer reads all partitions from their leaders.
+    :param now_s: returns monotonic time in seconds.
+    :param lease_s: the time in seconds for which the consumer reads from a replica before it asks the leader again.
     """
 
     def __init__(self, rack: str, now_s: Callable[[], float], lease_s: float) -> None:
@@ -245,7 +251,7 @@ class PreferredReplicas:
         self._named: dict[AssignedPartition, _Named] = {}
 
     def source(self, state: AssignedPartition, view: ClusterView) -> int | None:
-        """Return the broker to read a partition from; None: it has no known leader."""
+        """Return the id of the broker to read a partition from; None: no leader is known."""
         leader = view.leader(state.tp)
         if not self._named:
             return leader
@@ -258,11 +264,13 @@ class PreferredReplicas:
         return leader
 
     def name(self, state: AssignedPartition, node_id: int, leader: int) -> None:
-        """Read a partition from `node_id`, as its leader has answered."""
+        """Read a partition from `node_id`, because its leader has returned this replica."""
         self._named[state] = _Named(node_id, leader, self._now_s() + self._lease_s)
 
     def give_up(self, state: AssignedPartition, node_id: int) -> int | None:
-        """Read from the leader again, if the partition is read from replica `node_id`; return the leader."""
+        """Read from the leader again, if the consumer reads the partition from replica `node_id`; return the id of
+        the leader.
+        """
         named = self._named.get(state)
         if named is None or named.node_id != node_id:
             return None
@@ -270,12 +278,12 @@ class PreferredReplicas:
         return named.leader
 
     def give_up_if_due(self, state: AssignedPartition, node_id: int) -> int | None:
-        """Like `give_up`, if the lease of the replica is over."""
+        """Call `give_up` if the lease of the replica has expired."""
         named = self._named.get(state)
         return self.give_up(state, node_id) if named is not None and self._now_s() >= named.until_s else None
 
     def forget(self, is_gone: Callable[[AssignedPartition], bool]) -> None:
-        """Forget partitions that are no longer assigned."""
+        """Remove the partitions that are no longer assigned."""
         if self._named:
             self._named = {state: named for state, named in self._named.items() if not is_gone(state)}
 
@@ -283,25 +291,25 @@ class PreferredReplicas:
 Buffer = bytes | bytearray | memoryview
 
 FETCH_BYTES = 6 * 1024 * 1024
-"""Bytes of all partitions in a fetch: larger fetches cost no less for a byte, but more memory."""
+"""The maximum bytes of a fetch. Larger fetches use more memory, but are not faster."""
 
 SHARE_BYTES_MIN = 256 * 1024
-"""The least bytes of a partition in a fetch: smaller chunks cost more for a record."""
+"""The minimum bytes of a partition in a fetch. Smaller chunks cost more time for each record."""
 
 SHARE_BYTES_MAX = 2 * 1024 * 1024
-"""The most bytes of a partition in a fetch: the application uses a chunk while the next one arrives."""
+"""The maximum bytes of a partition in a fetch. The application processes a chunk while the next one arrives."""
 
 SMALL_SHARE = 8
-"""A smaller part of a response than this is copied out of it."""
+"""A chunk smaller than this fraction of a response (one eighth) is copied, so that the response can be freed."""
 
 FETCHES_MAX = 3
-"""Fetches to one broker at a time: while some wait there for new records, others bring existing ones."""
+"""The maximum number of fetches in flight to a broker. Some wait for new records while others return existing ones."""
 
 ERRORS_MAX = 100
-"""The most errors that wait for the next polls."""
+"""The maximum number of errors that are kept for the next polls."""
 
 LAST_WAIT_MS = 20
-"""The longest wait of the last of the fetches."""
+"""The maximum time in ms that the last of `FETCHES_MAX` fetches waits at the broker."""
 
 _BUFFERED_BYTES = attrgetter("buffered_bytes")
 _LAST_TURN = attrgetter("last_turn")
@@ -326,7 +334,7 @@ TRY_ELSEWHERE = frozenset(
 
 
 class SinglePartitionFetch(NamedTuple):
-    """The fields that a consumer reads of a `FetchResponse` with one partition, as `FetchTemplates` decodes it."""
+    """The fields of a `FetchResponse` with one partition that the consumer reads, as decoded by `FetchTemplates`."""
 
     session_id: int
     topic: str
@@ -334,13 +342,13 @@ class SinglePartitionFetch(NamedTuple):
     high_watermark: int
     records: memoryview
     error_code: int = 0
-    """The error code of the response, and that of the partition."""
+    """The error code of the response or of the partition."""
     preferred_read_replica: int = -1
 
 
 @dataclass(slots=True)
 class Chunk:
-    """Whole batches of one partition, as fetched, still encoded."""
+    """Whole record batches of one partition, still encoded."""
 
     state: AssignedPartition
     version: int
@@ -351,11 +359,11 @@ class Chunk:
 
 @dataclass(slots=True, eq=False)
 class RequestedPartition:
-    """A partition in a fetch, and its place in the request."""
+    """A partition in a fetch request, and its state at the time of the request."""
 
     state: AssignedPartition
     version: int
-    """The version of the state at the time of the request."""
+    """The version of the partition's state at the time of the request."""
     part: FetchPartition
     parts: list[FetchPartition]
     place: int
@@ -363,27 +371,28 @@ class RequestedPartition:
 
 @dataclass(slots=True, eq=False)
 class Fetch:
-    """A request, and the state of each of its partitions at that time. A repeated fetch is the same object."""
+    """A fetch request and the state of its partitions. A repeated fetch reuses the object."""
 
     node_id: int
     request: FetchRequest
-    """Names all partitions."""
+    """The request with all partitions, before the fetch session shortens it."""
     asked: dict[TopicPartition, RequestedPartition] = field(default_factory=dict)
     reserved_bytes: int = 0
     is_under_way: bool = True
     """False between a response and the next request."""
     changed: list[RequestedPartition] | None = None
-    """The partitions that differ from the request before; None: there was none."""
+    """The partitions whose fetch offset differs from the previous request; None: there was no previous request."""
     of_all: tuple[ClusterView, dict[TopicPartition, AssignedPartition], int] | None = None
-    """Set if it asks for all partitions of the broker: the view, the partitions, and the bytes of each."""
+    """The view, the partitions and the bytes of each, if the fetch requests all partitions of the broker; else None."""
 
 
 class Fetcher:
-    """Plans fetches and buffers the fetched records. Not thread-safe: the consumer guards it.
+    """Plans fetches and buffers fetched records. Not thread-safe: the consumer guards it.
 
-    :param reset_policy: `earliest`, `latest`, or `none`, which makes an offset out of range an error.
-    :param partition_max_bytes: bytes of a partition in a fetch; None: less of each where there are many.
-    :param preferred_replicas: the partitions that are not read from their leaders; None: all are.
+    :param reset_policy: `earliest`, `latest`, or `none`, which turns an offset out of range into an error.
+    :param partition_max_bytes: the maximum bytes of a partition in a fetch; None: the value depends on the number of
+        partitions.
+    :param preferred_replicas: the replicas to read from instead of leaders; None: the consumer reads from leaders only.
     """
 
     def __init__(
@@ -409,43 +418,46 @@ class Fetcher:
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
         self._turns = 0
-        """Fetched chunks so far."""
+        """The total number of fetched chunks."""
         self._reserved_bytes: Counter[int] = Counter()
-        """The bytes that fetches under way may bring, by broker."""
+        """The maximum bytes of the fetches in flight, by broker."""
         self._broker_bytes = buffer_bytes_max
-        """The part of the buffer for the responses of one broker."""
+        """The bytes of the buffer that one broker's responses may use."""
         self._last_fetch: dict[AssignedPartition, Fetch] = {}
         """The last fetch of each partition."""
         self._parts: dict[AssignedPartition, FetchPartition] = {}
-        """The last request of each partition: a waiting consumer repeats most of them."""
+        """The last request of each partition. A consumer that waits for records repeats most requests."""
         self._fetch_counts: Counter[int] = Counter()
-        """Fetches under way, by broker."""
+        """The number of fetches in flight, by broker."""
         self.deferred_nodes: dict[int, None] = {}
-        """Brokers to fetch from as soon as there is room, in order; and those that have just become the source of a
-        partition."""
+        """The brokers to fetch from as soon as the buffer has space, in order, and the new sources of partitions."""
         self.wants_fetch = False
-        """True if the application has used so much that a fetch may be due. The background resets it."""
+        """True if a fetch may be due, because the application has used many buffered records. The background resets
+        it.
+        """
         self.lost_positions = False
-        """True if a response has found an offset out of range. The background resets it."""
+        """True if the offset of a partition was out of range in a response. The background resets it."""
         self.errors: deque[BarnabasError] = deque()
-        """Errors for the next polls, apart from those of single partitions."""
+        """Errors for the next polls that concern no single partition."""
         self._troubles: dict[AssignedPartition, tuple[int, BarnabasError]] = {}
-        """The error of a partition, and the version then. No fetch asks for the partition before the application got
-        the error."""
+        """The error of each partition, and the version of the partition at that time.
+
+        The partition is not fetched until the application has received the error.
+        """
         self._ends: dict[AssignedPartition, int] = {}
-        """The versions of partitions whose next offset is out of range, behind buffered records."""
+        """The version of each partition whose next offset is out of range, although it has buffered records."""
 
     @property
     def buffered_bytes(self) -> int:
-        """Bytes of batches that wait for the application."""
+        """The bytes of fetched batches that the application has not read."""
         return self._buffered_bytes
 
     # --- requests ---------------------------------------------------------------------------------------
 
     def next_fetch(self, node_id: int, view: ClusterView) -> Fetch | None:
-        """Return the next fetch from broker `node_id`, or None if nothing is to be fetched, or there is no room.
+        """Return the next fetch from a broker; None if there is nothing to fetch, or no space in the buffer.
 
-        The caller has less than `FETCHES_MAX` fetches under way to the broker.
+        The caller ensures that fewer than `FETCHES_MAX` fetches to the broker are in flight.
         """
         share = self._share()
         room = self._room(node_id, share)
@@ -453,8 +465,9 @@ class Fetcher:
             return None
         here = self._read_from(node_id, view)
         states = [state for state in here if self._is_wanted(state, share)]
-        # The emptiest first, and of those the one that has waited longest: brokers fill a response in the order of the
-        # request. In a session they use their own order, in which a partition with new records comes last.
+        # Partitions with the fewest buffered bytes first, and among those the one with the oldest chunk. Without a
+        # session, brokers fill a response in the order of the request. In a session, a partition with new records moves
+        # to the end.
         states.sort(key=_LAST_TURN)
         states.sort(key=_BUFFERED_BYTES)
         if not states or (states[0].buffered_bytes and not self._half_is_used_up()):
@@ -479,9 +492,10 @@ class Fetcher:
         return fetch
 
     def _begin(self, fetch: Fetch, room: int, share: int) -> None:
-        """Account for a fetch that there is room for."""
+        """Reserve space in the buffer for the response of a fetch, and mark it as in flight."""
         node_id = fetch.node_id
-        # At most half of its part, to leave some for what the application may use up before the response.
+        # Use at most half of the broker's part of the buffer. The application may use up other records before the
+        # response.
         half = max(share, self._broker_bytes // 2)
         fetch.reserved_bytes = max_bytes = min(self._max_bytes, room, share * len(fetch.asked), half)
         fetch.is_under_way = True
@@ -492,13 +506,12 @@ class Fetcher:
         fetch.request.max_wait_ms = min(self._max_wait_ms, LAST_WAIT_MS) if is_last else self._max_wait_ms
 
     def repeat(self, fetch: Fetch, view: ClusterView) -> bool:
-        """Make a fetch, after its response, equal to the result of `next_fetch`, if the two differ in offsets only.
+        """Update an answered fetch to equal the result of `next_fetch`, if the two differ in offsets only.
 
-        This is nearly always so for a consumer that waits for new records. It is for fetch sessions alone: the order of
-        partitions stays the same, and without a session the last ones would get nothing while the others fill the
-        responses.
+        This is the usual case of a consumer that waits for new records. It requires a fetch session, because the order
+        of the partitions does not change: without a session, the first partitions could fill every response.
 
-        :return: False if the two differ in more, or nothing is to be fetched.
+        :return: False if the two fetches differ in more than offsets, or there is nothing to fetch.
         """
         if fetch.of_all is None or self._troubles or self._ends or self._preferred_replicas.rack:
             return False
@@ -524,7 +537,7 @@ class Fetcher:
         return True
 
     def _room(self, node_id: int, share: int) -> int:
-        """Return the bytes that a broker may send now. No broker may take the room of all others."""
+        """Return the bytes that a broker may send now. One broker must not use the space of all others."""
         room = self._buffer_bytes_max - self._buffered_bytes - sum(self._reserved_bytes.values())
         if self.deferred_nodes:
             self.deferred_nodes.pop(node_id, None)
@@ -533,7 +546,7 @@ class Fetcher:
         return min(room, max(share, self._broker_bytes) - self._reserved_bytes[node_id])
 
     def _read_from(self, node_id: int, view: ClusterView) -> list[AssignedPartition]:
-        """Return the partitions that are read from a broker."""
+        """Return the assigned partitions whose source is a broker."""
         source = self._preferred_replicas.source
         return [state for state in self._subscription.partitions.values() if source(state, view) == node_id]
 
@@ -550,16 +563,16 @@ class Fetcher:
         )
 
     def _is_under_way(self, state: AssignedPartition) -> bool:
-        """Return whether a fetch under way asks for the next offset of a partition."""
+        """Return whether a fetch in flight requests the next offset of a partition."""
         fetch = self._last_fetch.get(state)
         return fetch is not None and fetch.is_under_way and fetch.asked[state.tp].version == state.version
 
     def _ended(self, state: AssignedPartition) -> bool:
-        """Return whether buffered records must be used up before another fetch of an offset out of range."""
+        """Return whether an offset out of range must not be fetched again before the buffered records are used."""
         return self._ends.get(state) == state.version and state.position != state.fetch_offset
 
     def _share(self) -> int:
-        """Return the bytes of one partition in a fetch."""
+        """Return the maximum bytes of one partition in a fetch."""
         share = self._partition_max_bytes
         if share is None:
             share = FETCH_BYTES // max(len(self._subscription.partitions), 1)
@@ -571,14 +584,14 @@ class Fetcher:
         return self._buffered_bytes <= half
 
     def sources(self, view: ClusterView) -> set[int]:
-        """Return the brokers that assigned partitions are read from."""
+        """Return the brokers that the consumer reads assigned partitions from."""
         states = self._subscription.partitions.values()
         sources = {source for state in states if (source := self._preferred_replicas.source(state, view)) is not None}
         self._broker_bytes = self._buffer_bytes_max // max(1, len(sources))
         return sources
 
     def source(self, tp: TopicPartition, view: ClusterView) -> int | None:
-        """Return the broker that an assigned partition is read from: its leader or a preferred replica."""
+        """Return the broker that the consumer reads a partition from: its leader or a preferred replica."""
         return self._preferred_replicas.source(self._subscription.partitions[tp], view)
 
     def lacks_leaders(self, view: ClusterView) -> bool:
@@ -588,7 +601,7 @@ class Fetcher:
     # --- answers ----------------------------------------------------------------------------------------
 
     def on_failure(self, fetch: Fetch) -> None:
-        """A fetch failed. The next one asks the leader for the same."""
+        """Free the reserved space of a failed fetch. The next fetch requests the same offsets from the leaders."""
         self._ended_with(fetch)
         for asked in fetch.asked.values():
             self._preferred_replicas.give_up(asked.state, fetch.node_id)
@@ -600,9 +613,10 @@ class Fetcher:
         fetch.changed = []
 
     def on_response(self, fetch: Fetch, response: FetchResponse | SinglePartitionFetch) -> bool:
-        """Buffer the records of a response; return whether to refresh the leaders and to pause, because of an error.
+        """Buffer the records of a response.
 
-        :raises ApiError: the response is an error as a whole; call `on_failure` then.
+        :return: True if an error requires new metadata and a pause.
+        :raises ApiError: the whole response is an error; call `on_failure`.
         """
         if response.error_code:
             raise ApiError(response.error_code, subject="fetch")
@@ -623,7 +637,7 @@ class Fetcher:
         return self._turns
 
     def _look_for_leases(self, fetch: Fetch) -> None:
-        """Ask leaders for a preferred replica again where a lease is over."""
+        """Return to the leaders of partitions whose lease of a preferred replica has expired."""
         for asked in fetch.asked.values():
             leader = self._preferred_replicas.give_up_if_due(asked.state, fetch.node_id)
             if leader is not None:
@@ -640,8 +654,8 @@ class Fetcher:
             or state.fetch_offset != asked.part.fetch_offset
             or self._subscription.partitions.get(tp) is not state
         ):
-            return False  # not the next offset: there was a seek, or another broker was faster
-        if not part.error_code and not self._preferred_replicas.rack:  # nearly always
+            return False  # The response is outdated: a seek, or another broker's response, has changed the offset.
+        if not part.error_code and not self._preferred_replicas.rack:  # the usual case
             return self._keep(fetch, asked, part)
         return self._look_closer(fetch, asked, part)
 
@@ -650,7 +664,7 @@ class Fetcher:
         if code is not ErrorCode.NONE:
             leader = self._preferred_replicas.give_up(state, node_id)
             if leader is not None:
-                # Whatever is wrong with a replica: the leader's response decides.
+                # The error of a preferred replica does not matter: the consumer asks the leader next.
                 self.deferred_nodes[leader] = None
                 return code is not ErrorCode.OFFSET_OUT_OF_RANGE
         elif (
@@ -672,13 +686,14 @@ class Fetcher:
         return True
 
     def _stop(self, state: AssignedPartition, error: BarnabasError) -> None:
-        """Fetch no more of a partition until the application has got `error`."""
+        """Stop fetching a partition until the application has received `error`."""
         self._troubles[state] = state.version, error
 
     def _on_out_of_range(self, state: AssignedPartition, offset: int) -> None:
         if state.position is not None and state.position < offset:
             self._ends[state] = state.version
-            return  # buffered records come first; the next fetch follows when they are used up
+            # The application gets the buffered records first; the next fetch follows and raises the error again.
+            return
         if state.leader_epoch >= 0:
             self._await_validation(state, OUT_OF_RANGE)
             return
@@ -686,7 +701,7 @@ class Fetcher:
         self.lost_positions = True
 
     def _await_validation(self, state: AssignedPartition, validation_cause: int) -> None:
-        """Fetch no more of a partition until its leader has validated the position."""
+        """Stop fetching a partition until its leader has validated the position."""
         state.validation_cause = validation_cause
         self.lost_positions = True
 
@@ -708,12 +723,13 @@ class Fetcher:
         if last_epoch != state.leader_epoch:
             first_epoch: int = _LEADER_EPOCH.unpack_from(records)[0]
             if first_epoch > state.leader_epoch >= 0:
-                # A new leader wrote the batch, and may have truncated the log before it.
+                # A new leader wrote this batch, and may have truncated the log before it.
                 self._await_validation(state, first_epoch)
                 return False
             state.leader_epoch = last_epoch
         if isinstance(records, memoryview) and len(records) * SMALL_SHARE < len(records.obj):  # type: ignore[arg-type]
-            records = bytes(records)  # a small part would keep a whole response in memory, which is not accounted for
+            # A view of a small part would keep the memory of the whole response, which is not accounted for.
+            records = bytes(records)
         self._turns += 1
         state.last_turn = self._turns
         state.fetch_offset = next_offset
@@ -727,16 +743,16 @@ class Fetcher:
     # --- the application's side -------------------------------------------------------------------------
 
     def add_error(self, error: BarnabasError) -> None:
-        """Add an error for the application; an equal one that waits already is enough."""
+        """Add an error for the application, unless an equal one is already waiting."""
         known = any(type(each) is type(error) and str(each) == str(error) for each in self.errors)
         if not known and len(self.errors) < ERRORS_MAX:
             self.errors.append(error)
 
     def take_error(self) -> BarnabasError | None:
-        """Remove and return the next error. A partition that it stopped is fetched again."""
+        """Remove and return the next error; fetch its partition again."""
         if self.errors:
             return self.errors.popleft()
-        if not self._troubles:  # nearly always
+        if not self._troubles:  # the usual case
             return None
         self._drop_stale_troubles()
         if not self._troubles:
@@ -745,7 +761,7 @@ class Fetcher:
         return error
 
     def take(self, accepts: Callable[[TopicPartition], bool]) -> Chunk | None:
-        """Remove and return the oldest chunk of a partition that `accepts`, is assigned and is not paused."""
+        """Remove and return the oldest chunk of an assigned, unpaused partition that `accepts` selects."""
         if not self._chunks:
             return None
         place = 0
@@ -764,11 +780,11 @@ class Fetcher:
         return None
 
     def _wants_fetch_after(self, state: AssignedPartition) -> bool:
-        """Return whether a fetch may be due after a chunk of `state` was taken."""
+        """Return whether a fetch may be due now that a chunk of `state` was taken."""
         if self.deferred_nodes:
             return True
         if self._is_under_way(state):
-            return False  # the response arrives by itself
+            return False  # the response of a fetch in flight brings more records
         return not state.buffered_bytes or (state.buffered_bytes <= self._share() and self._half_is_used_up())
 
     def has_chunk(self, accepts: Callable[[TopicPartition], bool]) -> bool:
@@ -778,14 +794,14 @@ class Fetcher:
         )
 
     def refetch_from(self, state: AssignedPartition, offset: int) -> None:
-        """Drop what was fetched of one partition, and its fetch under way; fetch again from `offset`."""
+        """Discard the fetched records of a partition, and ignore its fetch in flight; fetch again from `offset`."""
         state.fetch_offset = offset
         state.version += 1
         self.drop_stale()
 
     def is_current(self, chunk: Chunk) -> bool:
-        """Return whether a chunk may be returned: there was no seek, and its partition is still assigned."""
-        state = chunk.state  # like `_holds`, without the call: this runs several times for each response
+        """Return whether a chunk may be returned: its partition is still assigned, and no seek followed the fetch."""
+        state = chunk.state  # the body of `_holds` without a call, because this runs several times for each response
         return state.version == chunk.version and self._subscription.partitions.get(state.tp) is state
 
     def _release(self, chunk: Chunk) -> None:
@@ -793,7 +809,7 @@ class Fetcher:
         chunk.state.buffered_bytes -= len(chunk.data)
 
     def drop_stale(self) -> None:
-        """Drop chunks of former positions and of partitions that are no longer assigned."""
+        """Discard the chunks from before a seek, and those of partitions that are no longer assigned."""
         stale = [chunk for chunk in self._chunks if not self.is_current(chunk)]
         for chunk in stale:
             self._release(chunk)
@@ -809,7 +825,7 @@ class Fetcher:
         self._preferred_replicas.forget(lambda state: not self._subscription.owns(state))
 
     def _holds(self, state: AssignedPartition, version: int) -> bool:
-        """Return whether something learnt at `version` is still valid."""
+        """Return whether data of `version` is still valid."""
         return state.version == version and self._subscription.owns(state)
 
 
@@ -819,11 +835,11 @@ def _part(state: AssignedPartition, max_bytes: int) -> FetchPartition:
 
 
 def end_of_batches(records: Buffer) -> tuple[int | None, int]:
-    """Return the offset after the last whole batch, None if there is none, and the leader epoch of that batch.
+    """Return the offset after the last whole batch (None if there is none), and the leader epoch of that batch.
 
-    It reads only the lengths of the batches before.
+    The function reads only the lengths of the earlier batches.
 
-    :raises CorruptBatchError: a length that no batch can have.
+    :raises CorruptBatchError: a batch has an impossible length.
     """
     position, last, end = 0, -1, len(records)
     while end - position >= BATCH_HEADER_SIZE:

@@ -1,8 +1,8 @@
 """The two interfaces that every kind of group implements for a consumer.
 
 `GroupMembership` is the state of a member, without I/O; its users hold the guard. `GroupSession` exchanges requests
-with the coordinator (or ZooKeeper). `classic_membership` and `classic_group_session` implement Kafka's classic
-protocol, `zookeeper_assignment` and `zookeeper_group_session` the paper's Algorithm 1.
+with the coordinator, or with ZooKeeper. `classic_membership` and `classic_group_session` implement Kafka's classic
+group protocol; `zookeeper_assignment` and `zookeeper_group_session` implement the paper's Algorithm 1.
 """
 
 from __future__ import annotations
@@ -19,71 +19,72 @@ class GroupMembership(Protocol):
 
     group: str
     joining: bool
-    """True if an attempt to get partitions is under way."""
+    """True if a join is in progress."""
     rejoin_needed: bool
-    """True if the next poll has to begin an attempt."""
+    """True if the next poll must start a join."""
     reason: str
     """The reason of `rejoin_needed`."""
     lost: bool
-    """Other members may own the consumer's partitions already."""
+    """True if other members may already own this consumer's partitions."""
     fenced: Failure | None
-    """Another consumer has taken the place of this one, for good."""
+    """The error if another consumer with the same instance id has fenced this one; None otherwise."""
     is_leader: bool
-    """True if this consumer assigns partitions to the others, and so has to watch their topics."""
+    """True if this consumer assigns partitions to the other members, so it must follow the metadata of their topics."""
     is_cooperative: bool
-    """True if the consumer keeps partitions while it joins; else it gives up all before."""
+    """True if the consumer keeps its partitions during a join; False if it gives up all of them first."""
 
     @property
     def valid_until_s(self) -> float:
-        """The monotonic time until which no other consumer can own the partitions unnoticed; may be infinite."""
+        """The monotonic time until which no other consumer can own the partitions unnoticed; it may be infinite."""
         ...
 
     def on_expired(self) -> None:
-        """`valid_until_s` has passed."""
+        """Handle the end of the time `valid_until_s`."""
         ...
 
     def rejoin(self, reason: str) -> None:
-        """Get partitions again with the next poll, or after the current attempt."""
+        """Join again in the next poll, or after the current join."""
         ...
 
     def on_lost_given_up(self) -> None:
-        """The application has given up its lost partitions."""
+        """Record that the application has given up its lost partitions."""
         ...
 
 
 class GroupSession(Protocol):
-    """The exchange of a consumer with the coordinator of its group. Runs on the event loop."""
+    """Exchanges the requests of a consumer with the coordinator of its group. Runs on the event loop."""
 
     async def join(self) -> list[TopicPartition] | None:
-        """Return the partitions of this consumer. Tries until it succeeds.
+        """Join the group, and return the partitions of this consumer. Retries until the join succeeds.
 
-        :return: None where the consumer has lost its partitions, and calls the listener before it joins again.
+        :return: None if the consumer has lost its partitions: it calls the listener before it joins again.
         :raises BarnabasError: an error that is not retriable.
         """
         ...
 
     async def maintain(self) -> None:
-        """Keep the membership, or notice its loss; never returns."""
+        """Keep the membership alive, or detect its loss; never returns."""
         ...
 
     async def leave(self, reason: str) -> None:
-        """Leave the group at once. A failure does no harm."""
+        """Leave the group at once. A failure only delays the reassignment of the partitions."""
         ...
 
     async def close(self) -> None:
-        """Close everything but the connections to the brokers."""
+        """Close all connections except those to the brokers."""
         ...
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
-        """Commit offsets for the group, as the owner of the partitions; for partitions that were assigned by hand,
-        without a membership.
+        """Commit offsets for the group as the owner of the partitions.
 
-        :raises BarnabasError: the commit failed, or its outcome is unknown.
+        If the application has assigned partitions with `assign`, commit without a membership.
+
+        :raises BarnabasError: the commit has failed, or its outcome is unknown.
         """
         ...
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of the group; partitions without one are missing."""
+        """Return the committed offsets of the group. Partitions without a committed offset are missing."""
         ...

@@ -1,4 +1,4 @@
-"""Polled columns in other forms: data frames of optional libraries, and the fields of Avro values as columns."""
+"""Conversions of polled columns: to data frames of optional libraries, and from Avro values to columns."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ if TYPE_CHECKING:
 
 
 COLUMNS_MAX = 100_000
-"""Default limit of records that one poll for columns returns."""
+"""The default maximum number of records in one poll for columns."""
 
 FIELDS, ERRORS = "value_fields", "value_error"
 
 
 def check_schema(value_schema: object) -> None:
-    """Check the type of `value_schema` before a poll takes records.
+    """Check the type of `value_schema` before the poll takes any record.
 
-    :raises TypeError: it is no AvroDeserializer.
+    :raises TypeError: `value_schema` is not an AvroDeserializer.
     """
     from barnabas.serialization.avro import AvroDeserializer  # noqa: PLC0415  not every program has schemas
 
@@ -33,9 +33,9 @@ def check_schema(value_schema: object) -> None:
 
 
 def with_fields(batch: pyarrow.RecordBatch, value_schema: AvroDeserializer) -> pyarrow.RecordBatch:
-    """Return records with two more columns: a struct of the values' fields, and the error of a bad value.
+    """Return the batch with two more columns: a struct of the fields of each value, and the error of an invalid value.
 
-    :raises TimedOutError: no registry answers.
+    :raises TimedOutError: the schema registry does not respond.
     """
     import pyarrow as pa  # noqa: PLC0415
 
@@ -43,7 +43,7 @@ def with_fields(batch: pyarrow.RecordBatch, value_schema: AvroDeserializer) -> p
 
     decoded = decode_avro(batch.column("value"), value_schema.registry, value_schema.schema)
     fields = decoded.batch
-    # Without a schema there are no columns, and a batch without columns has no rows.
+    # Without a schema there are no fields. `to_struct_array` would return no rows then.
     structs = fields.to_struct_array() if fields.num_columns else pa.nulls(batch.num_rows, pa.struct([]))
     return batch.append_column(FIELDS, structs).append_column(ERRORS, decoded.reasons)
 
@@ -51,7 +51,7 @@ def with_fields(batch: pyarrow.RecordBatch, value_schema: AvroDeserializer) -> p
 def import_for_frames(package: str) -> Any:
     """Return the module of that name.
 
-    :raises ConfigurationError: it is not installed; says how to install it.
+    :raises ConfigurationError: the package is not installed; the message names the command that installs it.
 
     >>> import_for_frames("no_such_package")
     Traceback (most recent call last):

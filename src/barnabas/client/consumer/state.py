@@ -1,6 +1,6 @@
 """The state of a consumer, which the application's calls and the background share. No I/O.
 
-Each event (metadata, a response, an error, a call) is a method. Both sides hold the guard while they read or change
+Each event (new metadata, a response, an error, a call) is a method. Both sides hold the guard while they read or change
 the state, and never while they wait.
 """
 
@@ -38,7 +38,7 @@ log = logging.getLogger(__name__)
 
 
 class ConsumerState:
-    """Subscription, buffer, membership, readers, background tasks, and errors for the application."""
+    """The subscription, buffer, membership, cursors, background tasks and pending errors of a consumer."""
 
     def __init__(
         self, config: ConsumerConfig, guard: Guard, clock: Clock, interceptors: ConsumerInterceptors | None = None
@@ -48,7 +48,7 @@ class ConsumerState:
         self.guard = guard
         self.clock = clock
         self.now_s = clock.monotonic
-        """Monotonic seconds."""
+        """A function that returns monotonic time in seconds."""
         self.subscription = Subscription()
         self.fetcher = Fetcher(
             self.subscription,
@@ -75,19 +75,19 @@ class ConsumerState:
             )
         self.metrics = ConsumerMetrics(clock)
         self.cursors = [Cursor()]
-        """The readers; the first is that of a consumer without message streams."""
+        """The cursors; the first one belongs to a consumer without message streams."""
         self.streams: StreamPlan | None = None
         self.view = ClusterView()
         self.view_changed = False
-        """True if the partitions of subscribed topics may have changed since the last rebalance."""
+        """True if the partitions of the subscribed topics may have changed since the last rebalance."""
         self.stopped: Failure | None = None
-        """The error of every call, after the end of the consumer."""
+        """The error that every call raises after the end of the consumer; None before."""
         self.waiting = 0
         """The number of calls that wait for records."""
         self._fault: Failure | None = None
-        """The unforeseen error that has stopped the background."""
+        """The unexpected error that has stopped the background; None otherwise."""
         self._unreachable: tuple[float, Failure] | None = None
-        """The time since which no broker is reachable, and the reason."""
+        """The monotonic time since which no broker is reachable, and the reason; None if a broker is reachable."""
         self._pending: deque[BackgroundTask] = deque()
         self._no_more_work = False
         self._refused: set[str] = set()
@@ -98,13 +98,13 @@ class ConsumerState:
     # --- waiting ----------------------------------------------------------------------------------------
 
     def wait(self, until_s: float, wake_count: int) -> Wait:
-        """Return a wait that ends in time to raise that no broker is reachable."""
+        """Return a wait that ends in time to raise the error that no broker is reachable."""
         if self._unreachable is not None:
             until_s = min(until_s, self._patience_end_s(self._unreachable[0]))
         return Wait(until_s, wake_count)
 
     def until_done(self, task: BackgroundTask) -> CallSteps[None]:
-        """Wait for a task, and raise its error. An interruption of the caller abandons the task."""
+        """Wait for the end of a task, and raise its error. An interruption of the caller abandons the task."""
         yield from self.await_end(task)
         if task.error is not None:
             raise task.error
@@ -130,7 +130,7 @@ class ConsumerState:
     # --- errors for the application ---------------------------------------------------------------------
 
     def check_usable(self) -> None:
-        """:raises ClosedError: the consumer is closed, or the copy of a forked child."""
+        """:raises ClosedError: the consumer is closed, or belongs to the parent of this forked process."""
         if self.stopped is not None:
             raise self.stopped.error()
 
@@ -139,19 +139,19 @@ class ConsumerState:
         self.stopped = Failure.of(error)
 
     def raise_pending_error(self) -> None:
-        """Raise, under the guard, the next error for the application."""
+        """Raise the next error for the application, if there is one. Requires the guard."""
         if self._fault is not None:
             raise self._fault.error()
         error = self.fetcher.take_error()
         if error is not None:
             self.guard.wake_background()
             raise error
-        # Every other policy finds an offset for a partition without one.
+        # Only the policy `none` leaves a partition without an offset.
         if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.without_offset()):
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
-                f"{nowhere[0]} has no offset to start from: none was committed, or it is not there any more, and "
-                "auto_offset_reset is 'none'; seek, or set it to 'earliest' or 'latest'",
+                f"{nowhere[0]} has no offset to start from: none is committed or the records are deleted, and "
+                "auto_offset_reset is 'none'; call seek(), or set it to 'earliest' or 'latest'",
             )
         if self._unreachable is not None:
             since_s, failure = self._unreachable
@@ -165,19 +165,19 @@ class ConsumerState:
             self.guard.wake_application()
 
     def fail(self, error: ClosedError) -> None:
-        """The background has stopped: let every call that waits for it raise `error`, now and later."""
+        """Let every call that waits for the background raise `error`, because the background has stopped."""
         with self.guard.lock:
             self._fault = Failure.of(error)
             self._end_queue(self._fault)
             self.guard.wake_application()
 
     def notify_change(self) -> None:
-        """Wake the waiting calls after a change."""
+        """Wake the waiting calls after a change of the state."""
         with self.guard.lock:
             self.guard.wake_application()
 
     def on_listener_called(self, call: ListenerCall, error: BaseException | None = None) -> None:
-        """The listener has returned; `error` is the exception that it raised."""
+        """Record that the listener has returned; `error` is the exception that it raised, or None."""
         with self.guard.lock:
             call.done, call.error = True, error
             self.guard.wake_application()
@@ -185,19 +185,19 @@ class ConsumerState:
     # --- work for the background ------------------------------------------------------------------------
 
     def add_task(self, task: BackgroundTask) -> None:
-        """Submit a task to the background; under the guard."""
+        """Submit a task to the background. Requires the guard."""
         self._pending.append(task)
         if self._no_more_work:
             self.end_tasks()
         self.guard.wake_background()
 
     def next_task(self) -> BackgroundTask | None:
-        """Remove and return the next task."""
+        """Remove and return the next task; None if there is none."""
         with self.guard.lock:
             return self._pending.popleft() if self._pending else None
 
     def finish_task(self, task: BackgroundTask, error: BaseException | None = None) -> None:
-        """Set the end of a task."""
+        """Record the end of a task, with its error if it failed."""
         with self.guard.lock:
             task.done, task.error = True, error
             if error is None and isinstance(task, Commit):
@@ -207,51 +207,51 @@ class ConsumerState:
             self.guard.wake_application()
 
     def end_tasks(self) -> None:
-        """The background has ended: fail all later tasks."""
+        """Fail all pending and later tasks, because the background has ended."""
         self._no_more_work = True
         self._end_queue(Failure.of(ClosedError("this consumer was closed")))
 
     def _end_queue(self, failure: Failure) -> None:
-        """Fail all tasks that the background has not begun."""
+        """Fail all tasks that the background has not started."""
         while (task := self.next_task()) is not None:
             self.finish_task(task, failure.error())
 
     def abandon_task(self, task: BackgroundTask) -> None:
-        """Abandon a task, whether the background has begun it or not."""
+        """Abandon a task, regardless of its start."""
         task.abandoned = True
         self.guard.wake_background()
 
     def commit_of_processed(self, timeout_s: float | None = None) -> Commit | None:
-        """Return, under the guard, the auto-commit of processed records, or None if all are committed."""
+        """Return the auto-commit of processed records; None if all are committed. Requires the guard."""
         done = {}
         for state in self.subscription.partitions.values():
             offset = self.cursor_of(state).done(state)
             if offset is None or offset == state.committed:
                 continue
             if state.committed_version == state.version and state.committed is not None and offset < state.committed:
-                continue  # the application has committed the record in hand, too
+                continue  # the application has already committed the current record, too
             done[state] = offset
         if not done:
             return None
         return Commit({state.tp: OffsetAndMetadata(offset) for state, offset in done.items()}, timeout_s, done)
 
     def due_auto_commit(self) -> Commit | None:
-        """Return the auto-commit at the end of its interval, if there is one."""
+        """Return the auto-commit if its interval has elapsed; None otherwise."""
         membership = self.membership
         assert membership is not None
         with self.guard.lock:
             if self.subscription.by_topics and (membership.rejoin_needed or membership.joining):
-                return None  # the rebalance commits first
+                return None  # a pending rebalance commits first
             return self.commit_of_processed()
 
     # --- whether the application lives ------------------------------------------------------------------
 
     def note_poll(self) -> None:
-        """The application has polled."""
+        """Record that the application has polled."""
         self._last_poll_s = self.now_s()
 
     def polls_in_time(self) -> bool:
-        """Return whether the application has polled within `max_poll_interval_ms`."""
+        """Return whether the last poll was less than `max_poll_interval_ms` ago."""
         progress = tuple(cursor.unreturned_count for cursor in self.cursors)
         if self.waiting or progress != self._last_progress:
             self._last_progress = progress
@@ -261,20 +261,20 @@ class ConsumerState:
     # --- readers ----------------------------------------------------------------------------------------
 
     def assignment_is_valid(self) -> bool:
-        """Return whether, by the clock, no other consumer can own the partitions yet."""
+        """Return whether, according to the clock, no other consumer can own the partitions yet."""
         if self.membership is None or not self.subscription.by_topics:
             return True
         return self.now_s() < self.membership.valid_until_s
 
     def cursor_of(self, state: AssignedPartition) -> Cursor:
-        """Return the reader of a partition."""
+        """Return the cursor that reads a partition."""
         for cursor in self.cursors:
             if cursor.is_reading(state):
                 return cursor
         return self.cursors[0]
 
     def lags(self) -> dict[TopicPartition, int]:
-        """Return, under the guard, the number of offsets before the end of each partition, where that is known."""
+        """Return the number of offsets up to the last known high watermark, by partition. Requires the guard."""
         lags = {}
         for state in self.subscription.partitions.values():
             position = self.cursor_of(state).position(state)
@@ -291,12 +291,12 @@ class ConsumerState:
         return {state.tp: self.cursor_of(state).position(state) for state in states}
 
     def announce_reposition(self, states: Iterable[AssignedPartition]) -> None:
-        """Under the guard: report the positions of partitions to the interceptors before the positions change."""
+        """Report the positions of partitions to the interceptors before the positions change. Requires the guard."""
         if self.interceptors.see_repositions:
             self.interceptors.on_reposition(self._reached(states))
 
     def replace_partitions(self, partitions: list[TopicPartition]) -> None:
-        """Under the guard: read these partitions, and return no more records of others."""
+        """Read these partitions, and return no more records of others. Requires the guard."""
         before = self.subscription.partitions
         self.subscription.replace(partitions)
         if self.streams is not None:
@@ -304,9 +304,9 @@ class ConsumerState:
         self.drop_unassigned(before)
 
     def drop_unassigned(self, before: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Under the guard: return no more records of partitions that are no longer assigned.
+        """Return no more records of partitions that are no longer assigned. Requires the guard.
 
-        :param before: the partitions until now.
+        :param before: the partitions before the change.
         """
         self.announce_reposition([state for state in before.values() if not self.subscription.owns(state)])
         self.fetcher.drop_stale()
@@ -316,7 +316,7 @@ class ConsumerState:
     # --- metadata ---------------------------------------------------------------------------------------
 
     def on_metadata(self, view: ClusterView) -> bool:
-        """Apply a new view of the cluster; return whether subscribed topics are missing."""
+        """Apply a new cluster view; return whether subscribed topics are missing in it."""
         with self.guard.lock:
             self.view = view
             self._unreachable = None
@@ -335,25 +335,25 @@ class ConsumerState:
         return None in counts.values()
 
     def _report_refused(self, view: ClusterView) -> None:
-        """Add an error for topics that the consumer cannot read, once."""
+        """Add an error for each topic that the consumer cannot read, once."""
         for name in sorted(self.subscription.topics - self._refused):
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
                 self._refused.add(name)
-                self.fetcher.add_error(ApiError(topic.error, f"topic {name!r} cannot be subscribed to"))
+                self.fetcher.add_error(ApiError(topic.error, f"cannot subscribe to topic {name!r}"))
 
     def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
-        """No broker is reachable, until the next view of the cluster."""
+        """Record that no broker is reachable; the next cluster view ends this state."""
         with self.guard.lock:
             self._unreachable = since_s, Failure.of(error)
             self.guard.wake_application()
 
     def on_joining(self) -> None:
-        """The group is about to assign the partitions of the current topics."""
+        """Record that the group is about to assign the partitions of the current topics."""
         self._assigned_counts = {}
 
     def on_joined(self, view: ClusterView) -> None:
-        """The group has assigned the partitions of the topics in `view`."""
+        """Record that the group has assigned the partitions of the topics in `view`."""
         self._assigned_counts = {topic: view.partition_count(topic) for topic in self.subscription.topics}
 
     # --- positions --------------------------------------------------------------------------------------
@@ -370,9 +370,9 @@ class ConsumerState:
         *,
         committed: bool = False,
     ) -> None:
-        """Continue at the found offsets, unless the application has moved elsewhere meanwhile.
+        """Continue at the found offsets, except in partitions in which the application has moved since.
 
-        :param committed: whether these are committed offsets of the group.
+        :param committed: True if these are committed offsets of the group.
         """
 
         def move(state: AssignedPartition) -> None:
@@ -383,11 +383,11 @@ class ConsumerState:
         self._settle(missing, offsets, move)
 
     def mark_without_offset(self, missing: Mapping[AssignedPartition, int], states: list[AssignedPartition]) -> None:
-        """Mark partitions without an offset to begin at, where `auto_offset_reset` is `none`."""
+        """Mark the partitions for which neither a committed offset nor a reset policy gives a position."""
         self._settle(missing, dict.fromkeys(states, 0), lambda state: state.forget_position(NOWHERE))
 
     def unvalidated_positions(self) -> dict[AssignedPartition, tuple[int, int]]:
-        """Return the partitions whose position the leader must validate, their versions, and the epochs to ask for."""
+        """Return the partitions whose position a leader must validate, with their versions and leader epochs."""
         with self.guard.lock:
             states = self.subscription.partitions.values()
             return {
@@ -395,9 +395,10 @@ class ConsumerState:
             }
 
     def on_position_validated(self, state: AssignedPartition, version: int, end_offset: int | None) -> None:
-        """Continue after a leader has answered where the epoch of the last batch ends.
+        """Continue after the leader has returned the end offset of the epoch of the last batch.
 
-        :param end_offset: None: the leader does not know; -1: it knows neither the epoch nor an earlier one.
+        :param end_offset: None: the leader does not support the request; -1: it has no records of this epoch or an
+            earlier one.
         """
         with self.guard.lock:
             validation_cause, fetch_offset = state.validation_cause, state.fetch_offset
@@ -418,7 +419,7 @@ class ConsumerState:
             self.guard.wake_application()
 
     def _go_back(self, state: AssignedPartition, end_offset: int) -> None:
-        """Drop the records that a new leader does not have, and continue where the logs diverge."""
+        """Discard the records that a new leader does not have, and continue where the logs diverge."""
         cursor = self.cursor_of(state)
         position, done = cursor.position(state), cursor.done(state)
         policy = self.config.auto_offset_reset
@@ -429,19 +430,17 @@ class ConsumerState:
             state.move_to(position)
             state.done = done
             return
-        lost = f"{state.tp}: a new leader truncated the log to offset {end_offset}, and the position was {position}"
+        lost = f"{state.tp}: a new leader truncated the log to offset {end_offset}, before the position {position}"
         if policy == NOWHERE:
             self.fetcher.add_error(
-                ApiError(
-                    ErrorCode.OFFSET_OUT_OF_RANGE, f"{lost}; auto_offset_reset is 'none': seek to go on somewhere else"
-                )
+                ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, f"{lost}; auto_offset_reset is 'none'; call seek() to continue")
             )
             return
-        log.warning("%s; the consumer goes on at offset %d", lost, end_offset)
+        log.warning("%s; the consumer continues at offset %d", lost, end_offset)
         state.move_to(end_offset)
 
     def _forget(self, state: AssignedPartition, policy: str) -> None:
-        """Forget the fetched records of a partition, and its position."""
+        """Discard the fetched records of a partition, and make its position unknown."""
         self.announce_reposition([state])
         for cursor in self.cursors:
             cursor.drop(lambda each: each is state)
@@ -461,7 +460,7 @@ class ConsumerState:
             self.guard.wake_application()
 
     def owned_partitions(self) -> list[TopicPartition]:
-        """Return the partitions that the member keeps while it joins."""
+        """Return the partitions that the member keeps during a join."""
         assert self.membership is not None
         with self.guard.lock:
             return list(self.subscription.partitions) if self.membership.is_cooperative else []

@@ -1,12 +1,12 @@
 """Runs the core of a consumer: the drivers of the application's calls, and the background.
 
-A driver takes a call from step to step (`call_steps`). `BlockingDriver` blocks the calling thread, `AsyncDriver`
-awaits; both call the application's listeners. Each has its kind of `Guard`, by which calls and background wake each
+A driver runs the steps of a call (`call_steps`). `BlockingDriver` blocks the calling thread, `AsyncDriver` awaits; both
+call the application's listeners. Each has its own kind of `Guard`, by which the calls and the background wake each
 other.
 
-`Background` works beside the calls, on an event loop: it fetches ahead, finds positions, commits, and keeps the
-membership. It takes its tasks from the `ConsumerState`, and reports every outcome there. It never holds the guard over
-an await.
+`Background` runs on an event loop, concurrently with the calls: it fetches ahead, finds positions, commits, and keeps
+the membership. It takes its tasks from the `ConsumerState`, and reports every result there. It never holds the guard
+while it awaits.
 """
 
 from __future__ import annotations
@@ -60,26 +60,26 @@ Listener = Callable[[list[TopicPartition]], object]
 Listeners = Mapping[AssignmentChange, Listener]
 
 TURN_S = 0.002
-"""The time for which an asynchronous consumer returns buffered records before other tasks of its loop run."""
+"""The time in seconds for which an `AsyncConsumer` returns buffered records before other tasks of its loop run."""
 
 
 def listeners_of(
     on_assign: Listener | None, on_revoke: Listener | None, on_lost: Listener | None
 ) -> dict[AssignmentChange, Listener]:
-    """Return the given listeners by change."""
+    """Return the listeners that are not None, by change."""
     given: dict[AssignmentChange, Listener | None] = {"assigned": on_assign, "revoked": on_revoke, "lost": on_lost}
     return {change: listener for change, listener in given.items() if listener is not None}
 
 
 class Waker:
-    """Wakes the background on its event loop. Used on the loop's thread only."""
+    """Wakes the background on its event loop. All methods run on the loop's thread."""
 
     def __init__(self) -> None:
         self._is_pending = False
         self._on_wake: Callable[[], None] | None = None
 
     def wake(self) -> None:
-        """Call the listener now, or as soon as there is one."""
+        """Call the listener now; if there is none yet, as soon as it is set."""
         if self._on_wake is None:
             self._is_pending = True
         else:
@@ -93,10 +93,10 @@ class Waker:
 
 
 class ThreadGuard:
-    """Between the application's threads and the background thread.
+    """The guard between the application's threads and the background thread.
 
-    A waiting thread has a lock of its own, which `wake_application` releases. A `threading.Condition` would take the
-    guard's lock again before it returns, and run more Python code.
+    Each waiting thread has its own lock, which `wake_application` releases. A `threading.Condition` would be slower: it
+    acquires the guard's lock again before it returns, and runs more Python code.
 
     :ivar lock: guards the core.
     :ivar waker: wakes the background on its thread.
@@ -108,10 +108,10 @@ class ThreadGuard:
         self.waker = Waker()
         self._thread = thread
         self._waiting: set[threading.Lock] = set()
-        """Acquired locks of waiting threads; under the guard."""
+        """The acquired locks of the waiting threads. Access requires the guard."""
 
     def after_fork(self) -> None:
-        """Replace the lock in a forked child: a thread of the parent may hold it."""
+        """Replace the lock in a forked child, because a thread of the parent may hold it."""
         self.lock = threading.RLock()
         self._waiting = set()
 
@@ -137,18 +137,18 @@ class ThreadGuard:
         try:
             is_woken = waiter.acquire(timeout=_timeout_s(wait.until_s))
         finally:
-            if not is_woken:  # the time is over, or a signal has interrupted the wait
+            if not is_woken:  # the deadline has passed, or a signal has interrupted the wait
                 with self.lock:
                     self._waiting.discard(waiter)
 
 
 def _timeout_s(until_s: float) -> float:
-    """Return the timeout of `Lock.acquire` for a deadline; -1: no limit."""
+    """Return the timeout of `Lock.acquire` in seconds for a deadline; -1: no timeout."""
     return -1 if until_s == FOREVER_S else min(max(until_s - SYSTEM_CLOCK.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
 class BlockingDriver:
-    """Runs calls on the calling thread."""
+    """Runs the application's calls on the calling thread."""
 
     def __init__(self, state: ConsumerState, guard: ThreadGuard) -> None:
         self.listeners: Listeners = {}
@@ -174,7 +174,7 @@ class BlockingDriver:
             result: T = end.value
             return result
         finally:
-            steps.close()  # otherwise an interrupted call counts as waiting for as long as its traceback exists
+            steps.close()  # an interrupted call would otherwise count as waiting until its traceback is freed
 
     def _call_listener(self, call: ListenerCall) -> None:
         error: BaseException | None = None
@@ -190,9 +190,11 @@ class BlockingDriver:
 
 
 class LoopGuard:
-    """Guards nothing: all users run on one event loop, and do not suspend while they use the core. It only wakes.
+    """The guard of an `AsyncConsumer`.
 
-    :param clock: the core's.
+    It only wakes: all code runs on one event loop, without an await inside the core.
+
+    :param clock: the clock of the core.
     """
 
     def __init__(self, clock: Clock = SYSTEM_CLOCK) -> None:
@@ -215,7 +217,7 @@ class LoopGuard:
         try:
             asyncio.get_running_loop().call_soon(self._ring)
             self._rings = True
-        except RuntimeError:  # before the event loop runs
+        except RuntimeError:  # the event loop does not run yet
             self.waker.wake()
 
     def _ring(self) -> None:
@@ -246,7 +248,7 @@ def _wake(future: asyncio.Future[None]) -> None:
 
 
 class AsyncDriver:
-    """Runs calls in the calling task."""
+    """Runs the application's calls in the calling task."""
 
     def __init__(self, state: ConsumerState, guard: LoopGuard) -> None:
         self.listeners: Listeners = {}
@@ -281,12 +283,12 @@ class AsyncDriver:
         if listener is None:
             self._state.on_listener_called(call)
             return
-        # In a task of its own: a cancelled poll must not leave the assignment half changed.
+        # The listener runs in its own task, so that a cancelled poll does not leave the assignment half changed.
         call.goes_on = True
         task = asyncio.create_task(self._call(listener, call))
         self._in_listener.add(task)
         task.add_done_callback(self._in_listener.discard)
-        # Not `shield()`: `close()` cancels the listener, not the polling task.
+        # Do not use `shield()`: `close()` cancels the listener, not the polling task.
         await asyncio.wait({task})
 
     async def _call(self, listener: Listener, call: ListenerCall) -> None:
@@ -304,8 +306,8 @@ class AsyncDriver:
             self._state.on_listener_called(call, error)
 
     async def yield_to_loop(self) -> None:
-        """Let other tasks of the event loop run, if this one has run for long."""
-        # Not the loop's own time: that of uvloop stands still within a turn.
+        """Let other tasks of the event loop run, if this call has run for longer than `TURN_S`."""
+        # Do not use `loop.time()`: uvloop does not advance it during a turn of the loop.
         if self._state.now_s() - self._turn_s >= TURN_S:
             await asyncio.sleep(0)
             self._turn_s = self._state.now_s()
@@ -319,11 +321,11 @@ class AsyncDriver:
 
 
 MISSING_TOPIC_PAUSE_S = 0.5
-"""The pause between two looks for missing topics."""
+"""The pause in seconds between two metadata requests for missing topics."""
 
 
 class Background:
-    """Does the background work of one consumer.
+    """The background work of one consumer.
 
     :param waker: wakes the background when there may be work; see `Guard.wake_background`.
     """
@@ -336,10 +338,10 @@ class Background:
         self._waker = waker
         self._watched: object = None
         self._next_look: asyncio.TimerHandle | None = None
-        """The next look for missing topics."""
+        """The timer of the next metadata request for missing topics."""
         self._positions_wanted = asyncio.Event()
         self._looks_for_leaders = 0
-        """The number of consecutive views with a partition without a leader."""
+        """The number of consecutive cluster views in which a partition had no leader."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._running: dict[BackgroundTask, asyncio.Task[None]] = {}
         self._session = group_session_of(state, cluster)
@@ -350,7 +352,7 @@ class Background:
         )
 
     async def start(self) -> None:
-        """Begin; on the event loop."""
+        """Start the background work; must run on the event loop."""
         context = ClientContext(
             client_id=self._config.client_id,
             group=self._config.group,
@@ -362,7 +364,7 @@ class Background:
             standard_metrics=self._standard_metrics,
         )
         await self._interceptors.start(context)
-        if self._is_closed:  # closed meanwhile
+        if self._is_closed:  # `close` was called while this method waited
             return
         self._cluster.updated.append(self._on_metadata)
         self._cluster.lost.append(self._state.on_unreachable)
@@ -379,7 +381,7 @@ class Background:
         return consumer_metrics(self._state.metrics, self._cluster.connections, assigned)
 
     async def finish(self, core: ConsumerCore) -> None:
-        """Commit processed records, leave the group, and close: for a consumer that no one closed."""
+        """Commit the processed records, leave the group, and close. Called for a consumer that was not closed."""
         try:
             if self._state.stopped is None:
                 core.stop(all_done=False)
@@ -391,7 +393,7 @@ class Background:
             await self.close()
 
     async def close(self, deadline_s: float = FOREVER_S) -> None:
-        """End all tasks and connections; after the deadline without waiting for brokers or ZooKeeper."""
+        """Stop all tasks and connections. After the deadline, do not wait for brokers or ZooKeeper."""
         self._is_closed = True
         self._waker.listen(None)
         try:
@@ -429,8 +431,8 @@ class Background:
             self._on_fault(error)
 
     def _on_fault(self, error: BaseException) -> None:
-        """Let every call raise an unforeseen error, instead of waiting for ever."""
-        log.error("background work of the consumer stopped", exc_info=error)
+        """Let every call raise an unexpected error, instead of waiting forever."""
+        log.error("the background work of a consumer stopped because of a defect", exc_info=error)
         self._state.fail(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
 
     # --- what there is to do ----------------------------------------------------------------------------
@@ -442,7 +444,7 @@ class Background:
             self._on_fault(unforeseen)
 
     def run_pending(self) -> None:
-        """Look for work: topics to watch, tasks of calls, partitions to fetch, positions to find."""
+        """Start pending work: topics to follow, tasks of calls, partitions to fetch, positions to find."""
         self._watch_topics()
         while (task := self._state.next_task()) is not None:
             run = self._running[task] = asyncio.create_task(self._do(task))
@@ -461,12 +463,12 @@ class Background:
             if state.subscription.wants_positions:
                 self._positions_wanted.set()
         if lacks_leaders and self._next_look is None and not self._cluster.will_refresh:
-            self._cluster.request_refresh()  # these partitions were assigned after the last metadata
+            self._cluster.request_refresh()  # these partitions were assigned after the last metadata response
         for node_id in sources:
             self._fetches.wake(node_id)
 
     def _answered(self) -> None:
-        """Under the guard: a response may have found an offset out of range."""
+        """Find positions, if a response contained an offset out of range. Requires the guard."""
         fetcher = self._state.fetcher
         if fetcher.lost_positions:
             fetcher.lost_positions = False
@@ -495,7 +497,7 @@ class Background:
     async def _join(self, task: Join) -> None:
         assert self._session is not None
         if self._state.subscription.pattern is not None and not self._cluster.view.topics:
-            await self._cluster.retrying(self._cluster.refresh, what="topics are not known")
+            await self._cluster.retrying(self._cluster.refresh, what="cannot refresh the metadata")
         self._state.on_joining()
         began_s = self._state.now_s()
         task.partitions = await self._session.join()
@@ -519,7 +521,7 @@ class Background:
             try:
                 await self._commit(commit)
             except BarnabasError as error:
-                log.warning("auto-commit: %s", error)
+                log.warning("auto-commit failed: %s", error)
                 self._state.finish_task(commit, error)
             else:
                 self._state.finish_task(commit)
@@ -527,7 +529,7 @@ class Background:
     # --- metadata ---------------------------------------------------------------------------------------
 
     def _watch_topics(self) -> None:
-        """Follow a new subscription. It creates topics only with `allow_auto_create_topics`."""
+        """Follow a changed subscription. New topics are created only with `allow_auto_create_topics`."""
         with self._guard.lock:
             subscription = self._state.subscription
             pattern, topics = subscription.pattern, subscription.topics
@@ -545,15 +547,16 @@ class Background:
         with self._guard.lock:
             lacks_leaders = self._state.fetcher.lacks_leaders(view)
         self._looks_for_leaders = self._looks_for_leaders + 1 if lacks_leaders else 0
-        # One timer: each response starts another one, so two would never become one again.
+        # At most one timer: each metadata response may start the next timer, so two timers would persist.
         if self._next_look is None and (lacks_topics or lacks_leaders):
             pause_s = MISSING_TOPIC_PAUSE_S
             if lacks_leaders:
-                # A partition without a leader is in no fetch, so no failed fetch would ask for metadata.
+                # A partition without a leader is not fetched, so no failed fetch causes a metadata request.
                 pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
             self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
         if self._fetches.is_backing_off:
-            self._cluster.request_refresh(is_stale=True)  # another broker may lead long before the pause is over
+            # another broker may become leader before the pause of the connection ends
+            self._cluster.request_refresh(is_stale=True)
         self._fetch()
 
     def _look_again(self) -> None:
@@ -563,7 +566,7 @@ class Background:
     # --- positions --------------------------------------------------------------------------------------
 
     async def _find_positions(self) -> None:
-        """Find positions of assigned partitions: the committed offset, else by the reset policy; never returns."""
+        """Find positions of assigned partitions, by the committed offset or by the reset policy; never returns."""
         failures = 0
         while True:
             await self._positions_wanted.wait()
@@ -575,7 +578,7 @@ class Background:
                     await self._find(missing)
                 failures = 0
             except BarnabasError as error:
-                log.debug("positions: %s", error)
+                log.debug("cannot find positions: %s", error)
                 if not error.retriable:
                     self._state.report_error(error)
                 failures += 1
@@ -583,7 +586,7 @@ class Background:
             self._fetch()
 
     async def _confirm(self) -> None:
-        """Ask leaders where epochs of unvalidated positions end; go back where a log was truncated (KIP-320)."""
+        """Request the end offsets of epochs from the leaders, and go back where a log was truncated (KIP-320)."""
         doubted = self._state.unvalidated_positions()
         if not doubted:
             return
@@ -592,7 +595,7 @@ class Background:
                 self._cluster, {state.tp: epoch for state, (_, epoch) in doubted.items()}
             )
         except UnsupportedVersionError:
-            ends = {}  # this broker does not support the request
+            ends = {}  # the broker does not support the request
         for state, (version, _) in doubted.items():
             self._state.on_position_validated(state, version, ends.get(state.tp))
 
@@ -617,7 +620,7 @@ class Background:
 
 
 def group_session_of(state: ConsumerState, cluster: Cluster) -> GroupSession | None:
-    """Return the session of a consumer with its group; None without a group."""
+    """Return the group session of a consumer; None for a consumer without a group."""
     membership = state.membership
     if membership is None:
         return None

@@ -1,15 +1,15 @@
 """The assignment of partitions without a coordinator: the paper's Algorithm 1 as a state machine without I/O.
 
-Every consumer of a group reads the same registries (subscriptions and numbers of partitions), sorts them, and takes its
-own range of each topic. It claims a partition with a node that exists once and ends with its session. The ranges of two
-consumers with different reads may overlap. Then the second claim finds the node, releases everything, and begins again.
-When all have read the same, each partition has one owner.
+Every consumer of a group reads the same registries (subscriptions and partition counts), sorts them, and takes its own
+range of each topic. It claims a partition by creating an ephemeral node. While two consumers have read different
+registries, their ranges may overlap. The second consumer finds that the node exists, releases all its partitions, and
+starts again. When all consumers have read the same registries, each partition has one owner.
 
-The ranges are those of Kafka 0.8 and of the assignor `range`: the first consumers get one more where the partitions
-cannot be divided evenly. So both ways of coordination assign the same partitions.
+The ranges are those of Kafka 0.8 and of the assignor `range`: if the number of partitions is not divisible, the first
+consumers get one more. So both kinds of coordination assign the same partitions.
 
-`ZooKeeperGroupSession` takes the next step, and reports its end; other events may come at any time. Facts: the paper,
-3.2, Algorithm 1; for the ranges Kafka 0.8, `ZookeeperConsumerConnector.rebalance`.
+`ZooKeeperGroupSession` executes the next step and reports its end; other events may arrive at any time. Sources: the
+paper, 3.2, Algorithm 1; for the ranges Kafka 0.8, `ZookeeperConsumerConnector.rebalance`.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ from barnabas.model import TopicPartition
 
 @dataclass(frozen=True, slots=True)
 class SubscriptionSnapshot:
-    """The registries of a group, as a consumer has read them.
+    """The registries of a group at the time of a read.
 
-    :param subscriptions: the topics of each consumer of the group, by its id.
-    :param partition_counts: the numbers of partitions; topics that do not exist are missing.
+    :param subscriptions: the topics of each consumer of the group, by consumer id.
+    :param partition_counts: the number of partitions by topic; topics that do not exist are missing.
     """
 
     subscriptions: Mapping[str, Collection[str]]
@@ -36,7 +36,7 @@ class SubscriptionSnapshot:
 
 
 def range_assignment(consumer_id: str, registries: SubscriptionSnapshot) -> list[TopicPartition]:
-    """Return the partitions of a consumer once all have read these registries, sorted; of each topic a range.
+    """Return the sorted partitions of a consumer according to the registries: one range of each topic.
 
     >>> two = {"ann": ["clicks"], "bob": ["clicks"]}
     >>> range_assignment("bob", SubscriptionSnapshot(two, {"clicks": 5}))
@@ -54,68 +54,67 @@ def range_assignment(consumer_id: str, registries: SubscriptionSnapshot) -> list
 
 
 class AssignmentStep(enum.Enum):
-    """The next step on the way to partitions."""
+    """The next step of an assignment."""
 
     REGISTER = enum.auto()
-    """Register the consumer with `ZooKeeperAssignment.topics` in the group; then `on_registered`."""
+    """Register the consumer with `ZooKeeperAssignment.topics` in the group, and call `on_registered`."""
     RELEASE = enum.auto()
-    """Delete the consumer's owner nodes of `ZooKeeperAssignment.held`; then `on_released`."""
+    """Delete the consumer's owner nodes of `ZooKeeperAssignment.held`, and call `on_released`."""
     PAUSE = enum.auto()
-    """Wait until another consumer may have released a refused partition; then `on_paused`."""
+    """Wait until another consumer may have released a refused partition, and call `on_paused`."""
     READ = enum.auto()
-    """After `on_reading`, read the registries and set watches; then `on_read`."""
+    """Call `on_reading`, read the registries, set watches, and call `on_read`."""
     CLAIM = enum.auto()
-    """After `on_claiming`, create nodes for all of `ZooKeeperAssignment.held`, or for none.
+    """Call `on_claiming`, and create the owner nodes of `ZooKeeperAssignment.held`, either all or none.
 
-    Then `on_claimed` or `on_refused`.
+    Then call `on_claimed` or `on_refused`.
     """
 
 
 class ZooKeeperAssignment:
-    """The partitions that one consumer owns, and how it claims them. Not thread-safe: the consumer guards it.
+    """The partitions of one consumer, and its claims. Not thread-safe: the consumer guards it.
 
-    Invariant: `held` has every owner node that the consumer's session may have in the tree, also while the outcome of a
-    claim is unknown. So to release `held` is to release everything.
+    Invariant: `held` contains every partition for which this session may have an owner node, even while the outcome of
+    a claim is unknown. So a release of `held` releases everything.
 
-    :param consumer_id: a name that no other consumer of the group has.
+    :param consumer_id: a name that is unique in the group.
     """
 
     is_cooperative = False
     """A consumer gives up all partitions before it claims others, as in the paper."""
     is_leader = False
-    """No consumer assigns partitions to others, so none has to watch their topics."""
+    """No consumer assigns partitions to others, so none has to follow the metadata of their topics."""
     fenced: Failure | None = None
-    """No consumer can take the place of another."""
+    """No consumer can fence another."""
 
     def __init__(self, group: str, consumer_id: str) -> None:
         self.group = group
         self.consumer_id = consumer_id
         self.topics: frozenset[str] = frozenset()
-        """The topics of this consumer."""
         self.held: frozenset[TopicPartition] = frozenset()
         """The partitions that this consumer has claimed in its current session."""
         self.joining = False
         self.rejoin_needed = True
         self.lost = False
-        """The session is lost or about to be: other consumers may own the application's partitions already."""
+        """True if the session is lost or about to be lost, so other consumers may own the partitions."""
         self.reason = "first join"
         self.session = 0
-        """Counts sessions: the end of a step of an earlier session has no meaning."""
+        """The number of the session. The end of a step of an earlier session is ignored."""
         self._again = ""
         self._registered: frozenset[str] | None = None
         self._registries: SubscriptionSnapshot | None = None
-        """The last registries; None: they have changed since."""
+        """The registries of the last read; None if they have changed since."""
         self._is_old = False
         """True if the registries have changed since the current read began."""
         self._must_pause = False
         self._owns = False
-        """True if `held` is claimed, and neither released nor lost."""
+        """True if the partitions in `held` are claimed, and neither released nor lost."""
         self._heard_until_s = math.inf
 
     # --- what the application's side asks for -----------------------------------------------------------
 
     def rejoin(self, reason: str) -> None:
-        """Take partitions again with the next poll, or after the current attempt."""
+        """Claim partitions again in the next poll, or after the current attempt."""
         if self.joining:
             self._again = reason
         elif not self.rejoin_needed:
@@ -123,43 +122,45 @@ class ZooKeeperAssignment:
             self.reason = reason
 
     def on_lost_given_up(self) -> None:
-        """The application has given up its lost partitions."""
+        """Record that the application has given up its lost partitions."""
         self.lost = False
 
     @property
     def owns(self) -> bool:
-        """Return whether this consumer owns the partitions in `held`, as far as it knows."""
+        """Return whether this consumer owns the partitions in `held`, to its knowledge."""
         return self._owns
 
     @property
     def valid_until_s(self) -> float:
-        """The monotonic time until which no other consumer can own the partitions; in the past for a consumer without
-        any.
+        """The monotonic time until which no other consumer can own the partitions.
 
-        Every call that returns records checks the clock itself: in a suspended process nothing else has run yet.
+        The time is in the past for a consumer without partitions. Every call that returns records compares it with the
+        clock: after a suspension of the process, no other code may have run before the call.
         """
         return self._heard_until_s if self._owns else -math.inf
 
     def on_answered(self, until_s: float) -> None:
-        """The servers have responded. They end the session not before `until_s`, even without further pings."""
+        """Record a response of the servers. They keep the session at least until `until_s`, even without further
+        pings.
+        """
         self._heard_until_s = until_s
 
     def on_expired(self) -> None:
-        """`valid_until_s` has passed: the partitions are lost."""
+        """Treat the partitions as lost, because the time `valid_until_s` has passed."""
         if self._owns:
-            self.on_session_lost("no word from the tree")
+            self.on_session_lost("no response from ZooKeeper")
 
     # --- taking partitions ------------------------------------------------------------------------------
 
     def begin(self, topics: Collection[str]) -> None:
-        """Begin to take partitions of these topics. The consumer has given up its former partitions."""
+        """Start to claim partitions of these topics. The consumer has given up its former partitions."""
         self.topics = frozenset(topics)
         self.joining = True
         self._again = ""
         self._owns = False
 
     def next_step(self) -> AssignmentStep | None:
-        """Return the next step; None: this consumer owns `held`."""
+        """Return the next step; None if this consumer owns `held`."""
         if self._owns:
             return None
         if self.held:
@@ -173,43 +174,43 @@ class ZooKeeperAssignment:
         return AssignmentStep.CLAIM
 
     def on_registered(self) -> None:
-        """The group has this consumer with `topics`; earlier registries are outdated."""
+        """Record that the group lists this consumer with `topics`; earlier registries are outdated."""
         self._registered = self.topics
         self._registries = None
 
     def on_released(self) -> None:
-        """The consumer has no owner nodes any more."""
+        """Record that the consumer has no owner nodes any more."""
         self.held = frozenset()
 
     def on_paused(self) -> None:
-        """Other consumers have had time to release partitions."""
+        """Record that other consumers have had time to release partitions."""
         self._must_pause = False
 
     def on_reading(self) -> None:
-        """A read of the registries begins."""
+        """Record that a read of the registries begins."""
         self._is_old = False
 
     def on_read(self, registries: SubscriptionSnapshot) -> None:
-        """Apply the registries. If they give this consumer other partitions than it has, it must begin again."""
+        """Apply the registries. If this consumer's partitions differ now, it must start again."""
         if self._is_old:
-            return  # the read may be older than the watch that has fired, which fires once
+            return  # the watch has fired during the read, and fires only once: the read may be outdated
         self._registries = registries
         if self._owns and range_assignment(self.consumer_id, registries) != sorted(self.held):
-            self.rejoin("consumers or partitions have come or gone")
+            self.rejoin("consumers or partitions have changed")
 
     def on_claiming(self) -> frozenset[TopicPartition]:
-        """A claim begins; from now on it may have succeeded. Return the partitions."""
+        """Record that a claim begins, whose outcome is unknown until it ends; return its partitions."""
         assert self._registries is not None
         self.held = frozenset(range_assignment(self.consumer_id, self._registries))
         return self.held
 
     def on_refused(self) -> None:
-        """A partition belongs to another consumer, or the outcome of the claim is unknown."""
+        """Record that another consumer owns a partition, or that the outcome of the claim is unknown."""
         self._must_pause = True
         self._registries = None
 
     def on_claimed(self) -> list[TopicPartition]:
-        """This consumer owns all claimed partitions; return them, sorted."""
+        """Record that this consumer owns all claimed partitions; return them, sorted."""
         self._owns = True
         self.joining = self.lost = False
         self.rejoin_needed = bool(self._again)
@@ -217,23 +218,23 @@ class ZooKeeperAssignment:
         return sorted(self.held)
 
     def on_join_failed(self) -> None:
-        """The attempt has ended, with or without an error; the next poll begins again."""
+        """Record that the attempt has ended, with or without an error; the next poll starts again."""
         self.joining = False
 
     # --- what happens -----------------------------------------------------------------------------------
 
     @property
     def must_read(self) -> bool:
-        """Return whether the registries have changed, though this consumer has its partitions."""
+        """Return whether the registries have changed while this consumer owns its partitions."""
         return self._owns and self._registries is None
 
     def on_change(self) -> None:
-        """A watch has fired: the registries have changed."""
+        """Record that the registries have changed, because a watch has fired."""
         self._registries = None
         self._is_old = True
 
     def on_session_lost(self, reason: str) -> None:
-        """This consumer owns nothing in the tree any more, or will not before long."""
+        """Record that the owner nodes of this consumer are deleted, or will be soon."""
         self.session += 1
         self._registered = self._registries = None
         self.held = frozenset()
@@ -241,7 +242,7 @@ class ZooKeeperAssignment:
         self._leave(reason)
 
     def on_left(self, reason: str) -> None:
-        """This consumer has left the group, and begins again with the next poll. Its owner nodes may still be there."""
+        """Record that this consumer has left the group; the next poll starts again. Its owner nodes may still exist."""
         self._registered = self._registries = None
         self._leave(reason)
 

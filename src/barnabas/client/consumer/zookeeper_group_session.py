@@ -1,12 +1,12 @@
 """The session of a consumer with its group in ZooKeeper: the I/O of `ZooKeeperAssignment` (the paper, 3.2).
 
-The tree's calls block, so a `SerialThread` runs them one after the other. A call that was given up completes before the
-next one begins. A second thread sends the pings, so that a call that hangs does not delay them.
+Calls to ZooKeeper block, so a `SerialThread` runs them one after another. A cancelled call completes before the next
+one starts. A second thread sends pings, so that a blocked call does not delay them.
 
 A session without a response for two thirds of its timeout counts as lost. So the consumer stops returning records
 before the servers let other consumers claim its partitions.
 
-This is the only module of the client that imports `barnabas.coordination`.
+No other module of the client imports `barnabas.coordination`.
 """
 
 from __future__ import annotations
@@ -43,8 +43,7 @@ T = TypeVar("T")
 
 
 class SerialThread:
-    """Runs functions that block, one after the other, on a daemon thread, until `stop`. The first call starts the
-    thread."""
+    """Runs blocking functions one after another on a daemon thread until `stop`. The first call starts the thread."""
 
     def __init__(self, name: str) -> None:
         self._calls: queue.SimpleQueue[tuple[Callable[[], Any], Future[Any]] | None] = queue.SimpleQueue()
@@ -52,7 +51,7 @@ class SerialThread:
         self._begun = False
 
     def submit(self, call: Callable[[], T]) -> Future[T]:
-        """Run a function after all that were submitted before; skip it if its future is cancelled by then."""
+        """Run a function after the functions that were submitted before, unless its future is cancelled by then."""
         if not self._begun:
             self._begun = True
             self._thread.start()
@@ -61,7 +60,7 @@ class SerialThread:
         return future
 
     def stop(self) -> None:
-        """End the thread after the submitted calls; does not wait."""
+        """Stop the thread after the submitted functions; does not wait."""
         self._calls.put(None)
 
     def _run(self) -> None:
@@ -71,29 +70,31 @@ class SerialThread:
                 continue
             try:
                 future.set_result(call())
-            except BaseException as error:  # noqa: BLE001 - whoever waits for it decides
+            except BaseException as error:  # noqa: BLE001 - the waiting caller handles the error
                 future.set_exception(error)
-            del given, call, future  # the waiting thread keeps nothing alive
+            del given, call, future  # the idle thread must hold no references
 
 
 PAUSE_S_MAX = 1.0
-"""The longest wait for a partition of another consumer; its watch usually ends the wait earlier."""
+"""The maximum wait in seconds for another consumer's partition. Usually a watch ends the wait earlier."""
 
 SILENCE = 2 / 3
-"""The part of the session timeout after which a consumer without a response owns nothing."""
+"""The fraction of the session timeout after which a consumer without a response counts its session as lost."""
 
 CONNECTION_TIMEOUT_S = 10.0
-"""Time limit of an attempt to open a session, so that the log says early if no server answers."""
+"""The time limit in seconds of an attempt to open a session. After this time, the log reports that no server
+responds.
+"""
 
 PINGS = 6
-"""The least number of pings in a session timeout."""
+"""The minimum number of pings in a session timeout."""
 
 
 def open_zookeeper_session(connect: str, session_timeout_s: float) -> MetadataStore:
-    """Open a session with the ZooKeeper servers at `host:port,host:port/chroot`.
+    """Open a session with the ZooKeeper servers of a connect string `host:port,host:port/chroot`.
 
-    :raises ConfigurationError: the address is invalid.
-    :raises MetadataStoreUnavailableError: no server granted a session in time.
+    :raises ConfigurationError: the connect string is invalid.
+    :raises MetadataStoreUnavailableError: no server opened a session in time.
     """
     from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415  kazoo, where it is asked for
 
@@ -104,10 +105,10 @@ def open_zookeeper_session(connect: str, session_timeout_s: float) -> MetadataSt
 
 
 class ZooKeeperGroupSession:
-    """The session of one consumer; implements `GroupSession`.
+    """The session of one consumer with its group; implements `GroupSession`.
 
-    :param open_tree: opens a session; called again after the loss of one.
-    :param new_thread: makes a thread with a name; a simulation has others.
+    :param open_tree: opens a session with ZooKeeper; called again after the loss of a session.
+    :param new_thread: creates a thread with a name; simulations replace it.
     """
 
     def __init__(
@@ -124,10 +125,10 @@ class ZooKeeperGroupSession:
         self._assignment = assignment
         self._open_tree = open_tree
         self._tree: MetadataStore | None = None
-        """The current session; set on the tree's thread."""
+        """The current session; only the thread for ZooKeeper calls sets it."""
         self._registry: ConsumerRegistry | None = None
         self._timeout_s = state.config.session_timeout_ms / 1000
-        """The requested session timeout; servers have limits of their own."""
+        """The requested session timeout in seconds; the servers may choose another one."""
         self._patience_s = state.config.default_api_timeout_ms / 1000
         self._opened_for = 0
         """The number of the current session in `ZooKeeperAssignment`."""
@@ -137,16 +138,16 @@ class ZooKeeperGroupSession:
         self._ping_thread = new_thread("barnabas-consumer-ping")
         self._loop: asyncio.AbstractEventLoop | None = None
         self._changed = asyncio.Event()
-        """Set when the registries have changed, or a partition of another consumer may be free."""
+        """Set when the registries have changed, or another consumer may have released a partition."""
         self._must_look = asyncio.Event()
 
     # --- the tree's thread ------------------------------------------------------------------------------
 
     async def _in_thread(self, function: Callable[[ConsumerRegistry], T], session: int | None = None) -> T:
-        """Call a function with this consumer's registry on the tree's thread; open a session if there is none.
+        """Call a function with this consumer's registry on the thread for ZooKeeper calls. Open a session if necessary.
 
-        :param session: the session of the decision; a decision of one session must not be carried out in another.
-        :raises MetadataStoreUnavailableError: that session is over.
+        :param session: the number of the session that the call belongs to; the call must not run in a later session.
+        :raises MetadataStoreUnavailableError: this session has ended.
         """
         self._loop = asyncio.get_running_loop()
         return await asyncio.wrap_future(self._thread.submit(lambda: function(self._opened_in(session))))
@@ -154,19 +155,19 @@ class ZooKeeperGroupSession:
     def _opened_in(self, session: int | None) -> ConsumerRegistry:
         registry = self._opened()
         if session not in (None, self._opened_for):
-            raise MetadataStoreUnavailableError("the session with the tree is over")
+            raise MetadataStoreUnavailableError("the session with ZooKeeper has ended")
         return registry
 
     def _opened(self) -> ConsumerRegistry:
         session = self._assignment.session
         if session != self._opened_for:
-            self._drop()  # its owner nodes are not in `held` any more
+            self._drop()  # the owner nodes of this session are not in `held` any more
         if self._registry is None:
             tree = self._open_tree()
             self._opened_for = session
             self._heard(tree, self._state.now_s())
             try:
-                tree.ping(self._timeout_s)  # so that the time to open the session does not count
+                tree.ping(self._timeout_s)  # a new ping, so that the time to open the session does not count
             except CoordinationError:
                 tree.close()
                 raise
@@ -174,11 +175,11 @@ class ZooKeeperGroupSession:
                 tree, self._assignment.group, self._assignment.consumer_id, lambda: self._soon(self._on_change)
             )
             self._tree = tree
-            tree.on_session_end(lambda: self._soon(lambda: self._on_lost(tree, "the session with the tree is over")))
+            tree.on_session_end(lambda: self._soon(lambda: self._on_lost(tree, "the session with ZooKeeper has ended")))
         return self._registry
 
     def _heard(self, tree: MetadataStore, asked_s: float) -> None:
-        """The servers have answered a request that was sent at `asked_s`."""
+        """Record a response of the servers to a request that was sent at `asked_s`."""
         self._heard_s = asked_s
         timeout_s = tree.session_timeout_s
         with self._guard.lock:
@@ -190,15 +191,15 @@ class ZooKeeperGroupSession:
             try:
                 tree.close()
             except CoordinationError as error:
-                log.debug("group %s: closing the session: %s", self._assignment.group, error)
+                log.debug("cannot close the ZooKeeper session of group %s: %s", self._assignment.group, error)
 
     def _soon(self, call: Callable[[], None]) -> None:
-        """From the tree's threads: call a function on the event loop, unless the loop has ended."""
+        """Schedule a call on the event loop, from a ZooKeeper thread. The call is dropped if the loop has ended."""
         assert self._loop is not None
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            log.debug("group %s: word of the tree after the consumer's end", self._assignment.group)
+            log.debug("group %s: ignoring an event of ZooKeeper after the end of the consumer", self._assignment.group)
 
     # --- what the tree says -----------------------------------------------------------------------------
 
@@ -220,9 +221,9 @@ class ZooKeeperGroupSession:
     # --- taking partitions ------------------------------------------------------------------------------
 
     async def join(self) -> list[TopicPartition] | None:
-        """Take this consumer's partitions by Algorithm 1. Tries until it succeeds.
+        """Claim this consumer's partitions by Algorithm 1. Retries until it succeeds.
 
-        :raises DisconnectedError: the tree has not answered for `default_api_timeout_ms`.
+        :raises DisconnectedError: ZooKeeper has not responded for `default_api_timeout_ms`.
         """
         assignment = self._assignment
         with self._guard.lock:
@@ -249,7 +250,12 @@ class ZooKeeperGroupSession:
             except TimeoutError:
                 raise self._unreachable(why) from why
             except (MetadataStoreUnavailableError, NoNodeError, NodeExistsError) as error:
-                log.log(logging.DEBUG if tries else logging.WARNING, "group %s: %s", assignment.group, error)
+                log.log(
+                    logging.DEBUG if tries else logging.WARNING,
+                    "group %s: cannot claim partitions: %s",
+                    assignment.group,
+                    error,
+                )
                 if not isinstance(error, MetadataStoreUnavailableError):
                     answered_s = self._state.now_s()
                 why = error
@@ -257,18 +263,19 @@ class ZooKeeperGroupSession:
                 tries += 1
                 continue
             if partitions is not None:
-                self._cluster.request_refresh(is_stale=True)  # the tree may have newer partitions than the metadata
+                # ZooKeeper may have newer partition counts than the metadata
+                self._cluster.request_refresh(is_stale=True)
                 return partitions
 
     def _unreachable(self, why: CoordinationError | None) -> DisconnectedError:
         where = self._state.config.coordination
         return DisconnectedError(
-            f"group {self._assignment.group!r} cannot share its partitions out: nothing was heard of {where} for "
+            f"group {self._assignment.group!r} cannot assign its partitions: no response from {where} for "
             f"{self._patience_s:g} s{f': {why}' if why else ''}; does ZooKeeper run there?"
         )
 
     async def _do(self, step: AssignmentStep, session: int) -> list[TopicPartition] | None:
-        """Do one step; return this consumer's partitions after the last step."""
+        """Execute one step; return this consumer's partitions after the last step."""
         assignment = self._assignment
         if step is AssignmentStep.REGISTER:
             topics, now_ms = assignment.topics, self._state.clock.time_ms()
@@ -288,7 +295,7 @@ class ZooKeeperGroupSession:
         return None
 
     def _if_in(self, session: int, outcome: Callable[[], T]) -> T | None:
-        """Under the guard: apply the end of a step, unless its session is over."""
+        """Apply the end of a step, unless its session has ended. Requires the guard."""
         with self._guard.lock:
             return outcome() if self._assignment.session == session else None
 
@@ -316,7 +323,7 @@ class ZooKeeperGroupSession:
             self._if_in(session, assignment.on_refused)
             return None
         partitions = self._if_in(session, assignment.on_claimed)
-        self._must_look.set()  # the registries may have changed meanwhile
+        self._must_look.set()  # the registries may have changed during the claim
         return partitions
 
     async def _pause(self) -> None:
@@ -329,7 +336,9 @@ class ZooKeeperGroupSession:
     # --- keeping them -----------------------------------------------------------------------------------
 
     async def maintain(self) -> None:
-        """Follow the registries, and notice the loss of the session or of the application; never returns."""
+        """Watch the registries, and detect the loss of the session or an application that stops polling; never
+        returns.
+        """
         await asyncio.gather(self._follow(), self._live())
 
     async def _follow(self) -> None:
@@ -343,7 +352,7 @@ class ZooKeeperGroupSession:
             try:
                 await self._read(session)
             except CoordinationError as error:
-                log.debug("group %s: %s", self._assignment.group, error)
+                log.debug("group %s: cannot read the registries: %s", self._assignment.group, error)
                 await asyncio.sleep(self._cluster.backoff.delay_s(0))
                 self._must_look.set()
             self._state.notify_change()
@@ -355,29 +364,33 @@ class ZooKeeperGroupSession:
             timeout_s = None if tree is None else tree.session_timeout_s
             await asyncio.sleep(min(heartbeat_s, (timeout_s or self._timeout_s) / PINGS))
             if self._assignment.owns and not self._state.polls_in_time():
-                log.warning("group %s: no poll for max_poll_interval_ms; leaving", self._assignment.group)
+                log.warning(
+                    "group %s: no poll for max_poll_interval_ms; leaving, so that other members get the partitions",
+                    self._assignment.group,
+                )
                 await self.leave("poll was not called in time")
                 self._state.notify_change()
             if tree is not None and timeout_s is not None:
                 await self._listen(tree, timeout_s * SILENCE)
 
     async def _listen(self, tree: MetadataStore, silence_s_max: float) -> None:
-        """Ping the servers; without a response in time, own nothing any more."""
+        """Ping the servers. Without a response in time, treat the session as lost."""
         asked_s = self._state.now_s()
         left_s = self._heard_s + silence_s_max - asked_s
         if left_s > 0:
             try:
                 await asyncio.wrap_future(self._ping_thread.submit(lambda: tree.ping(left_s)))
-            except (CoordinationError, ClosedError) as error:  # closed: the polling call has checked the clock before
-                log.debug("group %s: no sign of life: %s", self._assignment.group, error)
+            # `ClosedError`: a poll has checked the clock before, and closed the session
+            except (CoordinationError, ClosedError) as error:
+                log.debug("group %s: no response to a ping: %s", self._assignment.group, error)
             else:
                 if tree is self._tree:
                     self._heard(tree, asked_s)
         if self._state.now_s() >= self._heard_s + silence_s_max:
-            self._on_lost(tree, "no word from the tree")
+            self._on_lost(tree, "no response from ZooKeeper")
 
     async def leave(self, reason: str) -> None:
-        """Release all partitions and leave the group. A failure does no harm: the nodes end with the session."""
+        """Release all partitions and leave the group. Errors are only logged: the nodes end with the session."""
         with self._guard.lock:
             self._assignment.on_left(reason)
             held, session = self._assignment.held, self._assignment.session
@@ -386,25 +399,25 @@ class ZooKeeperGroupSession:
         try:
             await self._in_thread(lambda registry: registry.leave(held), session)
         except CoordinationError as error:
-            log.debug("group %s: leaving: %s", self._assignment.group, error)
+            log.debug("cannot leave group %s: %s", self._assignment.group, error)
         else:
             self._if_in(session, self._assignment.on_released)
 
     async def close(self) -> None:
-        """End the session and the threads."""
+        """Close the session and stop the threads."""
         self._ping_thread.stop()
         dropped = self._thread.submit(self._drop)
         self._thread.stop()
-        await asyncio.shield(asyncio.wrap_future(dropped))  # the session ends even if no caller waits for it
+        await asyncio.shield(asyncio.wrap_future(dropped))  # the session ends even if the caller is cancelled
 
     # --- offsets ----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
-        """Commit offsets of partitions that this consumer owns; for partitions that were assigned by hand, of any.
+        """Commit offsets of partitions that this consumer owns; after `assign`, of any partitions.
 
-        :raises ApiError: this consumer does not own a partition any more, or its topic does not exist.
-        :raises TimedOutError: the tree did not answer in time.
-        :raises DisconnectedError: the session was lost meanwhile; the outcome is unknown.
+        :raises ApiError: this consumer does not own a partition any more, or the topic does not exist.
+        :raises TimedOutError: ZooKeeper did not respond in time.
+        :raises DisconnectedError: the session was lost; the outcome is unknown.
         """
         group, by_topics = self._assignment.group, self._state.subscription.by_topics
         session = None
@@ -424,16 +437,18 @@ class ZooKeeperGroupSession:
             )
         except NoNodeError as refused:
             if refused.path in {paths.topic(tp.topic) for tp in offsets}:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"commit in {group!r}: {refused}") from refused
+                raise ApiError(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"cannot commit offsets of group {group!r}: {refused}"
+                ) from refused
             raise rebalanced_error(ErrorCode.UNKNOWN_MEMBER_ID, group) from refused
 
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of the group; partitions without one are missing.
+        """Return the committed offsets of the group. Partitions without a committed offset are missing.
 
-        :raises TimedOutError: the tree did not answer in time.
-        :raises DisconnectedError: the session was lost meanwhile.
+        :raises TimedOutError: ZooKeeper did not respond in time.
+        :raises DisconnectedError: the session was lost.
         """
         wanted = list(partitions)
         if self._state.config.offsets_storage == "kafka":
@@ -448,13 +463,13 @@ class ZooKeeperGroupSession:
             async with asyncio.timeout(timeout_s):
                 return await self._in_thread(function, session)
         except MetadataStoreUnavailableError as error:
-            raise DisconnectedError(str(error)) from error  # retriable for the application
+            raise DisconnectedError(str(error)) from error  # a retriable error for the application
         except TimeoutError:
-            raise TimedOutError(f"the tree did not answer in {timeout_s:g} s") from None
+            raise TimedOutError(f"ZooKeeper did not respond within {timeout_s:g} s") from None
 
 
 def _claim_or_watch(registry: ConsumerRegistry, partitions: Iterable[TopicPartition]) -> bool:
-    """Claim partitions; return whether the claim was refused, and watch for the release of the refused partition."""
+    """Claim partitions. If another consumer owns one, watch its owner node; return whether the claim was refused."""
     refused = registry.claim(partitions)
     if refused is None:
         return False

@@ -199,7 +199,7 @@ def read_with_damage(*, audit: bool, check_crcs: bool) -> list[object]:
 def test_damage_stops_an_audited_consumer_as_it_stops_others(check_crcs: bool) -> None:
     found = read_with_damage(audit=True, check_crcs=check_crcs)
     assert found == read_with_damage(audit=False, check_crcs=check_crcs)
-    assert all("seek past it to go on" in str(each) for each in found)
+    assert all("seek past it to continue" in str(each) for each in found)
 
 
 def batch_of_minutes(offset: int, count: int) -> bytes:

@@ -380,7 +380,7 @@ def test_closing_gives_up_the_last_commit_at_the_deadline():
     scene.clock.advance(2)
     error = scene.settle(close).error
     assert isinstance(error, TimedOutError)
-    assert "before it could commit its last offsets" in str(error)
+    assert "before the consumer could commit its last offsets" in str(error)
     assert commit.abandoned
     assert scene.state.next_task() is None
 
@@ -388,7 +388,7 @@ def test_closing_gives_up_the_last_commit_at_the_deadline():
 def test_closing_without_time_still_closes_the_consumer():
     scene = group_scene()
     close = scene.call(scene.core.close(all_done=True, deadline_s=scene.clock.monotonic()))
-    assert "before it could leave its group" in str(close.error)
+    assert "before the consumer could leave its group" in str(close.error)
     assert scene.core.closed
     assert isinstance(scene.poll().error, ClosedError)
 

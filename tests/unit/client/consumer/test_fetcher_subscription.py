@@ -24,7 +24,7 @@ def test_topics_and_partitions_exclude_each_other():
 
 @pytest.mark.parametrize(("topics", "pattern"), [([], None), (["t"], "t")])
 def test_topics_or_a_pattern_it_must_be(topics, pattern):
-    with pytest.raises(ConfigurationError, match="one of the two"):
+    with pytest.raises(ConfigurationError, match="either topics or a pattern"):
         Subscription().subscribe(topics, pattern)
 
 

@@ -1,4 +1,4 @@
-"""Commits of a group's member that the coordinator refuses, because the group has moved on."""
+"""Commits of a group's member that the coordinator refuses, because the group has rebalanced."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_who_is_out_of_the_group_is_told_that_the_partitions_may_be_others_and_h
     error = member.commit()
     assert isinstance(error, ApiError)
     assert error.code is code
-    assert "has moved on, the partitions may be others' now" in str(error)
+    assert "has rebalanced, and other members may own the partitions" in str(error)
     assert member.membership.lost
     assert member.membership.rejoin_needed
     assert len(member.cluster.requests) == 1, "to ask again would not help"
@@ -110,7 +110,7 @@ def test_who_is_still_in_a_group_that_shares_anew_is_told_to_poll_first():
     error = member.commit()
     assert isinstance(error, ApiError)
     assert error.code is ErrorCode.REBALANCE_IN_PROGRESS
-    assert "poll, and then commit for the partitions that are left" in str(error)
+    assert "poll, and then commit for the remaining partitions" in str(error)
     assert not member.membership.lost
     assert member.membership.rejoin_needed
 

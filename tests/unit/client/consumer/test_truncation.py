@@ -105,7 +105,7 @@ def test_truncation_is_an_error_where_the_policy_is_none():
     reader = Reader(policy="none")
     reader.answer(make_epoch_batch(10, 3, 2))
     reader.settle(6)
-    with pytest.raises(ApiError, match="truncated the log to offset 6, and the position was 10"):
+    with pytest.raises(ApiError, match="truncated the log to offset 6, before the position 10"):
         reader.poll()
     reader.core.seek(HERE, 6)
     assert reader.asks_for == 6

@@ -208,7 +208,7 @@ def test_who_hears_nothing_for_two_thirds_of_the_timeout_owns_nothing_any_more(p
         group.clock.advance(SESSION_TIMEOUT_S * 2 / 3 + 0.01)
         await consumer.until_due()
         assert consumer.membership.lost
-        with pytest.raises(ApiError, match="may be others' now"):
+        with pytest.raises(ApiError, match="other members may own the partitions"):
             await consumer.coordination.commit({tps(0)[0]: AT_5})
 
     play(scene)
@@ -249,7 +249,7 @@ def test_zombies_commit_is_refused_by_the_tree_where_it_does_not_know_yet(play):
         for number in range(4):
             group.tree.delete(paths.group_owner("g", tps(number)[0]))
         thief.close()
-        with pytest.raises(ApiError, match="may be others' now"):
+        with pytest.raises(ApiError, match="other members may own the partitions"):
             await consumer.coordination.commit({tps(0)[0]: AT_5})
 
     play(scene)
@@ -278,7 +278,7 @@ def test_application_that_looks_at_the_clock_first_gets_a_session_of_its_own(pla
         consumer.keeping.cancel()
         group.clock.advance(SESSION_TIMEOUT_S * 2 / 3)
         assert not consumer.state.assignment_is_valid()
-        with pytest.raises(ApiError, match="may be others' now"):
+        with pytest.raises(ApiError, match="other members may own the partitions"):
             await consumer.coordination.commit({tps(0)[0]: AT_5})
         consumer.membership.on_expired()
         assert await consumer.take() == tps(0, 1, 2, 3)
@@ -334,9 +334,7 @@ def test_join_ends_with_the_time_allowed_while_a_call_hangs(play):
         consumer = group.add(default_api_timeout_ms=50)
         answers = threading.Event()
         consumer.may_open = answers.wait
-        with pytest.raises(
-            DisconnectedError, match=r"nothing was heard of zookeeper://z for 0.05 s; does ZooKeeper run"
-        ):
+        with pytest.raises(DisconnectedError, match=r"no response from zookeeper://z for 0.05 s; does ZooKeeper run"):
             await consumer.take()
         answers.set()
         while not consumer.is_reading:
@@ -383,7 +381,7 @@ def test_commit_that_waited_until_its_session_was_lost_is_not_made_in_the_next(p
             await commit
         assert busy.result()
         assert offsets.read_offsets(group.tree, "g") == {}
-        with pytest.raises(ApiError, match="may be others' now"):
+        with pytest.raises(ApiError, match="other members may own the partitions"):
             await first.coordination.commit({tps(0)[0]: AT_5})
 
     play(scene)
