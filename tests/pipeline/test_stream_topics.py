@@ -72,7 +72,7 @@ def test_one_topic_from_its_start_and_one_from_its_end_and_later_ones_from_their
     produce(broker, range(20, 22), "web-c")
     wait_until(lambda: "web-c" in advance(reader, first), "nobody saw the topic")
     assert sorted(read(reader, first, advance(reader, first))) == [0, 1, 2, 12, 20, 21]
-    with pytest.raises(ConfigurationError, match="has nowhere, of which no partition is selected"):
+    with pytest.raises(ConfigurationError, match="names nowhere, but no partition of it is selected"):
         open_reader(subscribePattern="web-.*", startingOffsets='{"nowhere": "earliest"}').initialOffset()
 
 
@@ -132,7 +132,7 @@ def test_a_topic_that_is_deleted_while_its_tasks_run_ends_them_only_with_fail_on
     (task,) = lenient.partitions(start, end)
     make_again(admin, TOPIC, 1)
     assert [batch for batch in lenient.read(task) if batch.num_rows] == []
-    with pytest.raises(DataLossError, match="the log ends at 0 now, and was read up to 0: the topic was deleted"):
+    with pytest.raises(DataLossError, match="the log end offset is 0, and the read reached 0: the topic was deleted"):
         list(strict.read(task))
 
 

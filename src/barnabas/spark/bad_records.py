@@ -1,14 +1,14 @@
-"""Bad records of a task: counted by reason, a few of them shown, and all of them sent on where somebody asks for it.
+"""Bad records of a load: counts by reason, examples, and copies in a dead-letter topic.
 
-A bad record is one whose value could not be decoded as it should be. It is in the table all the same, whole. Where
-somebody asks for it, a row goes to a dead-letter table (dead_letter_files.py), and a copy to a dead-letter topic: key,
-value, timestamp and headers as they were, and behind them
+A bad record is a record whose value could not be decoded. The table contains it with the whole value. If the load has a
+dead-letter table (dead_letter_files.py), that table gets a row. If it has a dead-letter topic, that topic gets a copy
+of key, value, timestamp and headers, with these additional headers:
 
-    barnabas.reason       why
-    barnabas.topic, barnabas.partition, barnabas.offset     where it was
+    barnabas.reason       the reason
+    barnabas.topic, barnabas.partition, barnabas.offset     the position of the record
 
-It is sent, and acknowledged, before the load commits. So a load that fails after that leaves copies that the next
-load sends again; topic, partition and offset tell them.
+Copies are acknowledged before the load commits. If the load then fails, the next load sends them again; duplicates have
+the same topic, partition and offset.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from barnabas.model import Header
 from barnabas.spark.dead_letter_files import DeadLetterFiles
 
 REASONS_MAX = 50
-"""Distinct reasons that are counted; names of fields are in them, and may be data."""
+"""The largest number of reasons counted separately. Reasons contain field names, which may be data."""
 OTHER_REASONS = "other reasons"
 EXAMPLES_MAX = 3
 EXAMPLE_BYTES_MAX = 120
@@ -36,13 +36,13 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 SEND_TIMEOUT_S = 120.0
 OWN_HEADERS = "barnabas."
 _OF_ONE_RECORD = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
-"""Why a topic may refuse a record that another one took."""
+"""The errors with which a dead-letter topic may reject a record that the source topic has accepted."""
 _LIMIT = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
 class BadRecord:
-    """An example to show: where it is, why it is bad, how its value begins."""
+    """An example of a bad record: its position, the reason, and the beginning of its value."""
 
     place: str
     reason: str
@@ -54,7 +54,7 @@ class BadRecord:
 
 @dataclass(frozen=True, slots=True)
 class BadRecords:
-    """How many bad records there were, by reason, and some of them."""
+    """The number of bad records by reason, and some examples."""
 
     reasons: Mapping[str, int] = field(default_factory=dict)
     examples: tuple[BadRecord, ...] = ()
@@ -65,7 +65,7 @@ class BadRecords:
 
     @classmethod
     def merged(cls, parts: Iterable[BadRecords]) -> BadRecords:
-        """Return the bad records of several tasks.
+        """Add up the bad records of several tasks.
 
         >>> BadRecords.merged([BadRecords({"empty": 1}), BadRecords({"empty": 2})]).reasons
         {'empty': 3}
@@ -86,16 +86,16 @@ def _count(reasons: dict[str, int], reason: str, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BadRecordLimit:
-    """How many records of a load may be bad: `count` of them, or `percent` of all its records."""
+    """The largest number of bad records of a load: `count`, or `percent` of all its records."""
 
     count: int | None = None
     percent: Decimal | None = None
 
     @classmethod
     def parse(cls, given: int | str) -> BadRecordLimit:
-        """Read a count, or a share as `0.5%`.
+        """Parse a count, or a share such as `0.5%`.
 
-        :raises ConfigurationError: it is neither.
+        :raises ConfigurationError: The value is neither.
 
         >>> BadRecordLimit.parse("0.5%").is_exceeded(1, 200), BadRecordLimit.parse(0).is_exceeded(1, 200)
         (False, True)
@@ -111,20 +111,21 @@ class BadRecordLimit:
         return f"{self.count}" if self.percent is None else f"{self.percent}%"
 
     def is_exceeded(self, bad: int, records: int) -> bool:
-        """Whether a load has more bad records than it may have."""
+        """Return whether a load has more bad records than allowed."""
         if self.count is not None:
             return bad > self.count
-        assert self.percent is not None, "one of the two is given"
+        assert self.percent is not None, "count or percent is set"
         return bad * 100 > self.percent * records
 
 
 class BadRecordCollector:
-    """Takes the bad records of a task. Not thread-safe.
+    """Collects the bad records of a task. Not thread-safe.
 
-    It holds copies back until it is told to send them, as the task may have to be done again; where they are too
-    many to be held, it sends.
+    The collector holds copies back until `send`, because the load may have to repeat the task. It sends them earlier if
+    they exceed `HELD_BYTES_MAX`.
 
-    :param topic: where copies go; None for nowhere. `rows`: takes the bad records for a table.
+    :param topic: The dead-letter topic; None sends no copies.
+    :param rows: Collects the rows for a dead-letter table.
     """
 
     def __init__(self, bootstrap: str, topic: str | None, rows: DeadLetterFiles | None = None) -> None:
@@ -138,9 +139,11 @@ class BadRecordCollector:
         self._examples: list[BadRecord] = []
 
     def add(self, batch: pa.RecordBatch, reasons: pa.Array) -> None:
-        """Take those records of a batch (Spark's columns, with headers) that have a reason.
+        """Collect the records of a batch that have a reason.
 
-        :raises BarnabasError: they could not be sent.
+        :param batch: Records in the columns of the Spark source, with headers.
+        :param reasons: The reason of each bad record, else null.
+        :raises BarnabasError: The records could not be sent.
         """
         if reasons.null_count == len(reasons):
             return
@@ -160,9 +163,9 @@ class BadRecordCollector:
                 self.send()
 
     def send(self) -> None:
-        """Send what is held, and wait until the brokers have it.
+        """Send the held copies, and wait until the brokers have acknowledged them.
 
-        :raises BarnabasError: they have not.
+        :raises BarnabasError: A copy was not acknowledged.
         """
         if not self._held or self._topic is None:
             return
@@ -173,7 +176,7 @@ class BadRecordCollector:
         self._held, self._held_bytes = [], 0
 
     def _send_rows(self, producer: Producer, rows: list[dict[str, Any]]) -> None:
-        assert self._topic is not None, "something is sent"
+        assert self._topic is not None, "only called with a dead-letter topic"
         try:
             producer.send_many(
                 self._topic,
@@ -189,7 +192,7 @@ class BadRecordCollector:
                 self._send_row(producer, self._topic, row)
 
     def _send_row(self, producer: Producer, topic: str, row: dict[str, Any]) -> None:
-        """Send one record; where the topic does not take it as it is, without its value and with the time of now."""
+        """Send one record. If the topic rejects it, send it without key and value, and with the current time."""
         headers = _headers(row)
         try:
             sent = producer.send(topic, row["value"], key=row["key"], timestamp_ms=row["sent_ms"], headers=headers)
@@ -202,24 +205,24 @@ class BadRecordCollector:
             producer.send(topic, None, headers=[*own, size]).result(SEND_TIMEOUT_S)
 
     def close(self) -> None:
-        """Give up what is held, and the connection."""
+        """Discard the held copies, and close the producer."""
         self._held = []
         if self._producer is not None:
             self._producer.close()
 
     def counts(self) -> BadRecords:
-        """Return what there was."""
+        """Return the counts and the examples."""
         return BadRecords(self._reasons, tuple(self._examples))
 
 
 def _headers(row: Mapping[str, object]) -> list[Header]:
     pairs = row["headers"] or []
-    assert isinstance(pairs, list), "a list column"
+    assert isinstance(pairs, list), "headers are a list column"
     own = [(pair["key"], pair["value"]) for pair in pairs]
-    told = {
+    added = {
         "reason": row["reason"],
         "topic": row["topic"],
         "partition": row["partition"],
         "offset": row["offset"],
     }
-    return [*own, *((OWN_HEADERS + name, str(value).encode()) for name, value in told.items())]
+    return [*own, *((OWN_HEADERS + name, str(value).encode()) for name, value in added.items())]

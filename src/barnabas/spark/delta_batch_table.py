@@ -1,8 +1,8 @@
-"""A Delta table for batches of streams: it knows its batches, and has one version for each.
+"""A Delta table that `append_batch` writes to, with one version per micro-batch.
 
-A version adds the files of a batch and a transaction (`txn`) of the stream with the batch's number: what Delta has for
-this, and what checkpoints of its log keep for ever. `RESTORE` takes rows back and leaves transactions as they are: a
-batch that was taken back so does not come again.
+A version adds the files of a batch, and an application transaction (`txn`) of the stream with the batch id. Checkpoints
+of the log keep these transactions. RESTORE removes rows but not transactions, so a batch that was rolled back is not
+appended again.
 """
 
 from __future__ import annotations
@@ -27,25 +27,25 @@ from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.library_errors import library_errors
 
 COLUMNS_OF = "barnabas.columns-of"
-"""In the version that adds columns: the append that they are for."""
+"""The property of a version that adds columns: the id of the append that needs them."""
 MADE_BY_A_STREAM = "made by barnabas.spark.append_batch, which keeps at least its newest 100 versions"
-"""The description of a table that is Barnabas' own: its log is bounded (delta_log_cleanup.py)."""
+"""The description of a table that `append_batch` created. Only the logs of such tables are cleaned up."""
 
 
 class DeltaBatchTable(DeltaBase):
-    """A table as it is now; `append` succeeds only while it still is like that."""
+    """The current version of a table. `append` succeeds only if the table still has this version."""
 
     def __init__(self, warehouse: DeltaWarehouse, name: str, columns: pa.Schema) -> None:
         base = warehouse.current_table(name)
         super().__init__(base.name, base.location(), base.find())
         self.columns = columns
         if self._table is not None and self._table.metadata().partition_columns:
-            raise WarehouseError(f"table {self.name} is partitioned, and a stream goes into one that is not")
+            raise WarehouseError(f"table {self.name} is partitioned; append_batch needs an unpartitioned table")
 
     def arrow_schema(self) -> pa.Schema:
-        """Return the columns of the batches, with the types that the table's files have.
+        """Return the columns of the batches, with the types of the table's files.
 
-        :raises WarehouseError: Delta has no such type, or a column differs from one of the table's by case alone.
+        :raises WarehouseError: Delta lacks the type, or a column name differs from a table column only in case.
         """
         with library_errors(f"table {self.name}: Delta has no such column"):
             own = pa.schema(Schema.from_arrow(self.columns).to_arrow())
@@ -60,15 +60,15 @@ class DeltaBatchTable(DeltaBase):
         return check_fields_fit(self.name, own, written)
 
     def has_batch(self, query_id: str, batch_id: int) -> bool:
-        """Return whether the table has had this batch, or a later one, of a query."""
+        """Return whether the table has this batch of a query, or a later one."""
         last = None if self._table is None else self._table.transaction_version(_application(query_id))
         return last is not None and last >= batch_id
 
     def append(self, files: Sequence[BatchFile], load_id: str, query_id: str, batch_id: int) -> int:
-        """Add the files of a batch in one version, and return its number.
+        """Add the files of a batch in one version, and return the number of the version.
 
-        :raises LoadConflictError: the table is no longer as it was.
-        :raises WarehouseError: it could not be done, and the table is unchanged.
+        :raises LoadConflictError: Another writer has changed the table.
+        :raises WarehouseError: The commit failed, and the table is unchanged.
         """
         committing = CommitProperties(
             custom_metadata={LOAD_ID: load_id, QUERY_ID: query_id, EPOCH_ID: str(batch_id)},
@@ -86,12 +86,12 @@ class DeltaBatchTable(DeltaBase):
         return version
 
     def _add_columns(self, table: DeltaTable, load_id: str) -> None:
-        """Give the table the columns that it lacks.
+        """Add the columns to the table that only the batch has.
 
-        They come in a version before the rows: delta-rs cannot add both at once to a table without partitions. A kill
-        between the two leaves columns that are null everywhere.
+        They are added in a version before the rows: delta-rs cannot add both at once to an unpartitioned table. After a
+        kill between the two versions, the new columns are null in all rows.
 
-        :raises LoadConflictError: the table is no longer as it was.
+        :raises LoadConflictError: Another writer has changed the table.
         """
         before = pa.schema(table.schema().to_arrow())
         after = self.arrow_schema()
@@ -104,7 +104,7 @@ class DeltaBatchTable(DeltaBase):
                 table.alter.add_columns(list(Schema.from_arrow(pa.schema(new)).fields), commit_properties=committing)
             except CommitFailedError as error:
                 raise LoadConflictError(
-                    f"table {self.name}: it was changed by somebody else while this was running; run it again"
+                    f"table {self.name}: another writer changed the table meanwhile; run this again"
                 ) from error
 
     def _append_to(self, table: DeltaTable, adds: list[AddAction], committing: CommitProperties) -> int:
@@ -141,15 +141,15 @@ class DeltaBatchTable(DeltaBase):
 
 
 def _application(query_id: str) -> str:
-    """Return the application whose transaction has the number of a stream's last batch."""
+    """Return the application id of the transaction with a stream's last batch id."""
     return f"barnabas/stream/{query_id}"
 
 
 def grown_field(target: pa.Schema, field: pa.Field) -> pa.Field:
-    """Return a column of the table as it is when it has what a batch has more: a column, or fields of a struct.
+    """Return a column of the table with the additions of a batch: a new column, or new fields of a struct.
 
-    Other types stay as they are, as in tables of loads: Delta widens none, and delta-rs cannot read older files where
-    structs in maps have got fields.
+    Other types do not change, as in tables of loads: Delta tables widen no types, and delta-rs cannot read older files
+    of a map whose structs have new fields.
     """
     if field.name not in target.names:
         return field.with_nullable(True)

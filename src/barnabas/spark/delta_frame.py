@@ -1,4 +1,4 @@
-"""Reads a Delta table as a Spark DataFrame without a jar to match."""
+"""The rows of a Delta table as a Spark DataFrame, without Delta's jar."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ _DAY_MICROSECONDS = 86_400_000_000
 def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFrame:
     """Return the rows as a DataFrame.
 
-    :param where: a condition of SQL; it leaves out files.
-    :raises WarehouseError: the files cannot be listed.
+    :param where: A SQL condition that skips files.
+    :raises WarehouseError: The files cannot be listed.
     """
     table = stored.table
     with library_errors(f"table {stored.name}: its list of files cannot be read"):
@@ -31,6 +31,6 @@ def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFr
         return frame
     shape = stored.shape()
     assert shape is not None, "the table exists"
-    # The day is in the log, not in the files; it is that of the time, in UTC, whatever the session's time zone is.
+    # The files lack the partition column. It is computed in UTC, which does not depend on the session's time zone.
     days = sql.floor(sql.unix_micros(shape.time_column) / sql.lit(_DAY_MICROSECONDS)).cast("int")
     return frame.withColumn(EVENT_DAY, sql.date_add(sql.lit("1970-01-01").cast("date"), days))

@@ -1,7 +1,7 @@
-"""The catalog of the embedded warehouse: a SQLite file that says where each table's metadata is.
+"""The catalog of the embedded warehouse: a SQLite file with the metadata location of each table.
 
-pyiceberg's catalog imports SQLAlchemy, which takes longer than to look at a small table. So a table is looked up here,
-and pyiceberg's catalog is opened for everything else. Looking a table up again after that is its business, too.
+pyiceberg's SQL catalog imports SQLAlchemy, which takes longer than to read a small table. So this class looks up tables
+by itself, and opens pyiceberg's catalog for all other calls. Once that catalog is open, it looks up the tables, too.
 """
 
 from __future__ import annotations
@@ -27,9 +27,11 @@ _QUERY = (
 
 
 class EmbeddedCatalog:
-    """Does what pyiceberg's catalog does, which is opened when it is needed. Not thread-safe.
+    """A proxy of pyiceberg's SQL catalog, which is opened on first use. Not thread-safe.
 
-    :param file: the SQLite file. :param properties: of pyiceberg's catalog. :param open_catalog: opens it.
+    :param file: The SQLite file.
+    :param properties: The properties of pyiceberg's catalog.
+    :param open_catalog: Opens pyiceberg's catalog.
     """
 
     def __init__(self, file: Path, properties: dict[str, str], open_catalog: Callable[[], Catalog]) -> None:
@@ -39,27 +41,27 @@ class EmbeddedCatalog:
         self._whole: Catalog | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # of Python, as when it is copied
+        if name.startswith("__"):  # special methods of Python, for example of `copy`
             raise AttributeError(name)
         return getattr(self.opened(), name)
 
     def opened(self) -> Catalog:
-        """Return pyiceberg's catalog, which looks up all tables from now on."""
+        """Return pyiceberg's catalog. From now on it looks up all tables."""
         if self._whole is None:
             self._whole = self._open_catalog()
         return self._whole
 
     def load_table(self, identifier: str | Identifier) -> Table:
-        """Return a table as it is now.
+        """Return the current version of a table.
 
-        :raises NoSuchTableError: there is none.
+        :raises NoSuchTableError: The table does not exist.
         """
         if self._whole is not None:
             return self._whole.load_table(identifier)
         names = Catalog.identifier_to_tuple(identifier)
         try:
             location = self._metadata_location(names)
-        except sqlite3.Error:  # no such file yet, or one of another version: pyiceberg makes it, or says what is wrong
+        except sqlite3.Error:  # the file is missing or of another version: pyiceberg creates it, or reports the error
             return self.opened().load_table(identifier)
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(names)}")
@@ -69,7 +71,7 @@ class EmbeddedCatalog:
         return Table(names, metadata, location, io, catalog)
 
     def supports_server_side_planning(self) -> bool:
-        """Return False: there is no server. Each scan asks."""
+        """Return False: there is no server. pyiceberg calls this in each scan."""
         return False
 
     def _metadata_location(self, names: Identifier) -> str | None:

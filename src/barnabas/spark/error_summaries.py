@@ -1,6 +1,6 @@
-"""Errors of this package leave Spark's Python workers as one line.
+"""One-line errors of this package in Spark's Python workers.
 
-A wrong option or a broker that is down is no defect, so its place in the code does not matter. Other errors keep their
+A wrong option or an unreachable broker is not a defect, so its traceback is of no use. Other errors keep their
 traceback.
 """
 

@@ -1,12 +1,13 @@
-"""Makes Python workers on this machine import PySpark from its folder: they start in a third of the time.
+"""A faster start of Python workers on this machine: they import PySpark from its directory, not from an archive.
 
-Spark puts the archive `pyspark.zip` first on the path of each worker, so that a worker needs no PySpark of its own.
-Python keeps nothing that it has compiled from an archive: each start compiles all that it imports once more, and a
-first query starts four workers. Where PySpark is installed in the Python that the workers run, its folder has the
-same modules, compiled. `run_worker.sh` takes the archive off the path and becomes that Python.
+Spark puts the archive `pyspark.zip` first on the path of each worker, so that workers need no PySpark. Python does not
+cache compiled modules of an archive, so each worker compiles all modules that it imports, and a first query starts four
+workers. If PySpark is installed in the workers' Python, its directory has the same modules with compiled caches. The
+script `run_worker.sh` removes the archive from the path and executes that Python. Workers then start in a third of the
+time.
 
-It is used for workers on this machine that run the Python of the driver, and only if Spark itself runs from that
-folder. A cluster's workers, shipped environments and Pythons that somebody chose are left as they are.
+The script is used only for workers on this machine that run the driver's Python, and only if Spark itself runs from
+that directory. Workers of a cluster, shipped environments and other Pythons are not changed.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ PYTHON, PYSPARK = "_BARNABAS_WORKER_PYTHON", "_BARNABAS_WORKER_PYSPARK"
 
 
 def fast_worker_python(environ: Mapping[str, str] = os.environ) -> str:
-    """Return what workers on this machine are to run: the script, or this Python itself where that cannot be."""
+    """Return the command of workers on this machine: the script, or this Python if the script cannot be used."""
     folder, home = Path(pyspark.__file__).parent, spark_home(environ)
     runs_from_folder = folder.is_dir() and home.is_dir() and home.samefile(folder)
-    # Not so where an installer dropped the mode, or the file system starts no programs.
+    # The script is not executable if an installer dropped its mode, or if the file system is mounted with noexec.
     return str(SCRIPT) if runs_from_folder and os.access(SCRIPT, os.X_OK) else sys.executable
 
 
@@ -40,7 +41,7 @@ def worker_environment() -> dict[str, str]:
 
 @contextmanager
 def environment_set(environment: MutableMapping[str, str], names: Mapping[str, str]) -> Iterator[None]:
-    """Have the variables in an environment as long as the context lasts."""
+    """Set environment variables within the context."""
     before = {name: environment.get(name) for name in names}
     environment.update(names)
     try:

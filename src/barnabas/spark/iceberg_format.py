@@ -1,6 +1,6 @@
-"""All that there is to do with Iceberg tables, as `table_store.TableFormat` wants it. Loaded when it is first used.
+"""The functions for Iceberg tables, as `table_store.TableFormat` declares them. Imported on first use.
 
-Maintenance and Spark are imported by the calls that need them: a command that looks at a table is to answer at once.
+The functions import maintenance and Spark on demand, so that a command such as `table status` starts quickly.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Reads Iceberg tables as Arrow batches.
+"""Reading of Iceberg tables as Arrow batches.
 
-pyiceberg plans the files, and does not read them where there is another way: from lists and maps of structs that are
-null it makes empty ones, and fields that were renamed in structs further within are null (pyiceberg 0.12,
-`ArrowProjectionVisitor`).
+pyiceberg plans the files but does not read them if this module can. pyiceberg 0.12 (`ArrowProjectionVisitor`) returns
+empty lists and maps in place of null ones, and nulls for renamed fields of structs in nested types.
 """
 
 from __future__ import annotations
@@ -30,11 +29,11 @@ from barnabas.spark.table_store import StoredTable
 def scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows as Arrow batches.
 
-    Files that did not come by their names, and rows that others deleted, are for pyiceberg to know about.
+    pyiceberg reads tables without a name mapping, and tables with delete files.
 
-    :param where: a filter in pyiceberg's language.
-    :raises ConfigurationError: it is none.
-    :raises WarehouseError: they cannot be read.
+    :param where: A filter in pyiceberg's syntax.
+    :raises ConfigurationError: The filter is invalid.
+    :raises WarehouseError: The rows cannot be read.
     """
     row_filter = row_filter_of(where)
     with library_errors(f"table {stored.name}: its rows cannot be read"):
@@ -48,7 +47,7 @@ def row_filter_of(where: str | None) -> BooleanExpression:
         return parse(where)
     except ParseBaseException as error:
         raise ConfigurationError(
-            f"where: {where!r} is no filter in pyiceberg's language, as of sign {error.loc + 1}"
+            f"where: {where!r} is not a filter in pyiceberg's syntax: error at character {error.loc + 1}"
         ) from error
 
 
@@ -70,7 +69,7 @@ def _scan(
     if not beside:
         yield from read_files(table, tasks, wanted, stored.location().properties)
         return
-    # What is asked for may be another part of a struct than what is wanted of it.
+    # The filter may need other fields of a struct than the result, so the whole column is read.
     read = pa.schema([*beside, *(each for each in whole if each.name in wanted.names and each not in beside)])
     rows_with = expression_to_pyarrow(condition, schema)
     for batch in read_files(table, tasks, read, stored.location().properties):
@@ -81,10 +80,10 @@ def _scan(
 def read_files(
     table: Table, tasks: Iterable[FileScanTask], schema: pa.Schema, properties: Mapping[str, str]
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of files of which none is deleted, one file after the other.
+    """Yield the rows of files without delete files, one file after the other.
 
-    :param schema: the columns that are wanted, or parts of them; files that lack them have nulls there.
-    :param properties: how the files are reached, as pyiceberg names them.
+    :param schema: The columns to read, or parts of them. Columns that a file lacks are null.
+    :param properties: The storage properties, as pyiceberg names them.
     """
     former = former_names(table)
     for task in tasks:
@@ -92,7 +91,7 @@ def read_files(
 
 
 def former_names(table: Table) -> dict[Path, list[str]]:
-    """Return the names that fields have in files of before they were renamed; the table's name mapping has them."""
+    """Return the earlier names of renamed fields, from the table's name mapping. Older files still use these names."""
     mapping = table.name_mapping()
     return {} if mapping is None else dict(_former_names_in(mapping.root, table.schema().as_struct(), ()))
 
@@ -112,7 +111,7 @@ def _former_names_in(mapped: Sequence[MappedField], kind: IcebergType, path: Pat
 
 
 def _fields_in(kind: IcebergType) -> tuple[NestedField, ...]:
-    """Return the fields of a struct, and what a list or a map has as one; a map's key has no other names."""
+    """Return the fields of a struct, or the element of a list or the value of a map. Map keys are never renamed."""
     if isinstance(kind, StructType):
         return kind.fields
     if isinstance(kind, ListType):

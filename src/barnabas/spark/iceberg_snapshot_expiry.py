@@ -1,20 +1,20 @@
-"""Expires snapshots of a loaded Iceberg table, so that its metadata stays small.
+"""The expiry of snapshots of a loaded Iceberg table, which keeps the table's metadata small.
 
-Every commit writes a metadata file with all snapshots in it. A table that is loaded every ten seconds has 8,640 more of
-both after a day, each file longer than the one before. Four properties of the table bound this; a load sets those that
-a table of Barnabas' own lacks, and leaves a value that somebody has chosen:
+Each commit writes a metadata file that lists all snapshots. A table with a load every ten seconds gets 8,640 snapshots
+and metadata files per day, and each file is longer than the last. Four table properties limit this. A load sets missing
+ones in a table that Barnabas created, and keeps other values:
 
-    write.metadata.delete-after-commit.enabled,     old metadata files: pyiceberg deletes those that the table's own
-    write.metadata.previous-versions-max            log of metadata files no longer names
-    commit.manifest-merge.enabled                   manifests: a commit puts ten small ones together (iceberg_files.py)
-    barnabas.snapshots-max                          snapshots: `expire_surplus_snapshots` below; 0 keeps all of them
+    write.metadata.delete-after-commit.enabled,     pyiceberg deletes metadata files that the table's metadata log
+    write.metadata.previous-versions-max            no longer lists
+    commit.manifest-merge.enabled                   a commit merges ten small manifests into one (iceberg_files.py)
+    barnabas.snapshots-max                          the number of snapshots to keep; 0 keeps all of them
 
-A snapshot that is expired by count must be one that Barnabas has committed. These stay: the newest ones, those that a
-branch or a tag names, the last one with a ledger, and for time travel the last one of each hour of two days and of
-each day of thirty. Rows are never touched: all data files of the current snapshot stay.
+Only snapshots that Barnabas has committed are expired by number. These stay: the newest ones, those of branches and
+tags, the last one with a ledger, and for time travel the last one of each hour for two days and of each day for thirty
+days. Expiry never removes rows: all data files of the current snapshot stay.
 
-Expiry takes a snapshot out of the metadata only. Then the files that nothing names any more are deleted: manifest lists
-of the snapshots that were expired here, and the manifests in these lists that no snapshot left has in its own.
+After the expiry, files without a reference are deleted: the manifest lists of the expired snapshots, and the manifests
+that only these lists contain.
 """
 
 from __future__ import annotations
@@ -44,10 +44,10 @@ BOUNDS: Mapping[str, str] = {
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
     SNAPSHOTS_MAX: "50",
 }
-"""The properties that tables of Barnabas' own have."""
+"""The properties of tables that Barnabas creates."""
 HOURLY_AGE, DAILY_AGE = timedelta(days=2), timedelta(days=30)
 EXPIRED_AT_ONCE = 50
-"""Snapshots that one commit expires: a table of an older release may have thousands, each with a long manifest list."""
+"""The largest number of snapshots that one commit expires. Tables of older releases may have thousands of them."""
 _NUMBERED = re.compile(r"(.+)-m(\d{1,3})\.avro")
 _MS = timedelta(milliseconds=1)
 _HOUR_MS, _DAY_MS = timedelta(hours=1) // _MS, timedelta(days=1) // _MS
@@ -59,9 +59,9 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 
 
 def missing_bounds_properties(table: Table, *, is_own: bool) -> dict[str, str]:
-    """Return the properties that a table should get.
+    """Return the properties to set in a table.
 
-    :param is_own: whether Barnabas made the table; one in which nobody else has committed counts as such.
+    :param is_own: True if Barnabas created the table. A table with commits of Barnabas only counts as such, too.
     """
     snapshots = table.metadata.snapshots
     if not is_own and not (snapshots and all(LOAD_ID in summary_of(each) for each in snapshots)):
@@ -70,7 +70,7 @@ def missing_bounds_properties(table: Table, *, is_own: bool) -> dict[str, str]:
 
 
 def surplus_snapshots(metadata: TableMetadata) -> list[Snapshot]:
-    """Return the snapshots of Barnabas' own that the table has beyond those that it keeps, oldest first."""
+    """Return the snapshots of Barnabas that exceed the number to keep, oldest first."""
     kept_max = _kept_max(metadata.properties)
     in_order = sorted(metadata.snapshots, key=lambda each: (each.sequence_number or 0, each.timestamp_ms))
     if kept_max is None or len(in_order) <= kept_max:
@@ -83,7 +83,7 @@ def surplus_snapshots(metadata: TableMetadata) -> list[Snapshot]:
 
 
 def _kept_max(properties: Mapping[str, str]) -> int | None:
-    """Return how many of the newest snapshots stay, None for all of them."""
+    """Return the number of newest snapshots to keep; None keeps all."""
     asked = properties.get(SNAPSHOTS_MAX, "")
     if not asked.isdecimal() or int(asked) == 0:
         return None
@@ -100,7 +100,7 @@ def _with_last_ledger(metadata: TableMetadata) -> set[int]:
 
 
 def _period(timestamp_ms: int, now_ms: int) -> tuple[int, int] | None:
-    """Return the hour or the day of which one snapshot stays, None for a time of which none does."""
+    """Return the hour or day that a snapshot represents for time travel; None if the snapshot is too old."""
     age_ms = now_ms - timestamp_ms
     if age_ms <= HOURLY_AGE // _MS:
         return (_HOUR_MS, timestamp_ms // _HOUR_MS)
@@ -108,11 +108,11 @@ def _period(timestamp_ms: int, now_ms: int) -> tuple[int, int] | None:
 
 
 def expire_surplus_snapshots(table: Table) -> int:
-    """Expire snapshots beyond those that the table keeps, and delete their files. Returns how many snapshots.
+    """Expire the snapshots that exceed the number to keep, and delete their files. Return the number of snapshots.
 
-    Nothing is done until they are half as many as the table keeps: an expiry is a commit of its own.
+    An expiry is a commit of its own, so it waits until the surplus is half of the number to keep.
 
-    :param table: as the last commit left it.
+    :param table: The table after the last commit.
     """
     beyond = surplus_snapshots(table.metadata)
     if 2 * len(beyond) < (_kept_max(table.properties) or 0):
@@ -125,11 +125,11 @@ def expire_surplus_snapshots(table: Table) -> int:
 
 
 def expire_snapshots(table: Table, snapshot_ids: Sequence[int]) -> None:
-    """Take snapshots out of a table's metadata, in one commit; none of them may be named by a branch or a tag.
+    """Remove snapshots from a table's metadata, in one commit. No branch or tag may reference them.
 
     pyiceberg's `ExpireSnapshots.by_id` copies the whole metadata twice for each snapshot.
 
-    :raises CommitFailedException: somebody else has committed to the table meanwhile.
+    :raises CommitFailedException: Another writer has committed to the table.
     """
     current = table.metadata.current_snapshot_id
     table._do_commit(
@@ -139,7 +139,7 @@ def expire_snapshots(table: Table, snapshot_ids: Sequence[int]) -> None:
 
 
 def _delete_unnamed(table: Table, gone: Sequence[Snapshot]) -> None:
-    """Delete the manifest lists of expired snapshots, and the manifests that only they name."""
+    """Delete the manifest lists of expired snapshots, and the manifests that no other snapshot references."""
     run = ExecutorFactory.get_or_create().map
     named = set[str]().union(*run(lambda each: _manifests_of(each, table.io), table.metadata.snapshots))
     unnamed = set[str]().union(*run(lambda each: _manifests_if_there(each, table.io), gone))
@@ -156,7 +156,7 @@ def _delete(path: str, io: FileIO) -> None:
 
 
 def _merged_at_once(manifest: str) -> list[str]:
-    """Return the manifests that a commit wrote before this one of its own, and may have merged into it.
+    """Return the manifests that the same commit wrote before this one, and may have merged into it.
 
     >>> _merged_at_once("metadata/5f1c-m2.avro")
     ['metadata/5f1c-m0.avro', 'metadata/5f1c-m1.avro']
@@ -166,15 +166,15 @@ def _merged_at_once(manifest: str) -> list[str]:
 
 
 def _manifests_of(snapshot: Snapshot, io: FileIO) -> set[str]:
-    """Return the manifests that a snapshot names.
+    """Return the paths of a snapshot's manifests.
 
-    :raises OSError: its manifest list cannot be read.
+    :raises OSError: The manifest list cannot be read.
     """
     return {each.manifest_path for each in snapshot.manifests(io)}
 
 
 def _manifests_if_there(snapshot: Snapshot, io: FileIO) -> set[str]:
-    """Return the manifests that a snapshot names, none where its manifest list is gone."""
+    """Return the paths of a snapshot's manifests; none if the manifest list is missing."""
     try:
         return _manifests_of(snapshot, io)
     except FileNotFoundError:

@@ -1,7 +1,7 @@
-"""Finds a Java runtime that Spark can run on, so that nobody has to set JAVA_HOME.
+"""The search for a Java runtime that Spark can use, so that users need not set JAVA_HOME.
 
-Spark 4 needs Java 17 or later, and its JVM is started with the module `jdk.incubator.vector`, which cut-down
-runtimes lack.
+Spark 4 needs Java 17 or later. Spark starts its JVM with the module `jdk.incubator.vector`, which minimal runtimes
+lack.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ NEEDED_MODULE = "jdk.incubator.vector"
 
 
 def find_java_home(environ: Mapping[str, str], folders: Iterable[Path] = USUAL_FOLDERS) -> Path:
-    """Return the home of a Java runtime that Spark can use.
+    """Return the home directory of a Java runtime that Spark can use.
 
-    JAVA_HOME comes first, then the `java` on the PATH, then the usual folders, oldest usable version first.
+    The search order is JAVA_HOME, the `java` on the PATH, then the usual directories, oldest usable version first.
 
-    :raises JavaNotFoundError: there is none.
+    :raises JavaNotFoundError: There is no such runtime.
     """
     found = []
     for home in java_homes(environ, folders):

@@ -1,4 +1,4 @@
-"""Errors of Spark and its JVM, in one line. The line says so where the Java process has ended.
+"""One-line messages for errors of Spark and its JVM. They also say if the Java process has ended.
 
 `spark_errors_as` surrounds every call of Spark.
 """
@@ -21,68 +21,69 @@ from barnabas.spark.worker_packages import explain_workers
 from barnabas.spark.worker_python import context_of
 
 _CONNECTION_ERRORS = (ConnectionRefusedError, ConnectionResetError, EOFError)
-"""What is raised where the JVM is gone."""
+"""The errors of Py4J when the JVM has ended."""
 SPARK_ERRORS = (Py4JError, PySparkException, *_CONNECTION_ERRORS)
-"""What calls of Spark raise."""
+"""The errors that calls of Spark raise."""
 STOPPED_BY_ITSELF = "Cannot call methods on a stopped SparkContext"
-"""What Spark complains of after it has waited for a master that does not answer, or has gone, for a minute."""
+"""The error of Spark after it has waited a minute for a master that does not answer or has ended."""
 END_WAIT_S = 1.0
-"""How soon after the connection to a JVM that ends its process has ended."""
+"""The time between the loss of the connection and the end of the JVM's process, in seconds."""
 
 
 def gateway_of(spark: SparkSession) -> JavaGateway | None:
-    """Return how the JVM of a session is reached; None with Spark Connect, where it is no concern of this process."""
+    """Return the Py4J gateway to a session's JVM; None for Spark Connect, whose JVM runs elsewhere."""
     context = context_of(spark)
     return None if context is None else context._gateway
 
 
 def short_message(error: Exception, gateway: JavaGateway | None) -> str:
-    """Return what an error of Spark's says, in one line.
+    """Return the message of a Spark error in one line.
 
-    :param gateway: to the JVM that it came from.
+    :param gateway: The gateway to the JVM that raised the error.
     """
     ended = _how_java_ended(error, gateway)
     if ended is not None:
         return ended
     try:
-        text = str(error)  # Py4J asks the JVM for it
+        text = str(error)  # Py4J reads the text from the JVM
     except SPARK_ERRORS as gone:
         return short_message(gone, gateway)
     if STOPPED_BY_ITSELF in text:
-        return "Spark has given its master up; does that run?"
+        return "Spark has given up its master; check that the master runs"
     return explain_workers(text) or main_line(text)
 
 
 @contextmanager
 def spark_errors_as(kind: type[BarnabasError], gateway: JavaGateway | None, what: str = "") -> Iterator[None]:
-    """Raise each error of Spark as an error of one kind, with a message of one line.
+    """Convert each error of Spark to an error of one class, with a one-line message.
 
-    :param gateway: to the JVM that Spark runs in. `what`: the beginning of the message.
-    :raises BarnabasError: Spark raised an error; this one is of that kind.
+    :param gateway: The gateway to the JVM that Spark runs in.
+    :param what: The beginning of the message.
+    :raises BarnabasError: Spark raised an error; the class is `kind`.
     """
     try:
         yield
     except SPARK_ERRORS as error:
         raise_lost_interrupt(error)
         if isinstance(error, _CONNECTION_ERRORS) and _how_java_ended(error, gateway) is None:
-            raise  # it has to do with something else
+            raise  # a connection error of something else than the JVM
         raise kind(f"{what}{short_message(error, gateway)}") from error
 
 
 def _how_java_ended(error: Exception, gateway: JavaGateway | None) -> str | None:
-    """Return how a JVM ended, as far as it is a process of this one; None where it runs, or nobody knows."""
+    """Return the way in which the JVM ended, if it is a child process; None if it runs or is no child process."""
     process = None if gateway is None else gateway.proc
     if process is None:
         return None
     with suppress(TimeoutExpired):
-        # What the JVM itself has told of is no sign that it ends.
-        is_told = isinstance(error, Py4JJavaError | PySparkException)
-        return f"Spark's Java process {how_it_ended(process.wait(0 if is_told else END_WAIT_S))}"
+        # An error that the JVM itself reported is no sign of its end, so do not wait for the end.
+        is_reported = isinstance(error, Py4JJavaError | PySparkException)
+        return f"Spark's Java process {how_it_ended(process.wait(0 if is_reported else END_WAIT_S))}"
     return None
 
 
 def main_line(text: str) -> str:
-    """Return the line that says what went wrong: the last one of a Python traceback in it, or what Java's begins with.
+    """Return the line of an error text with the reason: the last one of a Python traceback, or the first one of Java.
 
     >>> main_line("An error occurred while calling o1.\\n: java.io.IOException: no room\\n\\tat a.B.c(B.java:1)\\n")
     'java.io.IOException: no room'

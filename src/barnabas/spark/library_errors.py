@@ -1,11 +1,11 @@
-"""What the libraries of tables end with, in one line: the only place where their errors become Barnabas' own.
+"""The conversion of errors of table libraries to errors of Barnabas, with a one-line message.
 
-pyiceberg, deltalake and what they stand on (Arrow, pydantic, SQLAlchemy, requests, boto, thrift, delta-rs) have some
-hundred classes of errors without a common base, and none of them says which may come out of a call. A damaged file of
-metadata alone is a ValidationError, an EOFError, an OSError or an ArrowInvalid. So each call of a library at the edge
-of Barnabas stands in `library_errors`, which takes all of them.
+pyiceberg, deltalake and their dependencies (Arrow, pydantic, SQLAlchemy, requests, boto, thrift, delta-rs) have
+hundreds of error classes without a common base, and do not document which call raises which class. A damaged metadata
+file alone raises ValidationError, EOFError, OSError or ArrowInvalid. So `library_errors` surrounds each call of such a
+library and catches all errors.
 
-`BARNABAS_DEBUG=1` shows the library's own traceback. A failed assertion is a defect of Barnabas and keeps it anyway.
+`BARNABAS_DEBUG=1` shows the traceback of the library. A failed assertion is a defect of Barnabas and passes unchanged.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from barnabas.spark.errors import MissingPackageError, WarehouseError
 
 REASON_LENGTH_MAX = 500
 _OF_SETTINGS = (ValueError, TypeError, LookupError, AttributeError, NotImplementedError)
-"""What a library ends with where it was given what it cannot use."""
+"""The errors that a library raises for invalid settings."""
 _OF_PACKAGES = (ImportError, NotInstalledError)
 _SAY_NOTHING_ALONE = (LookupError, EOFError, AttributeError, TypeError, NotImplementedError)
 _IS_VALIDATED = re.compile(r"\d+ validation errors? for ")
-"""How pydantic begins; its second line says what is wrong."""
+"""The first line of a pydantic error. The second line has the reason."""
 _PANIC = "PanicException"
-"""The class of a panic of compiled Rust: no `Exception`, and of no module that can be imported."""
+"""The class name of a Rust panic. The class is not an `Exception`, and no module exports it."""
 
 
 @contextmanager
 def library_errors(what: str, *, is_set_up: bool = False) -> Iterator[None]:
-    """Raise whatever a library ends with as one error of Barnabas; its own errors pass.
+    """Convert each error of a library to an error of Barnabas. Errors of Barnabas pass unchanged.
 
-    :param what: what fails then, as in "table clicks: its rows cannot be read".
-    :param is_set_up: whether the library is given its settings here.
-    :raises ConfigurationError: a setting is wrong that it is given here.
-    :raises MissingPackageError: it needs a package that is not installed.
-    :raises WarehouseError: it has failed in any other way.
+    :param what: The beginning of the message, for example "table clicks: its rows cannot be read".
+    :param is_set_up: True if the library receives its settings in this call.
+    :raises ConfigurationError: `is_set_up` is True, and a setting is invalid.
+    :raises MissingPackageError: The library needs a package that is not installed.
+    :raises WarehouseError: The library failed for another reason.
     """
     try:
         yield
@@ -58,7 +58,9 @@ def library_errors(what: str, *, is_set_up: bool = False) -> Iterator[None]:
 
 
 def reason_of(error: BaseException) -> str:
-    """Return what is wrong, in one line: an answer of a server may have a stack trace in it, and pyiceberg's a table.
+    """Return the reason of an error in one line.
+
+    The text of an error may contain a server's stack trace, or a table that pyiceberg has drawn.
 
     >>> reason_of(KeyError("uri")), reason_of(ValueError("no such column\\n┏━━┓"))
     ("KeyError: 'uri'", 'no such column')

@@ -1,7 +1,7 @@
-"""`python -m barnabas.spark.make_class_archive`: local Spark sessions start in half of the time from then on.
+"""`python -m barnabas.spark.make_class_archive`: makes local Spark sessions start in half of the time.
 
-It starts a Spark, has it do a little of everything, and lets Java write down at its end which classes that took. Takes
-half a minute or more, and 200 MB.
+The command starts Spark, runs a few small jobs, and has the JVM write an archive of the loaded classes at its end. This
+takes half a minute or more, and 200 MB of disk space.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ARCHIVES_KEPT = 4
 
 
 def make_class_archive() -> Path:
-    """Make the archive anew, and return where it is.
+    """Create or replace the archive, and return its path.
 
-    :raises JavaNotFoundError: no Java runtime that Spark can use.
-    :raises BarnabasError: Java wrote none; with what it said last.
+    :raises JavaNotFoundError: This machine has no Java runtime that Spark supports.
+    :raises BarnabasError: The JVM wrote no archive; the message has the end of its output.
     """
     java = find_java_home(os.environ)
     archive = archive_path(java)
@@ -42,19 +42,19 @@ def make_class_archive() -> Path:
         with environment_set(os.environ, {JAVA_OPTIONS: options}):
             _use_spark(folder)
         try:
-            # At once, so that others find all of it or nothing.
+            # A rename is atomic: other processes see the whole archive or none.
             (folder / archive.name).replace(archive)
         except FileNotFoundError:
             said = (folder / "java.log").read_text(errors="replace")[-500:].strip()
-            raise BarnabasError(f"{java} wrote none: {said}") from None
+            raise BarnabasError(f"{java} wrote no archive: {said}") from None
     remove_old_archives(archive.parent)
     return archive
 
 
 def remove_old_archives(folder: Path, kept: int = ARCHIVES_KEPT) -> None:
-    """Remove archives beyond the newest ones: each new environment makes one, and nobody uses the old ones.
+    """Remove all archives except the newest ones. Each new environment makes its own archive.
 
-    A session whose archive is gone starts without it.
+    A session whose archive was removed starts without it.
     """
     archives = sorted(folder.glob("spark-classes-*.jsa"), key=lambda each: each.stat().st_mtime_ns, reverse=True)
     for old in archives[kept:]:
@@ -62,7 +62,7 @@ def remove_old_archives(folder: Path, kept: int = ARCHIVES_KEPT) -> None:
 
 
 def _use_spark(folder: Path) -> None:
-    """Do what queries, loads and streams do, so that the classes for it are in the archive."""
+    """Run a query, a load and a stream, so that the archive contains their classes."""
     spark = local_session("barnabas class archive", master="local[2]", log_file=folder / "java.log")
     try:
         spark.sparkContext.parallelize(range(4), 2).map(str).collect()
@@ -78,19 +78,19 @@ def _use_spark(folder: Path) -> None:
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Make it, and say where it is; with `--if-missing` only where there is none that fits."""
+    """Create the archive, and print its path. `--if-missing` keeps an existing archive of the current versions."""
     parser = argparse.ArgumentParser(
         "python -m barnabas.spark.make_class_archive", description=__doc__.partition(":")[2]
     )
-    parser.add_argument("--if-missing", action="store_true", help="do nothing where there is one that fits")
+    parser.add_argument("--if-missing", action="store_true", help="do nothing if a current archive exists")
     options = parser.parse_args(arguments)
     try:
         if options.if_missing and is_current(archive_path(find_java_home(os.environ))):
             return 0
-        sys.stderr.write("making an archive of Spark's classes, once: Spark then starts in half of the time\n")
+        sys.stderr.write("making an archive of Spark's classes, once; Spark then starts in half of the time\n")
         archive = make_class_archive()
     except (BarnabasError, OSError, PySparkException, SubprocessError) as error:
-        sys.stderr.write(f"no archive of Spark's classes, so Spark starts no sooner: {error}\n")
+        sys.stderr.write(f"cannot make an archive of Spark's classes, so Spark starts as slowly as before: {error}\n")
         return 1
     sys.stdout.write(f"{archive} ({archive.stat().st_size / 1e6:.0f} MB)\n")
     return 0

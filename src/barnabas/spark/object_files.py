@@ -1,6 +1,6 @@
-"""Files where no local file system is: listed, read and removed through Arrow, under pyiceberg's properties.
+"""Files in object stores, listed, read and removed with Arrow and pyiceberg's storage properties.
 
-Object stores have no folders: one is all objects whose names begin with its name.
+Object stores have no directories. A directory here is all objects whose names begin with its name.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pyarrow.fs import FileSelector, FileSystem
 
 @dataclass(frozen=True, slots=True)
 class StoredFile:
-    """A file that is there, named or not."""
+    """A file in storage. The table may reference it or not."""
 
     uri: str
     modified_at: datetime
@@ -30,9 +30,9 @@ def file_system_of(properties: Mapping[str, str], uri: str) -> tuple[FileSystem,
 
 
 def files_below(properties: Mapping[str, str], uri: str) -> Iterator[StoredFile]:
-    """Yield the files of a folder and of those in it; none where it does not exist.
+    """Yield the files of a directory and its subdirectories; none if the directory does not exist.
 
-    :raises OSError: it cannot be listed.
+    :raises OSError: The directory cannot be listed.
     """
     system, path = file_system_of(properties, uri)
     for info in system.get_file_info(FileSelector(path, allow_not_found=True, recursive=True)):
@@ -44,34 +44,34 @@ def files_below(properties: Mapping[str, str], uri: str) -> Iterator[StoredFile]
 def remove_file(properties: Mapping[str, str], uri: str) -> None:
     """Remove a file.
 
-    :raises OSError: it cannot be removed.
+    :raises OSError: The file cannot be removed.
     """
     system, path = file_system_of(properties, uri)
     system.delete_file(path)
 
 
 def remove_below(properties: Mapping[str, str], uri: str) -> None:
-    """Remove all files of a folder.
+    """Remove all files of a directory.
 
-    :raises OSError: one of them cannot be removed.
+    :raises OSError: A file cannot be removed.
     """
     system, path = file_system_of(properties, uri)
     system.delete_dir(path)
 
 
 def files_in(properties: Mapping[str, str], uri: str) -> list[str]:
-    """Return the names of the files of a folder, without those of folders in it.
+    """Return the names of the files in a directory, without subdirectories.
 
-    :raises OSError: it cannot be listed.
+    :raises OSError: The directory cannot be listed.
     """
     system, path = file_system_of(properties, uri)
     return [info.base_name for info in system.get_file_info(FileSelector(path, allow_not_found=True)) if info.is_file]
 
 
 def read_text(properties: Mapping[str, str], uri: str) -> str:
-    """Return a file's text.
+    """Return the text of a file.
 
-    :raises OSError: it cannot be read.
+    :raises OSError: The file cannot be read.
     """
     system, path = file_system_of(properties, uri)
     with system.open_input_stream(path) as file:

@@ -1,4 +1,4 @@
-"""Parquet files of a table as Arrow batches, wherever they are."""
+"""Parquet files of a table as Arrow batches, in local files or an object store."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ BATCH_ROWS = 65_536
 def rows_of_file(
     file: str, schema: pa.Schema, properties: Mapping[str, str], former: FormerNames
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a file, batch by batch, and read no other columns for that.
+    """Yield the rows of a file, batch by batch. Only the columns of the schema are read.
 
-    :param schema: the columns that are wanted, or parts of them; where the file lacks them there are nulls.
-    :param properties: how the file is reached, as pyiceberg names them.
-    :param former: of fields that were renamed since it was written.
+    :param schema: The columns to read, or parts of them. Columns that the file lacks are null.
+    :param properties: The storage properties, as pyiceberg names them.
+    :param former: The earlier names of fields that were renamed after the file was written.
     """
     names = [name for column in schema.names for name in (column, *former.get((column,), ()))]
     system, path = file_system_of(properties, file)

@@ -1,8 +1,8 @@
-"""Parquet files of a table as a Spark DataFrame, wherever they are.
+"""The Parquet files of a table as a Spark DataFrame, in local files, HDFS or an object store.
 
-Files of this machine, and those in HDFS, are read by Spark's own Parquet reader. For object stores Spark needs jars
-that match its Hadoop; without them, tasks read the files with Arrow, under the properties that the table's catalog has.
-So they do where a field had a name that SQL cannot tell from that of another field: Arrow goes by exact names.
+Spark's Parquet reader reads local files and HDFS. For object stores Spark would need jars that match its Hadoop
+version, so tasks read the files with Arrow and the table's storage properties instead. Arrow also reads tables with a
+field whose earlier name differs from another field only in case, because Arrow distinguishes such names.
 """
 
 from __future__ import annotations
@@ -32,11 +32,11 @@ def frame_of_files(
     properties: Mapping[str, str],
     former: FormerNames | None = None,
 ) -> DataFrame:
-    """Return the rows of files.
+    """Return the rows of files as a DataFrame.
 
-    :param schema: the table's; files that lack columns of it have nulls there.
-    :param properties: how the files are reached, as pyiceberg names them.
-    :param former: of fields that were renamed since some of the files were written.
+    :param schema: The schema of the table. Columns that a file lacks are null.
+    :param properties: The storage properties, as pyiceberg names them.
+    :param former: The earlier names of renamed fields; older files still use them.
     """
     types = from_arrow_schema(schema)
     if not files:
@@ -49,7 +49,7 @@ def frame_of_files(
             rows = spark.read.schema(in_files).parquet(*files)
             return rows.select(*_under_one_name(lambda name: rows[f"`{name}`"], types, (), former))
     reached, renamed = dict(properties), dict(former or {})
-    wanted = to_arrow_schema(types, timezone="UTC")  # Arrow's types as Spark takes them back
+    wanted = to_arrow_schema(types, timezone="UTC")  # the Arrow types that Spark expects from mapInArrow
 
     def read(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for batch in batches:
@@ -61,7 +61,7 @@ def frame_of_files(
 
 
 def _with_all_names(kind: DataType, path: Path, former: FormerNames) -> DataType:
-    """Return a type with a field for each name that one may have in a file."""
+    """Return a type with one field for each name that a field has in any file."""
     if isinstance(kind, ArrayType):
         return ArrayType(_with_all_names(kind.elementType, (*path, "element"), former))
     if isinstance(kind, MapType):
@@ -77,7 +77,7 @@ def _with_all_names(kind: DataType, path: Path, former: FormerNames) -> DataType
 
 
 def _have_distinct_names(kind: DataType) -> bool:
-    """Whether SQL can tell the fields of each struct apart."""
+    """Return whether the field names in each struct differ for SQL, which ignores case."""
     if isinstance(kind, ArrayType):
         return _have_distinct_names(kind.elementType)
     if isinstance(kind, MapType):
@@ -91,7 +91,7 @@ def _have_distinct_names(kind: DataType) -> bool:
 def _under_one_name(
     field_of: Callable[[str], Column], kind: StructType, path: Path, former: FormerNames
 ) -> list[Column]:
-    """Return the fields of a struct: a file has each of them under one of its names only, and the others are null."""
+    """Return the fields of a struct. A file has each field under one of its names; the other names are null."""
     columns = []
     for field in kind:
         own = (*path, field.name)
@@ -101,19 +101,19 @@ def _under_one_name(
 
 
 def _merged(column: Column, kind: DataType, path: Path, former: FormerNames) -> Column:
-    """Return a column of which the fields within have one name each."""
+    """Return a column whose nested fields have one name each."""
     if not any(len(way) > len(path) and way[: len(path)] == path for way in former):
         return column
     if isinstance(kind, ArrayType):
         return transform(column, lambda each: _merged(each, kind.elementType, (*path, "element"), former))
     if isinstance(kind, MapType):
         return transform_values(column, lambda _, each: _merged(each, kind.valueType, (*path, "value"), former))
-    assert isinstance(kind, StructType), "what has fields"
+    assert isinstance(kind, StructType), "only structs, arrays and maps contain renamed fields"
     return when(column.isNotNull(), struct(*_under_one_name(column.getField, kind, path, former)))
 
 
 def _names(path: Path, former: FormerNames) -> list[str]:
-    """Return the names that a field may have; Spark reads those that differ by case alone as the same."""
+    """Return the names that a field may have in a file. Spark ignores case, so names that differ in case are one."""
     names: dict[str, str] = {}
     for name in (path[-1], *former.get(path, ())):
         names.setdefault(sql_key(name), name)

@@ -1,6 +1,7 @@
-"""Rows of an older file as rows of the table as it is now: what it lacks is null, what was widened is cast. Pure.
+"""The projection of rows from older files to the current schema of a table. Pure.
 
-By names: tables that loads have made drop no column, and say under which names renamed ones were before.
+Missing columns become null, and values of widened columns are cast. Columns are matched by name: tables of loads drop
+no columns, and know the earlier names of renamed ones.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ import pyarrow.compute as pc
 from barnabas.formats.field_aliases import Path
 
 FormerNames = Mapping[Path, Sequence[str]]
-"""The names that fields may have in a file instead of those that they have now, which the ways to them have."""
+"""The earlier names of renamed fields, by the path to the field with current names."""
 
 
 def project(batch: pa.RecordBatch, schema: pa.Schema, former: FormerNames | None = None) -> pa.RecordBatch:
-    """Return a batch with the columns of a schema, in its order.
+    """Return a batch with the columns of a schema, in the order of the schema.
 
     >>> project(pa.record_batch({"n": pa.array([1], pa.int32())}), pa.schema([("new", "string"), ("n", "int64")]))
     pyarrow.RecordBatch
@@ -35,7 +36,7 @@ def project(batch: pa.RecordBatch, schema: pa.Schema, former: FormerNames | None
 def _fields(
     parts: Mapping[str, pa.Array], wanted: Iterable[pa.Field], count: int, path: Path, former: FormerNames
 ) -> list[pa.Array]:
-    """Return the fields of a struct at the end of a way."""
+    """Return the fields of the struct at a path."""
     columns = []
     for field in wanted:
         own = (*path, field.name)
@@ -48,7 +49,7 @@ def _conform(array: pa.Array, wanted: pa.DataType, path: Path, former: FormerNam
     if array.type == wanted:
         return array
     if pa.types.is_struct(wanted):
-        # `flatten` knows the offset of a slice, and which structs are null.
+        # `flatten` respects the offset of a slice and the null structs.
         parts = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
         children = _fields(parts, wanted, len(array), path, former)
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=array.is_null())

@@ -1,4 +1,5 @@
-"""What one Spark task of a query reads, and how: the same for a batch query and for a batch of a stream."""
+"""The input partitions of a query, and the read of one partition by a Spark task. Batch queries and streams share
+them."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ _TYPES: dict[str, DataType] = {
 
 @dataclass
 class RangePartition(InputPartition):
-    """What one Spark task reads, one range after the other."""
+    """The offset ranges that one Spark task reads, one after the other."""
 
     wanted: tuple[OffsetRange, ...]
 
@@ -50,10 +51,10 @@ class RangePartition(InputPartition):
 def make_partitions(
     ranges: Iterable[OffsetRange], options: SourceOptions, cores: int | None, *, cuts: bool = False
 ) -> list[InputPartition]:
-    """Split ranges into tasks as the options say; where they say nothing, small ranges share a task.
+    """Split ranges into tasks according to the options. Without such options, small ranges share a task.
 
-    :param cores: how many tasks run at a time, None where nobody knows.
-    :param cuts: whether a range that would be more than a core's share may be several tasks then.
+    :param cores: The number of tasks that run at a time; None if unknown.
+    :param cuts: True splits a range that is larger than the share of a core.
     """
     least, most = options.partitions_min, options.records_per_partition_max
     known = cores if least is most is None else None
@@ -69,11 +70,11 @@ def read_partition(
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of one task as Arrow batches of bounded size.
 
-    :param columns: those that are made, in this order.
+    :param columns: The columns to return, in this order.
     """
     freeze_imports()
     if not isinstance(partition, RangePartition):
-        return  # for a query without any partition, Spark makes one of its own
+        return  # Spark passes a dummy partition if a query has no partitions
     read = read_range if options.fail_on_data_loss else read_remaining
     with hide_traceback(), closing(RangeConnections()) as connections:
         for wanted in partition.wanted:
@@ -88,19 +89,19 @@ def read_partition(
 
 
 def make_schema(columns: Sequence[str]) -> StructType:
-    """Return columns as Spark has them; no session is needed for it."""
+    """Return the Spark schema of columns; this needs no session."""
     return StructType([StructField(name, _TYPES[SPARK_TYPES[name]]) for name in columns])
 
 
 def check_columns(schema: StructType) -> list[str]:
-    """Return the columns of a query, which may be some of those that there are, in any order.
+    """Return the column names of a query's schema, which may be a subset of the columns in any order.
 
-    :raises ConfigurationError: one does not exist or has another type.
+    :raises ConfigurationError: A column does not exist, or has another type.
     """
     names = [field.name for field in schema.fields]
     for field in schema.fields:
         if field.name not in SPARK_TYPES:
-            raise ConfigurationError(f"there is no column {field.name!r}; there are {', '.join(SPARK_TYPES)}")
+            raise ConfigurationError(f"there is no column {field.name!r}; the columns are {', '.join(SPARK_TYPES)}")
         given = field.dataType.simpleString()
         if given != SPARK_TYPES[field.name]:
             raise ConfigurationError(

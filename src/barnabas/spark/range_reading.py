@@ -1,4 +1,4 @@
-"""Reads a range of offsets from the brokers, on executors and on the driver."""
+"""Reads offset ranges from the brokers, on executors and on the driver."""
 
 from __future__ import annotations
 
@@ -19,8 +19,7 @@ from barnabas.spark.errors import DataLossError
 from barnabas.spark.offset_ranges import OffsetRange
 
 Settings = Mapping[str, str]
-"""Settings of the client under Kafka's dotted names. Those that only matter to members of a group, or to a
-reader without end, are accepted and have no effect."""
+"""Client settings under Kafka's dotted names. Settings for group members have no effect on the read of a range."""
 
 OnBatches = Callable[[Buffer], object]
 
@@ -41,14 +40,14 @@ def read_range(
     on_batches: OnBatches | None = None,
     connections: RangeConnections | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range in Arrow columns, one answer of the broker at a time, which bounds the memory.
+    """Yield the records of a range as Arrow batches, one per fetch response. This limits the memory.
 
-    :param on_batches: called with the batches of an answer, before its records are yielded.
-    :param connections: for ranges that are read one after the other; None: the range has its own.
-    :raises ApiError: OFFSET_OUT_OF_RANGE where the log has no longer what is asked for, and others.
-    :raises DataLossError: the log ends before the range does, and has done so for `default.api.timeout.ms`: a leader
-        that is new may be short of its end for a moment, a topic that was made again is for ever.
-    :raises BarnabasError: no broker can be reached, or what it sent is damaged.
+    :param on_batches: Called with the record batches of a response before its records are yielded.
+    :param connections: Connections for several ranges, read one after the other; None opens own connections.
+    :raises ApiError: The broker returned an error, for example OFFSET_OUT_OF_RANGE if the log lacks the offsets.
+    :raises DataLossError: The log ended before the range for `default.api.timeout.ms`. A new leader may lag for a
+        moment; a topic that was created again never reaches the range.
+    :raises BarnabasError: No broker can be reached, or a response is damaged.
     """
     kept = RangeConnections() if connections is None else connections
     place = (wanted.topic, wanted.partition, wanted.start_offset, wanted.end_offset)
@@ -72,15 +71,16 @@ def read_range(
 
 
 class RangeConnections:
-    """The connections of ranges that are read one after the other, made when the first is. To be closed."""
+    """Connections for several ranges, read one after the other. The first range opens them. Call `close` at the end."""
 
     def __init__(self) -> None:
         self._source: RangeSource | None = None
 
     def reader(self, bootstrap: str, settings: Settings, place: tuple[str, int, int, int]) -> RangeReader:
-        """Return a reader of a range: topic, partition, and the offsets where it begins and ends.
+        """Return a reader of a range.
 
-        :param settings: the same as for the ranges before.
+        :param settings: Client settings, the same for all ranges.
+        :param place: Topic, partition, start offset and end offset of the range.
         """
         checked = make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
         chosen = {name: getattr(checked, name) for name in _in_snake_case(settings)}
@@ -90,7 +90,7 @@ class RangeConnections:
         return RangeReader(self._source, *place, **size)
 
     def close(self) -> None:
-        """End them."""
+        """Close the connections."""
         if self._source is not None:
             self._source.close()
 
@@ -103,9 +103,9 @@ def read_remaining(
     include_headers: bool = True,
     connections: RangeConnections | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Do as `read_range`, but pass over records that were deleted meanwhile, also with all of the topic.
+    """Yield the records of a range as `read_range` does, but skip records, or a topic, that were deleted meanwhile.
 
-    :raises BarnabasError: no broker can be reached, or what it sent is damaged.
+    :raises BarnabasError: No broker can be reached, or a response is damaged.
     """
     left = wanted
     while left.count > 0:
@@ -122,29 +122,31 @@ def read_remaining(
             return
         except ApiError as error:
             start_offset = _start_after(error, left, bootstrap, settings)
-            log.warning("%s: offsets %d to %d are gone", wanted, left.start_offset, start_offset - 1)
+            log.warning(
+                "%s: offsets %d to %d were deleted; the query skips them", wanted, left.start_offset, start_offset - 1
+            )
         left = dataclasses.replace(left, start_offset=start_offset)
 
 
 def _refuse_if_cut_off(wanted: OffsetRange, next_offset: int, bootstrap: str, settings: Settings) -> None:
-    """Look whether a reader waited for records that will not come."""
+    """Raise `DataLossError` if a reader waited for offsets after the log end offset."""
     tp = wanted.topic_partition
     with open_admin(bootstrap, settings) as admin:
         try:
             end_offset = admin.end_offsets([tp])[tp]
         except BarnabasError:
-            return  # then the reader's own error says it
+            return  # the caller raises the error of the reader
     if end_offset <= next_offset:
         raise DataLossError(
-            f"{wanted}: the log ends at {end_offset} now, and was read up to {next_offset}: the topic was deleted and "
-            "made again, or a leader lost what was there"
+            f"{wanted}: the log end offset is {end_offset}, and the read reached {next_offset}: the topic was deleted "
+            "and created again, or a leader lost records"
         )
 
 
 def _start_after(error: ApiError, left: OffsetRange, bootstrap: str, settings: Settings) -> int:
-    """Return where what is left of a range begins, after its end where there is nothing.
+    """Return the start of the rest of a range after an error; the end offset if no rest is left.
 
-    :raises ApiError: `error` itself, which is about something else.
+    :raises ApiError: `error` itself, if it has another cause than deleted records.
     """
     gone = (ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.UNKNOWN_TOPIC_ID)
     if error.code in gone:
@@ -159,14 +161,14 @@ def _start_after(error: ApiError, left: OffsetRange, bootstrap: str, settings: S
             if missing.code not in gone:
                 raise
             return left.end_offset
-    # Where the log begins before, it ends before: what was to be read was cut off.
+    # If the log starts before the range, the error means that the log ends before it: the rest was truncated.
     return min(first, left.end_offset) if first > left.start_offset else left.end_offset
 
 
 def open_admin(bootstrap: str, settings: Settings) -> Admin:
-    """Return a client that answers what the planning asks.
+    """Return an admin client for planning.
 
-    :raises ConfigurationError: a setting does not exist, or has a value that it cannot have.
+    :raises ConfigurationError: A setting does not exist, or has an invalid value.
     """
     checked = make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
     return Admin(
@@ -179,14 +181,13 @@ def _in_snake_case(settings: Settings) -> dict[str, str]:
 
 
 def check_reachable(bootstrap: str, settings: Settings) -> None:
-    """Find out soon whether there are brokers at all.
+    """Raise an error early if no broker listens at the addresses.
 
-    :param settings: of a client of any kind; those that only one kind has are for others to check.
+    A refused connection raises an error at once; a broker that accepts a connection may respond slowly. A setting
+    `default.api.timeout.ms` disables this check.
 
-    A broker that is up may take its time, an address at which nobody listens is told of at once. Whoever set
-    `default.api.timeout.ms` decided otherwise.
-
-    :raises TimedOutError: nobody listens at any of the addresses, or they do not exist.
+    :param settings: Settings of any kind of client. Settings of single kinds are not checked here.
+    :raises TimedOutError: No broker listens at any of the addresses, or the host names do not exist.
     """
     if "default.api.timeout.ms" in settings:
         return
@@ -196,5 +197,5 @@ def check_reachable(bootstrap: str, settings: Settings) -> None:
         try:
             admin.brokers()
         except TimedOutError as error:
-            if error.reason:  # the operating system's: it was not a broker that is slow
+            if error.reason:  # an error of the operating system; a slow broker has no such reason
                 raise

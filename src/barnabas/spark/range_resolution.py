@@ -33,7 +33,7 @@ Offsets = Mapping[TopicPartition, int]
 
 
 class OffsetLookup(Protocol):
-    """What a cluster says about its offsets; `barnabas.Admin` is one."""
+    """The calls that read offsets from a cluster; `barnabas.Admin` implements them."""
 
     def beginning_offsets(self, partitions: list[TopicPartition], /) -> Offsets: ...
 
@@ -45,9 +45,9 @@ class OffsetLookup(Protocol):
 
 
 def count_partitions(selection: Selection, topics: Sequence[TopicDescription]) -> dict[str, int]:
-    """Return the number of partitions of each topic, but for those that the brokers cannot describe now.
+    """Return the number of partitions of each topic, without topics that the brokers cannot describe.
 
-    :raises ApiError: the selection names one of these, or its pattern does.
+    :raises ApiError: The brokers cannot describe a selected topic.
     """
     require(topic for topic in topics if _names(selection, topic.name))
     return {topic.name: len(topic.partitions) for topic in topics if not topic.error}
@@ -62,18 +62,16 @@ def _names(selection: Selection, topic: str) -> bool:
 
 
 def select_partitions(selection: Selection, partition_counts: Mapping[str, int]) -> list[TopicPartition]:
-    """Return the partitions that a selection names.
+    """Return the selected partitions.
 
-    Args:
-        partition_counts: every topic of the cluster with its number of partitions.
-
-    :raises ConfigurationError: a topic or partition does not exist.
+    :param partition_counts: The number of partitions of every topic in the cluster.
+    :raises ConfigurationError: A topic or partition does not exist.
     """
     if isinstance(selection, Assign):
         for topic, partition in selection.partitions:
             if partition >= _count(topic, partition_counts):
                 raise ConfigurationError(
-                    f"topic {topic!r} has no partition {partition}: it has {partition_counts[topic]}, from 0"
+                    f"topic {topic!r} has no partition {partition}: it has {partition_counts[topic]} partitions"
                 )
         return list(selection.partitions)
     if isinstance(selection, Subscribe):
@@ -90,10 +88,10 @@ def _count(topic: str, partition_counts: Mapping[str, int]) -> int:
 
 
 def resolve_ranges(options: SourceOptions, partitions: list[TopicPartition], lookup: OffsetLookup) -> list[OffsetRange]:
-    """Return the range to read of each partition, in order.
+    """Return the range to read of each partition, in the order of the partitions.
 
-    :raises ConfigurationError: the boundaries do not name exactly these partitions, or are the wrong way round.
-    :raises DataLossError: records of a range are gone, and `failOnDataLoss` is set.
+    :raises ConfigurationError: The boundaries do not name exactly these partitions, or a start is after its end.
+    :raises DataLossError: Records of a range were deleted, and `failOnDataLoss` is set.
     """
     if not partitions:
         return []
@@ -105,7 +103,7 @@ def resolve_ranges(options: SourceOptions, partitions: list[TopicPartition], loo
 
 
 class _Log:
-    """The partitions to read, with the offsets that their logs have now."""
+    """The partitions to read, with their current log start and log end offsets."""
 
     def __init__(self, lookup: OffsetLookup, partitions: list[TopicPartition]) -> None:
         self._lookup = lookup
@@ -114,7 +112,10 @@ class _Log:
         self.last = lookup.end_offsets(partitions)
 
     def resolve(self, side: str, boundary: Boundary, *, or_latest: bool) -> dict[TopicPartition, int]:
-        """Return the offset of each partition; `or_latest`: the end where no record is as late as asked for."""
+        """Return the offset of each partition.
+
+        :param or_latest: True uses the log end offset if no record has the timestamp or a later one.
+        """
         match boundary:
             case Earliest():
                 return dict(self.first)
@@ -134,10 +135,10 @@ class _Log:
         return {p: _offset_at(p, times[p], found.get(p), self.last[p] if or_latest else None) for p in times}
 
     def _of_topics(self, name: str, topics: Mapping[str, int]) -> Offsets:
-        """Return what was said of whole topics for each of their partitions."""
+        """Return the offset for each partition of the topics that have a common one."""
         unknown = sorted(set(topics) - {partition.topic for partition in self.partitions})
         if unknown:
-            raise ConfigurationError(f"option {name!r} has {', '.join(unknown)}, of which no partition is selected")
+            raise ConfigurationError(f"option {name!r} names {', '.join(unknown)}, but no partition of it is selected")
         return {partition: topics[partition.topic] for partition in self.partitions if partition.topic in topics}
 
 
@@ -165,7 +166,8 @@ def _check_covers(name: str, given: Mapping[TopicPartition, int], partitions: li
 def _inside_log(wanted: OffsetRange, log: _Log, options: SourceOptions) -> OffsetRange:
     if wanted.start_offset > wanted.end_offset:
         if not isinstance(options.starting, AtOffsets) and not isinstance(options.ending, AtOffsets):
-            # By times, the later one may come before the earlier one in the log: nothing lies between.
+            # Timestamps need not increase in a log, so the end by time may be before the start. The range is empty
+            # then.
             return OffsetRange(wanted.topic, wanted.partition, wanted.end_offset, wanted.end_offset)
         raise ConfigurationError(f"{wanted}: the query starts after its end")
     log_start, log_end = log.first[wanted.topic_partition], log.last[wanted.topic_partition]
@@ -173,8 +175,8 @@ def _inside_log(wanted: OffsetRange, log: _Log, options: SourceOptions) -> Offse
         return wanted
     if options.fail_on_data_loss:
         raise DataLossError(
-            f"{wanted}: the log has offsets {log_start} to {log_end - 1} only; the rest was deleted or never was. "
-            "Choose other offsets, or set failOnDataLoss to false to read what is there"
+            f"{wanted}: the log only has offsets {log_start} to {log_end - 1}. "
+            "Choose other offsets, or set failOnDataLoss to false to read the existing ones"
         )
     start = min(max(wanted.start_offset, log_start), log_end)
     end = max(min(wanted.end_offset, log_end), start)

@@ -1,10 +1,9 @@
-"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")`: records into topics.
+"""`df.write.format("barnabas")` and `df.writeStream.format("barnabas")`: the sink that sends rows to topics.
 
-Each task has an idempotent producer of its own and is done when all of its records are acknowledged. Spark runs a task
-again that failed, and a batch of a stream that a crash interrupted; so a record is written at least once, as with
-Spark's Kafka sink.
+Each task has an idempotent producer, and succeeds when all of its records are acknowledged. Spark repeats failed tasks,
+and micro-batches that a crash interrupted. So the sink delivers at least once, as Spark's Kafka sink does.
 
-Columns go to the producer as Arrow. Only records with headers become Python objects.
+Rows go to the producer as Arrow columns. Only records with headers become Python objects.
 """
 
 from __future__ import annotations
@@ -26,13 +25,13 @@ if TYPE_CHECKING:
     from barnabas.client.producer.delivery import Deliveries
 
 OPEN_BATCHES_MAX = 64
-"""Arrow batches of which the outcome may be open; a task then waits for the oldest one."""
+"""The largest number of Arrow batches without acknowledgement. With more, a task waits for the oldest batch."""
 
 
 class Written(WriterCommitMessage):
-    """What a task did.
+    """The result of a task.
 
-    :param records: how many it wrote.
+    :param records: The number of records that the task wrote.
     """
 
     def __init__(self, records: int) -> None:
@@ -40,32 +39,32 @@ class Written(WriterCommitMessage):
 
 
 class BarnabasWriter(DataSourceArrowWriter):
-    """Writes the rows of a batch query, on the executors."""
+    """The writer of a batch query, on the executors."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task."""
+        """Send the rows of one task."""
         return write_rows(self._options, iterator)
 
 
 class BarnabasStreamWriter(DataSourceStreamArrowWriter):
-    """Writes the rows of one batch of a stream, on the executors."""
+    """The writer of a streaming query, on the executors."""
 
     def __init__(self, options: SinkOptions) -> None:
         self._options = options
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> Written:
-        """Write the rows of one task."""
+        """Send the rows of one task."""
         return write_rows(self._options, iterator)
 
 
 def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Written:
-    """Write rows and wait until all are acknowledged.
+    """Send rows, and wait until all are acknowledged.
 
-    :raises ConfigurationError: a row has no topic, or a header no name.
-    :raises BarnabasError: why the first record that was not written was not.
+    :raises ConfigurationError: A row has no topic, or a header has no name.
+    :raises BarnabasError: A record was not acknowledged.
     """
     open_deliveries: deque[Deliveries] = deque()
     records = 0
@@ -83,7 +82,7 @@ def write_rows(options: SinkOptions, batches: Iterator[pa.RecordBatch]) -> Writt
 
 
 class PartitionRows:
-    """Rows of one batch, in their order, that go to the same topic and, where it is given, partition."""
+    """Rows of one batch for the same topic, and for the same partition if the rows have one."""
 
     __slots__ = ("partition", "rows", "topic")
 
@@ -94,9 +93,9 @@ class PartitionRows:
 
 
 def split_by_partition(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[PartitionRows]:
-    """Yield the rows of a batch for each topic and partition that they name.
+    """Yield the rows of a batch by topic and partition.
 
-    :raises ConfigurationError: a row has no topic.
+    :raises ConfigurationError: A row has no topic.
     """
     if not len(batch):
         return
@@ -104,15 +103,13 @@ def split_by_partition(batch: pa.RecordBatch, options: SinkOptions) -> Iterator[
     topic_column = names["topic"] if options.topic is None else None
     for topic, rows in _groups(batch, topic_column):
         if options.topic is None and topic is None:
-            raise ConfigurationError(
-                "there are rows without a topic: fill the column 'topic', or give the option 'topic'"
-            )
+            raise ConfigurationError("some rows have no topic: fill the column 'topic', or set the option 'topic'")
         for partition, part in _groups(rows, names.get("partition")):
             yield PartitionRows(options.topic or str(topic), partition, part)
 
 
 def _groups(rows: pa.RecordBatch, column: str | None) -> Iterator[tuple[Any, pa.RecordBatch]]:
-    """Yield the rows for each value of a column, in the order in which the values appear."""
+    """Yield the rows for each value of a column, in the order of first occurrence."""
     if column is None:
         yield None, rows
         return
@@ -146,5 +143,5 @@ def _bytes(column: pa.Array) -> list[bytes | None]:
 def _pairs(headers: list[dict[str, object]] | None) -> list[tuple[str, bytes | None]]:
     pairs = [(header["key"], header["value"]) for header in headers or ()]
     if any(name is None for name, _ in pairs):
-        raise ConfigurationError("there is a header without a name: fill 'key' in the column 'headers'")
+        raise ConfigurationError("a header has no name: fill 'key' in the column 'headers'")
     return pairs  # type: ignore[return-value]

@@ -20,7 +20,7 @@ from barnabas.spark.load_tasks import TaskFailed
 from barnabas.spark.object_files import file_system_of
 
 BUNDLE_BYTES_MAX = 128 * 1024 * 1024
-"""The limit for one task, where the target size of files is larger."""
+"""The size limit of a group of files, in bytes. It keeps tasks short if the target size of files is larger."""
 TIMES_FEWER = 4
 FILES_FEWER = 8
 BATCH_ROWS = 65_536
@@ -40,7 +40,7 @@ class FileGroup:
 
 @dataclass(frozen=True, slots=True)
 class MergeSettings:
-    """The folder of the load, and how its tasks write files."""
+    """The settings of merge tasks: the data directory of the load, and the format of files."""
 
     folder: str
     io_properties: Mapping[str, str]
@@ -51,7 +51,7 @@ class MergeSettings:
 def small_file_groups(files: Sequence[DataFile], target_file_bytes: int) -> tuple[list[FileGroup], list[DataFile]]:
     """Return the groups of files to merge, and the files that stay. All files stay if a merge saves too little.
 
-    :param files: in the order of their records.
+    :param files: Files in the order of their records.
 
     >>> day = date(2015, 5, 17)
     >>> bundles, left = small_file_groups([DataFile(f"{number}", 5, day, 100) for number in range(200)], 10_000)
@@ -79,7 +79,7 @@ def small_file_groups(files: Sequence[DataFile], target_file_bytes: int) -> tupl
 def merge_files(gathering: MergeSettings, bundle: FileGroup, attempt_id: int) -> tuple[DataFile, ...] | TaskFailed:
     """Write the rows of a group of files into new files. The old files remain.
 
-    :param attempt_id: unique to this attempt of this task.
+    :param attempt_id: Unique to this attempt of the task.
     """
     prefix = f"{gathering.folder}/gathered-{bundle.number}-{attempt_id}"
     made: list[DataFile] = []
@@ -87,7 +87,7 @@ def merge_files(gathering: MergeSettings, bundle: FileGroup, attempt_id: int) ->
     schema: pa.Schema | None = None
     try:
         for rows in _rows(bundle, gathering.io_properties):
-            # Where the table has grown in this load, files of before lack columns: they stay files of their own.
+            # If this load added columns, its first files lack them. Files with different schemas are not merged.
             if open_files is None or rows.schema != schema:
                 made += [] if open_files is None else open_files.finish()
                 schema = rows.schema
@@ -101,7 +101,7 @@ def merge_files(gathering: MergeSettings, bundle: FileGroup, attempt_id: int) ->
         made += [] if open_files is None else open_files.finish()
     except OSError as error:
         day = bundle.files[0].day or NO_DAY
-        return TaskFailed("storage", f"cannot put {len(bundle.files)} files of {day} together: {error}")
+        return TaskFailed("storage", f"cannot merge {len(bundle.files)} files of {day}: {error}")
     assert sum(file.records for file in made) == bundle.records, "no row is lost"
     return tuple(made)
 

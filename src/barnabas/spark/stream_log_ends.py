@@ -1,7 +1,8 @@
-"""The partitions of a streaming query and the ends of their logs, as the query's driver reads them.
+"""The partitions of a streaming query and the ends of their logs, for the query's driver.
 
-A stream asks several times a second, for days. One connection is kept; partitions are looked up anew after
-`PARTITIONS_AGE_MAX_S`, so new ones are found. What passes (an election, a topic that is being deleted) is tried again.
+A streaming query reads log ends several times per second, for days. The class keeps one connection. It refreshes the
+list of partitions after `PARTITIONS_AGE_MAX_S`, to find new partitions. It retries temporary errors, such as a leader
+election or the deletion of a topic.
 """
 
 from __future__ import annotations
@@ -21,13 +22,13 @@ from barnabas.spark.stream_offsets import LogBounds, Offsets
 PARTITIONS_AGE_MAX_S = 1.0
 TRIES = 6
 PAUSE_S = 0.25
-"""Doubled after each try."""
+"""The pause after the first try, in seconds; it doubles after each further try."""
 
 T = TypeVar("T")
 
 
 class StreamLogEnds:
-    """Answers for one query. The connection is opened with the first question; not thread-safe."""
+    """Reads offsets for one query. The first call opens the connection. Not thread-safe."""
 
     def __init__(self, options: SourceOptions) -> None:
         self._options = options
@@ -36,10 +37,10 @@ class StreamLogEnds:
         self._looked_s: float | None = None
 
     def initial(self) -> Offsets:
-        """Return where a new query starts.
+        """Return the start offsets of a new query.
 
-        :raises ConfigurationError: a topic does not exist, or the options do not fit the partitions.
-        :raises DataLossError: the log does not have the offsets that were asked for.
+        :raises ConfigurationError: A topic does not exist, or the options do not match the partitions.
+        :raises DataLossError: The log does not have the offsets of the options.
         """
         return self._patiently(self._initial)
 
@@ -49,11 +50,11 @@ class StreamLogEnds:
         return {each.topic_partition: each.start_offset for each in resolve_ranges(self._options, partitions, admin)}
 
     def ends(self, at_least: Offsets, *, fresh: bool = False) -> LogBounds:
-        """Return where the logs begin and end now; partitions that do not exist are left out.
+        """Return the current start and end offsets of the logs. Partitions that do not exist are left out.
 
-        :param at_least: where a log ends before this, it is asked for again: a leader that is new may not know yet how
-            far it is.
-        :param fresh: look for new partitions, too.
+        :param at_least: The smallest plausible end offsets. A new leader may not have advanced its high watermark yet,
+            so a smaller end offset is read again.
+        :param fresh: True refreshes the list of partitions.
         """
         for attempt in range(TRIES):
             logs = self._patiently(lambda admin: self._ends(admin, fresh=fresh))
@@ -76,7 +77,7 @@ class StreamLogEnds:
         self._connect().set_group_offsets(group, {(tp.topic, tp.partition): at for tp, at in offsets.items()})
 
     def close(self) -> None:
-        """End the connection. May be called again."""
+        """Close the connection. Further calls have no effect."""
         if self._admin is not None:
             self._admin.close()
             self._admin = None
@@ -88,7 +89,7 @@ class StreamLogEnds:
         return self._admin
 
     def _patiently(self, ask: Callable[[Admin], T]) -> T:
-        """Ask, and again where a broker's answer says that it will pass."""
+        """Call a function; repeat the call after a retriable error."""
         for attempt in range(TRIES):
             try:
                 return ask(self._connect())
@@ -101,7 +102,7 @@ class StreamLogEnds:
 
 
 def _existing(selection: Selection, admin: Admin) -> list[TopicPartition]:
-    """Return the partitions of a selection that exist now."""
+    """Return the existing partitions of a selection."""
     counts = count_partitions(selection, admin.describe_topics())
     if isinstance(selection, Assign):
         return [tp for tp in selection.partitions if tp.partition < counts.get(tp.topic, 0)]
@@ -113,7 +114,7 @@ def _existing(selection: Selection, admin: Admin) -> list[TopicPartition]:
 
 
 def is_permanent(error: BarnabasError) -> bool:
-    """Whether a commit that failed like this will never succeed, so that the query should not begin."""
+    """Return whether a failed commit can never succeed, so that the query must not start."""
     return isinstance(error, ApiError) and error.code in (
         ErrorCode.UNKNOWN_MEMBER_ID,
         ErrorCode.INVALID_GROUP_ID,

@@ -1,12 +1,12 @@
-"""Where tables are: a folder, a catalog of pyiceberg's, object storage; and in which format. Checked, typed, pure.
+"""The location and the format of tables: a directory, a catalog of pyiceberg, or an object store. Pure.
 
-    --warehouse DIR                                     the embedded warehouse: a folder, with a SQLite catalog in it
-    --catalog NAME                                      a catalog of pyiceberg's configuration, by its name
-    --catalog-uri http://HOST:PORT --warehouse s3://... a catalog by its address
+    --warehouse DIR                                     the embedded warehouse: a directory with a SQLite catalog
+    --catalog NAME                                      a catalog of pyiceberg's configuration, by name
+    --catalog-uri http://HOST:PORT --warehouse s3://... a catalog by address
     --warehouse DIR-or-s3://... --table-format delta    Delta tables, which need no catalog
 
-Properties are pyiceberg's (`uri`, `warehouse`, `credential`, `s3.endpoint`, ...). They go before those that its file
-`.pyiceberg.yaml` and the environment have for the same catalog.
+Properties are pyiceberg's (`uri`, `warehouse`, `credential`, `s3.endpoint`, ...). They override the properties of the
+same catalog in `.pyiceberg.yaml` and in the environment.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ ICEBERG, DELTA = "iceberg", "delta"
 TABLE_FORMATS = (ICEBERG, DELTA)
 UNNAMED_CATALOG = "barnabas"
 NOT_IN_FOLDERS = "#?"
-"""Tables name their files by URIs, also those in folders, and pyiceberg and delta-rs take them apart as such."""
+"""Characters that a warehouse path must not contain: pyiceberg and delta-rs parse file paths as URIs."""
 
 
 @dataclass(frozen=True, slots=True)
 class TablePlace:
-    """Where tables are. Make one with `of`, which checks it."""
+    """The location and the format of tables. `of` creates a checked one."""
 
     warehouse: str | None = None
     catalog: str | None = None
@@ -43,9 +43,9 @@ class TablePlace:
         catalog_properties: Mapping[str, str] | None = None,
         table_format: str = ICEBERG,
     ) -> TablePlace:
-        """Check what was given.
+        """Return a checked location.
 
-        :raises ConfigurationError: it says of no place where it is, or what is said does not go together.
+        :raises ConfigurationError: The location is missing, or the arguments contradict each other.
         """
         place = cls(None if warehouse is None else str(warehouse), catalog, catalog_properties or {}, table_format)
         place._check()
@@ -53,42 +53,42 @@ class TablePlace:
 
     @property
     def has_catalog(self) -> bool:
-        """Whether a catalog is named, or its address given; else there is a folder."""
+        """True if the location has a catalog name or address; otherwise it is a directory."""
         return self.catalog is not None or "uri" in self.properties
 
     @property
     def is_local(self) -> bool:
-        """Whether the warehouse is in the file system of this machine."""
+        """True if the warehouse is in the local file system."""
         return self.warehouse is not None and urlparse(self.warehouse).scheme in ("", "file")
 
     def _check(self) -> None:
         if self.table_format not in TABLE_FORMATS:
             known = " or ".join(TABLE_FORMATS)
-            raise ConfigurationError(f"table_format (--table-format): {self.table_format!r} is none: {known}")
+            raise ConfigurationError(f"table_format (--table-format): unknown value {self.table_format!r}; use {known}")
         if self.table_format == DELTA and (self.has_catalog or self.warehouse is None):
             raise ConfigurationError(
-                "Delta tables have no catalog: say with warehouse (--warehouse) alone where they are, a folder or s3://..."
+                "Delta tables have no catalog: set only warehouse (--warehouse), to a directory or s3://..."
             )
         if self.is_local and any(sign in str(Path(self.warehouse or "").absolute()) for sign in NOT_IN_FOLDERS):
             raise ConfigurationError(
-                f"warehouse (--warehouse): {self.warehouse} has a # or a ? in its path, with which the places of its "
-                "files would end; give it another name, or another place"
+                f"warehouse (--warehouse): the path {self.warehouse} contains # or ?, which end the path of a URI; use "
+                "another directory"
             )
         if self.has_catalog:
             return
         if self.warehouse is None:
             raise ConfigurationError(
-                "say where the tables are: a folder (--warehouse DIR), the name of a catalog in pyiceberg's "
+                "set the location of the tables: a directory (--warehouse DIR), the name of a catalog in pyiceberg's "
                 "configuration (--catalog NAME), or a catalog's address (--catalog-uri http://HOST:PORT)"
             )
         if self.table_format == ICEBERG and not self.is_local:
             raise ConfigurationError(
-                f"Iceberg tables in {self.warehouse} need a catalog: give its address (--catalog-uri http://HOST:PORT) "
+                f"Iceberg tables in {self.warehouse} need a catalog: set its address (--catalog-uri http://HOST:PORT) "
                 "or its name (--catalog NAME); Delta tables need none (--table-format delta)"
             )
 
     def as_arguments(self) -> dict[str, object]:
-        """Return what `load` and the readers of tables take."""
+        """Return the arguments of `load` and of the functions that read tables."""
         return {
             "warehouse": self.warehouse,
             "catalog": self.catalog,
@@ -97,7 +97,7 @@ class TablePlace:
         }
 
     def describe(self) -> str:
-        """Return what to call it in a message, without what may be secret: properties, and users in addresses."""
+        """Return a name for messages, without secrets: no properties, and no user in an address."""
         return self.catalog or _without_user(self.properties.get("uri", "")) or self.warehouse or ""
 
 
@@ -108,5 +108,5 @@ def _without_user(uri: str) -> str:
     'postgresql://host:5432/tables'
     """
     scheme, separator, rest = uri.partition("?")[0].rpartition("://")
-    # A password may have signs in it that nobody has quoted: whatever stands before the last @ is not shown.
+    # A password may contain unquoted special characters, so everything before the last @ is removed.
     return f"{scheme}{separator}{rest.rpartition('@')[2]}"

@@ -1,4 +1,4 @@
-"""Records as rows of a table: Kafka's columns, the decoded ones, the event time. Pure."""
+"""The conversion of records to rows of a table: Kafka's columns, decoded columns and the event time. Pure."""
 
 from __future__ import annotations
 
@@ -25,31 +25,31 @@ TIMESTAMP = KAFKA_COLUMNS.index("timestamp")
 
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """A batch with the table's columns.
-
-    `kept_values`: how many values are kept beside decoded columns; `lost_values`: how many are not kept although the
-    columns do not give them back; `counts`: how many values are in each column of the fields that have further ones;
-    `reasons`: why a record is bad, else null; `found`:
-    fields without a column that takes them. `with_event_field`: how many values have something in the field of the
-    event time.
-    """
+    """A batch of rows in the columns of the table."""
 
     batch: pa.RecordBatch
     reasons: pa.Array
+    """The reason why each record is bad; null for good records."""
     kept_values: int = 0
+    """The number of values kept whole in the column `value` beside decoded columns."""
     found: Fields | None = None
+    """Fields of the records that no column of the table can hold."""
     with_event_field: int = 0
+    """The number of values that have the event-time field."""
     lost_values: int = 0
+    """The number of values that the columns cannot reproduce and that are not kept."""
     counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """The number of values per column, for each field with further columns."""
 
 
 def to_rows(
     records: pa.RecordBatch, shape: TableShape, decoder: ValueDecoder | None, keep_values: KeepValues = "bad"
 ) -> TableRows:
-    """Return records (in Spark's columns) as rows of a table.
+    """Convert records to rows of a table.
 
-    :param decoder: that of the shape.
-    :param keep_values: which values of decoded records stay whole in the column `value`.
+    :param records: Records in the columns of the Spark source.
+    :param decoder: The decoder of the shape.
+    :param keep_values: The decoded values that stay whole in the column `value`.
     """
     arrays, names = kafka_arrow_columns(records), list(KAFKA_COLUMNS)
     values, near = arrays[VALUE], arrays[TIMESTAMP]
@@ -83,9 +83,10 @@ def to_rows(
 
 
 def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: Decoded | None) -> tuple[pa.Array, int]:
-    """Return the event times of values, null where they do not say.
+    """Return the event times of values; null for values without one.
 
-    :returns: with how many values have something in the field of the event time; all where it is no field.
+    :returns: The event times, and the number of values that have the event-time field. If the source is no field, the
+        number of all values.
     """
     event_time = shape.event_time
     if event_time.source == LINE:
@@ -97,15 +98,15 @@ def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: De
         if shape.value_format in (AVRO, PROTOBUF):
             return pa.nulls(len(values), TIME_TYPE), 0
         return times_in_json(values, event_time, near)
-    assert decoded is not None, "it has the columns"
+    assert decoded is not None, "columns come from decoded values"
     times, has_field = pa.nulls(len(values), TIME_TYPE), pa.repeat(pa.scalar(False), len(values))
     for column in columns:
         if column.null_count < len(column):
             own = times_of_column(column, near, event_time.unit, event_time.zone)
             times = pc.if_else(has_field, times, own)
             has_field = pc.or_(has_field, column.is_valid())
-    # The field may hold what its column does not: text in a column of numbers. It may also be within an object where
-    # others have it at the top.
+    # The column may lack the field's value: text in a column of numbers. Or the field is nested in some values and has
+    # a dotted name at the top level in others.
     is_elsewhere = pc.invert(has_field) if len(event_time.path) > 1 else pa.repeat(pa.scalar(False), len(values))
     left = pc.and_(pc.is_null(times), pc.or_(pc.equal(decoded.forms, KEPT), is_elsewhere))
     if shape.value_format != JSON or not left.true_count:

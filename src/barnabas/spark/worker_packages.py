@@ -1,9 +1,9 @@
-"""What is wrong with the Python of a cluster's workers, found out by a task before anything else runs there.
+"""A check of the Python of a cluster's workers, by a Spark task before any other one.
 
-A worker that lacks a package, or the Python itself, fails while Spark hands it what it is to do: pages of Java with a
-name in the middle. So `register` asks one worker of a cluster first. What it runs is sent whole, and imports nothing of
-this package but to try it. A worker with another release of this package has everything and fails in other places, as
-what is sent to it are names of this release; so it is asked for its release as well.
+A worker without a package, or without Python, fails while Spark deserializes the task, with pages of Java stack traces.
+So `register` asks one worker of a cluster first. Spark pickles the function of this task by value; it imports this
+package only to test the import. A worker with another release of this package has all packages but fails later, because
+tasks refer to functions of this release by name. The check therefore compares releases, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.spark.lost_interrupts import raise_lost_interrupt
 from barnabas.spark.worker_python import context_of
 
 NEEDED = ("pyarrow", "cramjam", "crc32c", "pyiceberg", "barnabas.spark")
-"""What tasks import; the package itself last, as it lacks what the others bring."""
+"""The modules that tasks import. This package is last, because it cannot be imported without the others."""
 CHECK_TIMEOUT_S = 60.0
 _LACKS, _HAS = "lacks", "has"
 
@@ -39,7 +39,7 @@ _checked: set[str] = set()
 
 
 def explain_workers(text: str) -> str | None:
-    """Return in one line what a Spark error says about the workers' Python; None if it is about something else.
+    """Return a one-line explanation of a Spark error about the workers' Python; None for other errors.
 
     >>> explain_workers("pages of Java")
     >>> explain_workers("...\\nModuleNotFoundError: No module named 'pyarrow'\\n\\tat ...").partition(":")[0]
@@ -50,17 +50,16 @@ def explain_workers(text: str) -> str | None:
     if found := _NO_PROGRAM.search(text):
         return f"Spark's workers cannot run the Python {found[1]!r}, which PYSPARK_PYTHON names: {_FIX}"
     if found := _OTHER_PYTHON.search(text):
-        return f"Spark's workers run Python {found[1]}, and the driver {found[2]}: they must be the same; {_FIX}"
+        return f"Spark's workers run Python {found[1]}, and the driver {found[2]}; the versions must be equal: {_FIX}"
     return None
 
 
 def check_workers(spark: SparkSession) -> None:
-    """Have a worker of a cluster look what it lacks, once for each application.
+    """Check the packages of a cluster's workers, once per application.
 
-    Where none answers in a minute, nobody knows, and the query finds out.
+    If no worker answers within `CHECK_TIMEOUT_S`, the check passes, and the query reports the problem.
 
-    :raises ConfigurationError: packages are missing, or are of another release, or no Python runs; the message names
-        what is wrong, and says what to do.
+    :raises ConfigurationError: Packages are missing or of another release, or no Python runs.
     """
     context = context_of(spark)
     if context is None or (context.master or "local").startswith("local") or context.applicationId in _checked:
@@ -73,17 +72,17 @@ def check_workers(spark: SparkSession) -> None:
         raise ConfigurationError(_missing_packages_message(lacking))
     for _what, release in found:
         if release != __version__:
-            raise ConfigurationError(f"Spark's workers have Barnabas {release}, and this program {__version__}: {_FIX}")
+            raise ConfigurationError(f"Spark's workers have Barnabas {release}, and the driver {__version__}: {_FIX}")
     _checked.add(context.applicationId)
 
 
 def _ask_worker(context: SparkContext) -> list[tuple[str, str]] | None:
-    """Return what `_finder` finds on a worker; None where nobody answers in time.
+    """Return the result of `_finder` on a worker; None without an answer in time.
 
-    :raises ConfigurationError: it cannot run, for a reason that has to do with its Python.
+    :raises ConfigurationError: The task cannot run because of the worker's Python.
     """
     group = f"barnabas-check-{context.applicationId}"
-    context.setJobGroup(group, "which packages do the workers have?", interruptOnCancel=True)
+    context.setJobGroup(group, "check the packages of the workers", interruptOnCancel=True)
     timer = Timer(CHECK_TIMEOUT_S, context.cancelJobGroup, (group,))
     timer.daemon = True
     timer.start()
@@ -101,14 +100,14 @@ def _ask_worker(context: SparkContext) -> list[tuple[str, str]] | None:
 
 
 def _finder(names: Sequence[str]) -> Callable[[Any], Iterator[tuple[str, str]]]:
-    """Return a function that yields which packages are missing, and the release of this one.
+    """Return a function that yields missing packages, and the release of this package.
 
-    Spark sends it whole, as it has no name of its own.
+    Spark pickles a nested function by value, so the worker does not import this module.
     """
     lacks, has = _LACKS, _HAS
 
     def find(_items: Any) -> Iterator[tuple[str, str]]:
-        from importlib import import_module  # noqa: PLC0415  # on the worker, which has nothing of this module
+        from importlib import import_module  # noqa: PLC0415  # the worker has no globals of this module
 
         for name in names:
             try:
@@ -119,7 +118,7 @@ def _finder(names: Sequence[str]) -> Callable[[Any], Iterator[tuple[str, str]]]:
             try:
                 yield has, import_module("barnabas").__version__
             except ImportError:
-                return  # it was named above
+                return  # the loop above has reported the error
 
     return find
 

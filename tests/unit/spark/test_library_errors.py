@@ -272,7 +272,7 @@ def _failure(work: Callable[[LoadedTable], None], table: LoadedTable) -> str | N
 
 @pytest.mark.parametrize("where", ["no such thing (", "a = ", "1"])
 def test_a_filter_that_cannot_be_read_is_refused_with_its_text(iceberg: LoadedTable, where: str) -> None:
-    with pytest.raises(ConfigurationError, match="is no filter in pyiceberg's language"):
+    with pytest.raises(ConfigurationError, match="is not a filter in pyiceberg's syntax"):
         list(scan_table(iceberg.folder, "clicks", where=where))
     with pytest.raises(WarehouseError, match="nope"):
         list(scan_table(iceberg.folder, "clicks", columns=["nope"]))

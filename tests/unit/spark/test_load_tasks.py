@@ -120,10 +120,10 @@ def test_offsets_deleted_while_they_are_read_are_data_loss(tmp_path: Path, monke
 
 def test_a_log_that_was_cut_off_while_it_was_read_is_data_loss(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def cut_off(*_args: object, **_options: object) -> Iterator[pa.RecordBatch]:
-        raise DataLossError("t-2 [0, 4): the log ends at 0 now, and was read up to 0")
+        raise DataLossError("t-2 [0, 4): the log end offset is 0, and the read reached 0")
         yield ArrowReader().finish()
 
     monkeypatch.setattr(load_tasks, "read_range", cut_off)
-    told = "t-2 [0, 4): the log ends at 0 now, and was read up to 0"
+    told = "t-2 [0, 4): the log end offset is 0, and the read reached 0"
     writing = WriteSettings(str(tmp_path), {}, RAW)
     assert write_ranges([RANGE], READING, writing, attempt_id=0) == TaskFailed("data loss", told)

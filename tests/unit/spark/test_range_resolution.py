@@ -63,7 +63,9 @@ def test_one_word_for_a_topic_counts_for_all_its_partitions() -> None:
     options = parse_options(BASE | {"subscribe": "t,u", "startingOffsets": '{"t": {"0": 15}, "u": "earliest"}'})
     found = resolve_ranges(options, partitions, FakeCluster(u=7))
     assert found == [OffsetRange("t", 0, 15, 20), OffsetRange("u", 0, 0, 7), OffsetRange("u", 1, 0, 7)]
-    with pytest.raises(ConfigurationError, match="option 'startingOffsets' has x, of which no partition is selected"):
+    with pytest.raises(
+        ConfigurationError, match="option 'startingOffsets' names x, but no partition of it is selected"
+    ):
         ranges(startingOffsets='{"t": "earliest", "x": "earliest"}')
 
 
@@ -131,7 +133,7 @@ def test_offsets_must_name_exactly_the_partitions_that_are_read() -> None:
 
 def test_offsets_that_are_gone_fail_or_are_left_out() -> None:
     gone = '{"t": {"0": 3, "1": 0}}'
-    with pytest.raises(DataLossError, match=re.escape("t-0 [3, 20): the log has offsets 10 to 19 only")):
+    with pytest.raises(DataLossError, match=re.escape("t-0 [3, 20): the log only has offsets 10 to 19")):
         ranges(startingOffsets=gone)
     assert ranges(startingOffsets=gone, failOnDataLoss="false")[0] == OffsetRange("t", 0, 10, 20)
 

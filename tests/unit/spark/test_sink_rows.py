@@ -40,5 +40,5 @@ def test_the_option_is_the_topic_of_all_rows_whatever_the_column_has() -> None:
 
 
 def test_a_row_without_a_topic_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="rows without a topic"):
+    with pytest.raises(ConfigurationError, match="rows have no topic"):
         parts(parse_sink_options(BASE, {"value": "binary", "topic": "string"}), value=[b"1"], topic=[None])

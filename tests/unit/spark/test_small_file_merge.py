@@ -92,10 +92,10 @@ def test_many_tasks_leave_one_file_a_day_with_all_rows(lake: Lake) -> None:
 def test_a_file_that_cannot_be_read_leaves_the_table_as_it_was(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     failed = merge_files(MergeSettings(str(lake.folder), {}, "timestamp", 100), FileGroup(0, tuple(files(2))), 0)
     assert isinstance(failed, TaskFailed)
-    assert failed.message.startswith("cannot put 2 files of 2015-05-17 together")
+    assert failed.message.startswith("cannot merge 2 files of 2015-05-17: ")
     lake.partitions = [[b"1"] for _ in range(20)]
     monkeypatch.setattr(small_file_merge, "file_system_of", gone)
-    with pytest.raises(WarehouseError, match=r"is unchanged: cannot put 20 files of .* together: no such file"):
+    with pytest.raises(WarehouseError, match=r"is unchanged: cannot merge 20 files of .*: no such file"):
         lake.load(records_per_task=1)
     assert lake.files() == (set(), 0)
 

@@ -45,7 +45,7 @@ def test_a_name_of_three_parts_begins_with_a_catalog_of_the_session() -> None:
     assert given.properties == {**PROPERTIES, "s3.endpoint": "http://mine"}
     assert place_of("prod.web.clicks", session(IN_SPARK), "./w", None, None, "iceberg").catalog is None
     assert place_of("known.web.clicks", session(IN_SPARK), None, None, None, "iceberg").properties == {}
-    with pytest.raises(ConfigurationError, match="say where the tables are"):
+    with pytest.raises(ConfigurationError, match="set the location of the tables"):
         place_of("web.clicks", session(IN_SPARK), None, None, None, "iceberg")
 
 

@@ -13,11 +13,11 @@ from barnabas.spark.table_place import TablePlace
 @pytest.mark.parametrize(
     ("warehouse", "given", "told"),
     [
-        (None, {}, "say where the tables are: .*--warehouse.*--catalog NAME.*--catalog-uri"),
+        (None, {}, "set the location of the tables: .*--warehouse.*--catalog NAME.*--catalog-uri"),
         ("s3://lake/t", {}, r"Iceberg tables in s3://lake/t need a catalog: .*--catalog-uri"),
-        ("./w#1", {}, r"\./w#1 has a # or a \? in its path"),
-        ("/data/what?/w", {"table_format": "delta"}, r"has a # or a \? in its path"),
-        ("./w", {"table_format": "hudi"}, r"--table-format\): 'hudi' is none: iceberg"),
+        ("./w#1", {}, r"the path \./w#1 contains # or \?"),
+        ("/data/what?/w", {"table_format": "delta"}, r"contains # or \?"),
+        ("./w", {"table_format": "hudi"}, r"--table-format\): unknown value 'hudi'; use iceberg"),
     ],
 )
 def test_what_does_not_go_together_is_told(warehouse: str | None, given: dict[str, Any], told: str) -> None:

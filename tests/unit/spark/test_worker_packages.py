@@ -82,9 +82,7 @@ def test_a_cluster_is_asked_once_and_this_machine_never() -> None:
 def test_workers_with_another_release_are_told_of_with_both(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(worker_packages, "__version__", "99.0.0")
     session: Any = Session("spark://there:7077", "app-4")
-    with pytest.raises(
-        ConfigurationError, match=r"workers have Barnabas .*, and this program 99\.0\.0: every"
-    ) as caught:
+    with pytest.raises(ConfigurationError, match=r"workers have Barnabas .*, and the driver 99\.0\.0: every") as caught:
         check_workers(session)
     assert "\n" not in str(caught.value)
 
@@ -139,7 +137,9 @@ def test_a_python_of_another_version_is_told_with_both() -> None:
     )
     explained = explain_workers(f"pages\n{text} cannot run\n\tat org.apache...")
     assert explained is not None
-    assert explained.startswith("Spark's workers run Python 3.12, and the driver 3.11: they must be the same; every")
+    assert explained.startswith(
+        "Spark's workers run Python 3.12, and the driver 3.11; the versions must be equal: every"
+    )
 
 
 def test_other_errors_of_spark_are_not_explained_so() -> None:
