@@ -1,11 +1,11 @@
-"""The metrics that clients push to this broker (KIP-714), and what each of them is asked to push.
+"""The metrics that clients push to this broker (KIP-714), and the subscriptions that select these metrics.
 
-A client gets an instance id and a subscription id, and pushes at an interval that the broker sets. The broker keeps
-the last value of each gauge and the sum of each counter until the client is silent for three intervals, or for a minute
-after its terminating push.
+A client gets an instance id and a subscription id, and pushes metrics at an interval that the broker sets. The broker
+keeps the last value of each gauge and the sum of each counter. It removes them after three intervals without a request
+of the client, or one minute after the client's terminating push.
 
-Clients choose names, labels and values freely, so all of it is bounded. The names cannot be those of the broker's own
-metrics: they begin with `org_apache_kafka_` or `client_`.
+Clients choose names, labels and values freely, so the broker limits their number and size. Their names never collide
+with names of the broker's own metrics: they begin with `org_apache_kafka_` or `client_`.
 """
 
 from __future__ import annotations
@@ -28,15 +28,18 @@ from barnabas.metrics.otlp import Attributes, MetricsReader, Point
 from barnabas.records.compression import Compression, DecompressedTooLargeError, decompress
 
 INSTANCES_MAX = 16_384
-"""Client instances that the broker remembers, as in Kafka. `_Rank` orders the forgetting beyond it."""
+"""The maximum number of client instances, as in Kafka. Above it, the broker removes instances by their `_Rank`."""
 SERIES_MAX = 10_000
-"""Series of all clients together."""
+"""The maximum number of series of all clients together."""
 SERIES_PER_INSTANCE_MAX = 1_000
 SERIES_BYTES_MAX = 8 * 1024 * 1024
-"""Names and labels of all series, each with the labels of its client, in UTF-8. They bound the page for Prometheus."""
+"""The maximum size of the names and labels of all series in UTF-8, with the labels of the clients.
+
+It limits the size of the metrics page.
+"""
 SERIES_BYTES_PER_INSTANCE_MAX = 256 * 1024
 LABELS_MAX = 8
-"""Labels of a metric besides the client's."""
+"""The maximum number of labels of a metric, in addition to the labels of the client."""
 NAME_CHARACTERS_MAX = 200
 LABEL_CHARACTERS_MAX = 64
 VALUE_BYTES_MAX = 255
@@ -44,19 +47,19 @@ VALUE_BYTES_MAX = 255
 SILENCE_S_MIN = 60.0
 SILENT_INTERVALS = 3
 TERMINATED_S = 60.0
-"""The life of an instance after its terminating push: long enough for the next scrape."""
+"""The time in seconds until an instance is removed after its terminating push: long enough for the next scrape."""
 
 COMPRESSIONS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
-"""The compressions that a push may have, the preferred one first. A push may also be uncompressed."""
+"""The compression types of pushes, the preferred one first. A push may also be uncompressed."""
 
 RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transactional_id")
-"""The labels that KIP-714 has clients put on their resource; the member id is left out, since it changes often."""
+"""The resource attributes in KIP-714 that become labels. The member id does not, since it changes often."""
 
 RESERVED_IDS = frozenset({bytes(16), bytes(15) + b"\x01"})
-"""UUIDs that Kafka gives to no client."""
+"""The UUIDs that Kafka assigns to no client."""
 
 STANDARD = "standard"
-"""Stands for `STANDARD_METRICS` in the setting `telemetry.metrics`."""
+"""The value of the setting `telemetry.metrics` for all of `STANDARD_METRICS`."""
 STANDARD_METRICS = (
     "org.apache.kafka.consumer.connection.creation.",
     "org.apache.kafka.consumer.coordinator.assigned.partitions",
@@ -70,33 +73,34 @@ STANDARD_METRICS = (
     "org.apache.kafka.producer.produce.throttle.time.",
     "org.apache.kafka.producer.record.queue.time.",
 )
-"""The metrics that KIP-714 requires of each client: some 15 series. All those of a Java consumer are 140."""
+"""The metrics that KIP-714 requires of each client: about 15 series. A Java consumer has 140 series in total."""
 
 OWN_PREFIX, OTHER_PREFIX = "org_apache_kafka_", "client_"
 CLIENT_LABELS = ("client_id", "client_instance_id")
 HELP = "A metric that clients push (KIP-714)."
 _NOT_IN_NAMES = re.compile("[^a-zA-Z0-9_]+")
 
-INSTANCES = gauge("kafka_server_client_metrics_instance_count", "Client instances that the broker remembers.")
-PUSHES = counter("kafka_server_client_metrics_plugin_export_count_total", "Pushes of clients that were taken over.")
+INSTANCES = gauge("kafka_server_client_metrics_instance_count", "Client instances in the broker's memory.")
+PUSHES = counter("kafka_server_client_metrics_plugin_export_count_total", "Accepted metric pushes of clients.")
 INVALID_PUSHES = counter(
-    "kafka_server_client_metrics_plugin_error_count_total", "Pushes of clients that could not be decoded."
+    "kafka_server_client_metrics_plugin_error_count_total", "Metric pushes of clients that could not be decoded."
 )
 THROTTLED = counter(
-    "kafka_server_client_metrics_throttle_count_total", "Telemetry requests of clients before their interval was over."
+    "kafka_server_client_metrics_throttle_count_total",
+    "Telemetry requests of clients before the end of their interval.",
 )
 UNKNOWN_SUBSCRIPTIONS = counter(
     "kafka_server_client_metrics_unknown_subscription_request_count_total",
-    "Pushes of clients with another subscription than the broker's.",
+    "Metric pushes of clients with an outdated subscription id.",
 )
 DROPPED = counter(
     "barnabas_client_metrics_dropped_total",
-    "Values in pushes of clients that the broker does not keep: too many series, too large, or neither gauge nor sum.",
+    "Values in pushes that the broker dropped: too many series, too large, or neither a gauge nor a sum.",
 )
 
 
 class Subscription(NamedTuple):
-    """The answer to a client that asks for its subscription; the ids are zero where there is an error."""
+    """The response to a client's request for its subscription; the ids are zero if there is an error."""
 
     error: ErrorCode
     client_instance_id: bytes = bytes(16)
@@ -104,7 +108,7 @@ class Subscription(NamedTuple):
 
 
 def requested_metrics(setting: str) -> tuple[str, ...]:
-    """Return the prefixes that the setting `telemetry.metrics` names.
+    """Return the metric name prefixes in the setting `telemetry.metrics`.
 
     >>> requested_metrics("*"), requested_metrics("org.apache.kafka.consumer., app."), requested_metrics("")
     (('*',), ('org.apache.kafka.consumer.', 'app.'), ())
@@ -115,11 +119,11 @@ def requested_metrics(setting: str) -> tuple[str, ...]:
 
 
 Series = tuple[str, Attributes]
-"""The name of a metric and its labels, as Prometheus takes them."""
+"""The name of a metric and its labels, in Prometheus' format."""
 
 
 class _Rank(enum.Enum):
-    """The order in which the broker forgets instances when it has too many; within a rank, the oldest first."""
+    """The order in which the broker removes instances above the limit; within a rank, the oldest first."""
 
     TERMINATED = enum.auto()
     WITHOUT_SERIES = enum.auto()
@@ -128,7 +132,7 @@ class _Rank(enum.Enum):
 
 @dataclass(slots=True)
 class _Instance:
-    """One client, from its first request to its silence."""
+    """The state of one client."""
 
     client_id: str
     subscription_id: int
@@ -152,11 +156,11 @@ class _Counts:
 
 
 class ClientTelemetry:
-    """The metrics of all clients of this broker. Used from the event loop; `collect` from any thread.
+    """The metrics of all clients of this broker. Used from the event loop's thread; any thread may call `collect`.
 
-    :param metrics: prefixes of the names of metrics that clients are asked for; `*`: all.
-    :param interval_ms: between two pushes of a client.
-    :param bytes_max: of a push, compressed and decompressed.
+    :param metrics: the name prefixes of the requested metrics; `*` requests all.
+    :param interval_ms: the time between two pushes of a client.
+    :param bytes_max: the maximum size of a push, compressed and decompressed.
     """
 
     def __init__(
@@ -177,7 +181,7 @@ class ClientTelemetry:
         self._silence_s = max(SILENCE_S_MIN, SILENT_INTERVALS * interval_ms / 1000)
         self._instances: dict[bytes, _Instance] = {}
         self._ranks: dict[_Rank, OrderedDict[bytes, None]] = {rank: OrderedDict() for rank in _Rank}
-        """The ids of each rank, in the order of their expiry."""
+        """The instance ids of each rank, in the order of their expiry."""
         self._series_count = 0
         self._series_bytes = 0
         self._counts = _Counts()
@@ -185,9 +189,9 @@ class ClientTelemetry:
     # --- requests ---------------------------------------------------------------------------------------
 
     def subscribe(self, client_instance_id: bytes, client_id: str | None) -> Subscription:
-        """Return what a client is to push.
+        """Return the subscription of a client.
 
-        :param client_instance_id: zeros where the client has none yet.
+        :param client_instance_id: the instance id; zeros if the client has none yet.
         """
         if not any(client_instance_id):
             client_instance_id = self._new_instance_id()
@@ -211,7 +215,7 @@ class ClientTelemetry:
         *,
         is_terminating: bool,
     ) -> Steps[ErrorCode]:
-        """Take over the metrics of a client; return what was wrong with them."""
+        """Store the metrics of a client; return the error, or NONE."""
         if client_instance_id in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST
         instance = self._instance(client_instance_id, client_id)
@@ -232,7 +236,7 @@ class ClientTelemetry:
     def _check(
         self, instance: _Instance, subscription_id: int, compression_type: int, size: int, *, is_terminating: bool
     ) -> ErrorCode:
-        """Return what is wrong with a push besides its content. The order is Kafka's."""
+        """Return the error of a push before its decoding, or NONE. The checks have Kafka's order."""
         if instance.is_terminated:
             return ErrorCode.INVALID_REQUEST
         now_s = self._clock.monotonic()
@@ -250,7 +254,7 @@ class ClientTelemetry:
         return ErrorCode.TELEMETRY_TOO_LARGE if size > self.bytes_max else ErrorCode.NONE
 
     def _decode(self, compression: Compression, metrics: bytes) -> Steps[list[Point] | ErrorCode]:
-        """Return the points of a push, or what is wrong with it, step by step."""
+        """Decode a push step by step; return its points, or the error."""
         points: list[Point] = []
         try:
             content = decompress(compression, metrics, self.bytes_max)
@@ -265,7 +269,7 @@ class ClientTelemetry:
                 else:
                     self._counts.dropped += 1
         except DecompressedTooLargeError:
-            # Not INVALID_RECORD, after which Java's clients push no more (KAFKA-21076).
+            # Java's clients stop pushing after INVALID_RECORD (KAFKA-21076), so return another error.
             self._counts.invalid_pushes += 1
             return ErrorCode.TELEMETRY_TOO_LARGE
         except (CorruptBatchError, MalformedMessageError):
@@ -276,7 +280,7 @@ class ClientTelemetry:
         return points
 
     def _keep_all(self, client_instance_id: bytes, instance: _Instance, points: Iterable[Point]) -> Steps[None]:
-        """Keep the points of a push, as long as the client is not forgotten between two steps."""
+        """Store the points of a push. Stop if the client's instance is removed during a pause."""
         for number, point in enumerate(points):
             if is_pause_due(number):
                 yield
@@ -300,7 +304,7 @@ class ClientTelemetry:
         self._series_count += before is None
 
     def _is_full(self, instance: _Instance, size: int) -> bool:
-        """Return whether one more series, of this size, exceeds a limit."""
+        """Return whether one more series of this size would exceed a limit."""
         return (
             len(instance.series) >= SERIES_PER_INSTANCE_MAX
             or instance.series_bytes + size > SERIES_BYTES_PER_INSTANCE_MAX
@@ -316,7 +320,7 @@ class ClientTelemetry:
         return new_id
 
     def _instance(self, client_instance_id: bytes, client_id: str | None) -> _Instance:
-        """Return a client instance, a new one for an id that is not known: another broker may have given it."""
+        """Return a client instance. Create it for an unknown id, which another broker may have assigned."""
         self._forget_expired()
         instance = self._instances.get(client_instance_id)
         if instance is None:
@@ -350,10 +354,10 @@ class ClientTelemetry:
         self._series_bytes -= instance.series_bytes
         instance.series = {}
 
-    # --- what Prometheus reads --------------------------------------------------------------------------
+    # --- metrics page -----------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Sample]:
-        """Yield the last values of all clients, and what the broker counts of their pushes."""
+        """Yield the last values of all clients, and the broker's counters of their pushes."""
         counts = self._counts
         yield INSTANCES.sample(len(self._instances))
         yield PUSHES.sample(counts.pushes)
@@ -375,11 +379,11 @@ class ClientTelemetry:
 
 _COMPRESSION_TYPES = frozenset({Compression.NONE, *COMPRESSIONS})
 _ASKS_AGAIN = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE})
-"""Errors after which a client asks at once what it is to push."""
+"""The errors after which a client may request its subscription again immediately."""
 
 
 def prometheus_name(name: str, *, is_counter: bool) -> str:
-    """Return the name of a client's metric as Prometheus takes it.
+    """Return the name of a client's metric in Prometheus' format.
 
     >>> prometheus_name("org.apache.kafka.producer.connection.creation.total", is_counter=True)
     'org_apache_kafka_producer_connection_creation_total'
@@ -393,7 +397,7 @@ def prometheus_name(name: str, *, is_counter: bool) -> str:
 
 
 def _labels(attributes: Attributes) -> Attributes:
-    """Return attributes as labels, each name once, in the order of their names."""
+    """Return attributes as labels with unique names, sorted by name."""
     labels: dict[str, str] = {}
     for name, value in attributes:
         label = _NOT_IN_NAMES.sub("_", name[:LABEL_CHARACTERS_MAX]).lstrip("_0123456789")
@@ -411,7 +415,7 @@ _INSTANCE_ID_BYTES = 36
 
 
 def _size(client_id: str, name: str, labels: Attributes) -> int:
-    """Return the bytes of a series on the page, besides its value and the characters between names."""
+    """Return the size of a series on the metrics page in bytes, without its value and punctuation."""
     texts = (client_id, name, *(text for label in labels for text in label))
     return _INSTANCE_ID_BYTES + sum(len(text.encode()) for text in texts)
 
@@ -423,9 +427,10 @@ def _rank(instance: _Instance) -> _Rank:
 
 
 def _samples(name: str, found: Iterable[tuple[str, str, Attributes, float]]) -> Iterator[Sample]:
-    """Yield the samples of one metric, all with the same labels; those that a client does not set are empty.
+    """Yield the samples of one metric. All samples have the same labels; labels that a client does not set are empty.
 
-    Series that differ in further labels alone become one: two series with the same labels make Prometheus refuse all.
+    If a metric has too many labels, series that differ only in the dropped labels become one. Prometheus would reject
+    the whole page for two series with equal labels.
     """
     found = list(found)
     names = dict.fromkeys(label for _, _, labels, _ in found for label, _ in labels)

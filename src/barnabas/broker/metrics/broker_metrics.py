@@ -1,4 +1,4 @@
-"""All metrics of a running broker."""
+"""The collection of all metrics of a running broker."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ from barnabas.storage.filesystem import FileSystem
 class BrokerMetrics:
     """The parts of a broker that have metrics. Any thread may call `collect`.
 
-    :param pipelines: those of all listeners.
-    :param listeners: by name.
+    :param pipelines: the request pipelines of all listeners.
+    :param listeners: the listeners, by name.
     """
 
     broker_id: int

@@ -1,7 +1,7 @@
-"""The ends of the partitions that groups read, and when their records arrived: what the lag of groups is made of.
+"""The data for the lag of groups: the end offsets of the partitions they read, and the arrival times of records.
 
-A broker knows the ends of the partitions of which it has a replica. It asks the leaders of all others for the log end
-offset, over the listener that brokers have for each other.
+A broker has the end offsets of its own replicas. It requests the log end offsets of all other partitions from their
+leaders, over the inter-broker listener.
 """
 
 from __future__ import annotations
@@ -27,15 +27,15 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 )
 
 LOOK_S = 5.0
-"""The time between two looks at the ends of all partitions, and the longest wait for another broker."""
+"""The interval of reads of all end offsets, and the maximum wait for another broker, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class EndOffsets:
-    """The ends of the partitions in which the groups of this broker have committed offsets.
+    """The end offsets of the partitions for which groups of this broker have committed offsets.
 
-    `run` looks at them on the event loop; any thread may ask.
+    `run` updates them on the event loop; any thread may read them.
     """
 
     def __init__(
@@ -48,19 +48,19 @@ class EndOffsets:
         self._clock = clock
         self._arrivals: dict[TopicPartition, ArrivalTimes] = {}
         self._elsewhere: Mapping[TopicPartition, int] = {}
-        """The ends of partitions that have no replica here; replaced as a whole."""
+        """The end offsets of partitions without a replica on this broker; replaced as a whole."""
 
     async def run(self) -> None:
-        """Look at the ends until cancelled."""
+        """Update the end offsets periodically until cancelled."""
         while True:
             try:
                 await self.look()
             except Exception:
-                log.exception("cannot look at the ends of the partitions that groups read; the next look is due soon")
+                log.exception("cannot read the end offsets of the partitions of groups; retrying in %g s", LOOK_S)
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Note the ends of all partitions, and forget those in which no group has an offset."""
+        """Update the end offsets, and drop those of partitions for which no group has an offset."""
         wanted: set[TopicPartition] = set()
         for shard in self._groups.served_shards():
             for _, offsets in shard.machine.offsets.copies():
@@ -75,12 +75,12 @@ class EndOffsets:
                 self._arrivals.setdefault(where, ArrivalTimes()).note(self._clock.monotonic(), end)
 
     def end_of(self, where: TopicPartition) -> int | None:
-        """Return the high watermark of a partition, or the log end offset if other brokers have it; None: unknown."""
+        """Return the high watermark of a replica here, or another broker's log end offset; None if unknown."""
         replica = self._topics.replicas.get(where)
         return self._elsewhere.get(where) if replica is None else replica.log.high_watermark
 
     def age_s(self, where: TopicPartition, offset: int) -> float | None:
-        """Return how long ago the record at an offset arrived; None if that is not known."""
+        """Return the time in seconds since the record at an offset arrived; None if unknown."""
         arrivals = self._arrivals.get(where)
         return None if arrivals is None else arrivals.age_s(offset, self._clock.monotonic())
 
@@ -100,7 +100,7 @@ class EndOffsets:
         self._elsewhere = known
 
     async def _ask(self, leader: int, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the log end offsets that a leader returns; none if it does not answer.
+        """Return the log end offsets of a leader's partitions; an empty dict if it does not respond.
 
         :param epochs: the leader epoch of each partition.
         """
@@ -117,7 +117,7 @@ class EndOffsets:
                 with closing(await self._connect(leader)) as connection:
                     response: OffsetForLeaderEpochResponse = await connection.send(request)
         except (BarnabasError, TimeoutError) as error:
-            log.debug("broker %d cannot be asked where its logs end: %r", leader, error)
+            log.debug("cannot read log end offsets from broker %d: %r", leader, error)
             return {}
         return {
             TopicPartition(topic.topic, each.partition): each.end_offset

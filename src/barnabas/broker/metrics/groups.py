@@ -1,4 +1,4 @@
-"""Metrics of consumer groups, reported by the broker that coordinates each group."""
+"""The metrics of consumer groups. The coordinator of a group reports them."""
 
 from __future__ import annotations
 
@@ -43,18 +43,18 @@ LAG_SECONDS = gauge(
     *_PARTITION,
 )
 _COORDINATOR = {
-    "loads": counter("barnabas_coordinator_loads_total", "Partitions of __consumer_offsets that were loaded."),
-    "failed_loads": counter("barnabas_coordinator_failed_loads_total", "Loads of such partitions that failed."),
-    "records_replayed": counter("barnabas_coordinator_replayed_records_total", "Records that these loads read."),
-    "records_damaged": counter("barnabas_coordinator_damaged_records_total", "Records that these loads skipped."),
+    "loads": counter("barnabas_coordinator_loads_total", "Loads of partitions of __consumer_offsets."),
+    "failed_loads": counter("barnabas_coordinator_failed_loads_total", "Failed loads of these partitions."),
+    "records_replayed": counter("barnabas_coordinator_replayed_records_total", "Records read by these loads."),
+    "records_damaged": counter("barnabas_coordinator_damaged_records_total", "Damaged records skipped by these loads."),
     "appends": counter("barnabas_coordinator_appends_total", "Appends to __consumer_offsets by coordinators."),
-    "failed_appends": counter("barnabas_coordinator_failed_appends_total", "Such appends that failed."),
-    "rolled_back": counter("barnabas_coordinator_rolled_back_total", "Such appends that were undone."),
-    "timeouts": counter("barnabas_coordinator_timeouts_total", "Such appends that were not replicated in time."),
+    "failed_appends": counter("barnabas_coordinator_failed_appends_total", "Failed appends to __consumer_offsets."),
+    "rolled_back": counter("barnabas_coordinator_rolled_back_total", "Appends whose changes were rolled back."),
+    "timeouts": counter("barnabas_coordinator_timeouts_total", "Appends that were not replicated in time."),
 }
-"""By the name of the field of `CoordinatorCounters`."""
-LOAD_SECONDS = counter("barnabas_coordinator_load_seconds_total", "Time that loads of __consumer_offsets took.")
-QUEUE_BYTES = gauge("barnabas_coordinator_queue_bytes", "Bytes of appends to __consumer_offsets that wait.")
+"""The metrics of `CoordinatorCounters`, by field name."""
+LOAD_SECONDS = counter("barnabas_coordinator_load_seconds_total", "Total duration of loads of __consumer_offsets.")
+QUEUE_BYTES = gauge("barnabas_coordinator_queue_bytes", "Size of waiting appends to __consumer_offsets, in bytes.")
 
 Commits = dict[TopicPartition, Committed]
 
@@ -62,7 +62,7 @@ Commits = dict[TopicPartition, Committed]
 def collect_groups(
     groups: GroupService, image: Callable[[], MetadataImage], ends: EndOffsets
 ) -> Iterator[Sample | None]:
-    """Yield the metrics of this module (`barnabas.metrics.metric.Collect`). Any thread may call it."""
+    """Yield the metrics of this module (`barnabas.metrics.metric.Collect`). Any thread may call this function."""
     shards = [shard for shard in list(groups.runtime.shards) if not shard.refusal]
     states: Counter[GroupState] = Counter()
     members: dict[str, int] = {}

@@ -1,7 +1,8 @@
-"""Metrics of topics, partitions and replicas, and of the cluster as a whole.
+"""The metrics of topics, partitions and replicas, and of the whole cluster.
 
-A partition is reported by its leader, a replica by its broker. What no single broker has is reported by the broker
-that acts as controller. So each value comes from one broker, and a sum over all brokers counts nothing twice.
+The leader reports a partition, and a replica's broker reports the replica. The broker that acts as controller reports
+the values of the whole cluster. Each value therefore comes from one broker, and a sum over all brokers counts nothing
+twice.
 """
 
 from __future__ import annotations
@@ -32,50 +33,52 @@ CURRENT_OFFSET = gauge(
 )  # fmt: skip
 OLDEST_OFFSET = gauge("kafka_topic_partition_oldest_offset", "Log start offset.", *_PARTITION)
 LEADER = gauge(
-    "kafka_topic_partition_leader", "Id of the leader. -1: none lives, reported by the controller.", *_PARTITION
+    "kafka_topic_partition_leader",
+    "Id of the leader; -1 without a live leader (reported by the controller).",
+    *_PARTITION,
 )
 REPLICAS = gauge("kafka_topic_partition_replicas", "Assigned replicas.", *_PARTITION)
 IN_SYNC = gauge("kafka_topic_partition_in_sync_replica", "In-sync replicas.", *_PARTITION)
 IS_PREFERRED = gauge(
-    "kafka_topic_partition_leader_is_preferred", "1 if the first assigned replica leads, else 0.", *_PARTITION
+    "kafka_topic_partition_leader_is_preferred", "1 if the preferred replica leads, otherwise 0.", *_PARTITION
 )
 UNDER_REPLICATED = gauge(
-    "kafka_topic_partition_under_replicated_partition", "1 if a replica is not in sync, else 0.", *_PARTITION
+    "kafka_topic_partition_under_replicated_partition", "1 if a replica is out of sync, otherwise 0.", *_PARTITION
 )
 
 # The names of Strimzi's JMX exporter.
-LOG_SIZE = gauge("kafka_log_log_size", "Bytes of a replica's log.", *_PARTITION)
-LOG_SEGMENTS = gauge("kafka_log_log_numlogsegments", "Segments of a replica's log.", *_PARTITION)
+LOG_SIZE = gauge("kafka_log_log_size", "Size of a replica's log in bytes.", *_PARTITION)
+LOG_SEGMENTS = gauge("kafka_log_log_numlogsegments", "Number of segments of a replica's log.", *_PARTITION)
 LOG_START = gauge("kafka_log_log_logstartoffset", "Log start offset of a replica.", *_PARTITION)
 LOG_END = gauge("kafka_log_log_logendoffset", "Log end offset of a replica.", *_PARTITION)
-BYTES_IN = counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes of batches that were produced.", "topic")
-MESSAGES_IN = counter("kafka_server_brokertopicmetrics_messagesin_total", "Records that were produced.", "topic")
-BYTES_OUT = counter("kafka_server_brokertopicmetrics_bytesout_total", "Bytes that consumers fetched.", "topic")
+BYTES_IN = counter("kafka_server_brokertopicmetrics_bytesin_total", "Bytes of produced batches.", "topic")
+MESSAGES_IN = counter("kafka_server_brokertopicmetrics_messagesin_total", "Produced records.", "topic")
+BYTES_OUT = counter("kafka_server_brokertopicmetrics_bytesout_total", "Bytes fetched by consumers.", "topic")
 REPLICATION_IN = counter(
-    "kafka_server_brokertopicmetrics_replicationbytesin_total", "Bytes that followers here fetched.", "topic"
+    "kafka_server_brokertopicmetrics_replicationbytesin_total", "Bytes fetched by followers on this broker.", "topic"
 )
 REPLICATION_OUT = counter(
-    "kafka_server_brokertopicmetrics_replicationbytesout_total", "Bytes that followers fetched from here.", "topic"
+    "kafka_server_brokertopicmetrics_replicationbytesout_total", "Bytes fetched from this broker by followers.", "topic"
 )
 PARTITION_COUNT = gauge("kafka_server_replicamanager_partitioncount", "Replicas on this broker.")
 LEADER_COUNT = gauge("kafka_server_replicamanager_leadercount", "Partitions that this broker leads.")
 UNDER_REPLICATED_COUNT = gauge(
-    "kafka_server_replicamanager_underreplicatedpartitions", "Partitions led here that have a replica out of sync."
+    "kafka_server_replicamanager_underreplicatedpartitions", "Partitions led here with an out-of-sync replica."
 )
 UNDER_MIN_ISR_COUNT = gauge(
     "kafka_server_replicamanager_underminisrpartitioncount",
-    "Partitions led here that have fewer in-sync replicas than min.insync.replicas.",
+    "Partitions led here with fewer in-sync replicas than min.insync.replicas.",
 )
 AT_MIN_ISR_COUNT = gauge(
     "kafka_server_replicamanager_atminisrpartitioncount",
-    "Partitions led here that have exactly min.insync.replicas replicas in sync.",
+    "Partitions led here with exactly min.insync.replicas in-sync replicas.",
 )
-OFFLINE_REPLICAS = gauge("kafka_server_replicamanager_offlinereplicacount", "Replicas here whose log is offline.")
+OFFLINE_REPLICAS = gauge("kafka_server_replicamanager_offlinereplicacount", "Replicas here with an offline log.")
 REASSIGNING = gauge(
-    "kafka_server_replicamanager_reassigningpartitions", "Partitions led here that are moved to other brokers."
+    "kafka_server_replicamanager_reassigningpartitions", "Partitions led here that are under reassignment."
 )
 ACTIVE_CONTROLLER = gauge(
-    "kafka_controller_kafkacontroller_activecontrollercount", "1 if this broker acts as controller, else 0."
+    "kafka_controller_kafkacontroller_activecontrollercount", "1 if this broker acts as controller, otherwise 0."
 )
 OFFLINE_PARTITIONS = gauge(
     "kafka_controller_kafkacontroller_offlinepartitionscount",
@@ -83,7 +86,7 @@ OFFLINE_PARTITIONS = gauge(
 )
 IMBALANCE = gauge(
     "kafka_controller_kafkacontroller_preferredreplicaimbalancecount",
-    "Partitions that another than the first assigned replica leads. Reported by the controller; 0 elsewhere.",
+    "Partitions whose leader is not the preferred replica. Reported by the controller; 0 elsewhere.",
 )
 TOPIC_COUNT = gauge(
     "kafka_controller_kafkacontroller_globaltopiccount", "Topics. Reported by the controller; 0 elsewhere."
@@ -93,7 +96,7 @@ GLOBAL_PARTITIONS = gauge(
 )
 
 REPLICA_LAG = gauge(
-    "barnabas_replica_lag_max", "The most records that a follower of a partition led here is behind its leader."
+    "barnabas_replica_lag_max", "The largest lag of a follower behind a leader on this broker, in records."
 )
 
 
@@ -117,7 +120,7 @@ class _Sums:
 
     def add(self, replica: Replica) -> None:
         topic, log = replica.topic_partition.topic, replica.log
-        # Read first: the follower counts what the log has counted before.
+        # Read these first: the log counts a record before the follower does.
         replicated_bytes, replicated_records = log.replicated_bytes, log.replicated_records
         self.produced_bytes[topic] += log.appended_bytes - replicated_bytes
         self.produced_records[topic] += log.appended_records - replicated_records
@@ -157,13 +160,13 @@ class _Sums:
 
 
 def collect_partitions(broker_id: int, topics: Topics) -> Iterator[Sample | None]:
-    """Yield the metrics of this module (`barnabas.metrics.metric.Collect`). Any thread may call it."""
+    """Yield the metrics of this module (`barnabas.metrics.metric.Collect`). Any thread may call this function."""
     image, sums = topics.image, _Sums()
     for replica in topics.replicas.all():
         if replica.is_deleted:
             continue
         where = replica.topic_partition
-        labels = where.topic, str(where.partition)  # one object for all samples: `Metric.sample` would copy it
+        labels = where.topic, str(where.partition)  # One object for all samples; `Metric.sample` would copy it.
         yield from _of_log(replica.log, labels)
         sums.add(replica)
         if isinstance(replica, LeaderReplica) and replica.is_led and (info := image.partition(where)) is not None:

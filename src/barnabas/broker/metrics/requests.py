@@ -1,4 +1,4 @@
-"""Metrics of requests and connections, by API and by listener."""
+"""The metrics of requests and connections, by API and by listener."""
 
 from __future__ import annotations
 
@@ -13,46 +13,44 @@ from barnabas.metrics.metric import Observations, Sample, counter, gauge, histog
 from barnabas.net.listener import Listener
 
 # The names of Strimzi's JMX exporter.
-REQUESTS = counter("kafka_network_requestmetrics_requests_total", "Requests.", "request", "version")
+REQUESTS = counter("kafka_network_requestmetrics_requests_total", "Requests, by API and version.", "request", "version")
 ERRORS = counter(
     "kafka_network_requestmetrics_errors_total",
-    "Responses by their error code. NONE: no error. NO_RESPONSE: the connection ended before.",
+    "Responses by error code. NONE: no error. NO_RESPONSE: the connection ended before the response.",
     "request",
     "error",
 )
 TIMES_MS = histogram(
     "kafka_network_requestmetrics_totaltimems",
-    "Milliseconds from a request to its response, with all waits.",
+    "Time from a request to its response in milliseconds, including all waits.",
     tuple(bound * 1000 for bound in TIME_BOUNDS_S),
     "request",
 )
 PURGATORY = gauge(
     "kafka_server_delayedoperationpurgatory_purgatorysize",
-    "Requests that wait for records, replicas or groups.",
+    "Requests in the purgatory, waiting for records, replicas or groups.",
     "delayedOperation",
 )
 CONNECTIONS = gauge("kafka_server_socket_server_metrics_connection_count", "Open connections.", "listener")
-ACCEPTED = counter(
-    "kafka_server_socket_server_metrics_connection_creation_total", "Connections that were accepted.", "listener"
-)
+ACCEPTED = counter("kafka_server_socket_server_metrics_connection_creation_total", "Accepted connections.", "listener")
 FETCH_SESSIONS = gauge(
-    "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Fetch sessions that are remembered."
+    "kafka_server_fetchsessioncache_numincrementalfetchsessions", "Open incremental fetch sessions of clients."
 )
 
-REQUEST_BYTES = counter("barnabas_request_bytes_total", "Bytes of requests.", "request")
-RESPONSE_BYTES = counter("barnabas_response_bytes_total", "Bytes of responses.", "request")
+REQUEST_BYTES = counter("barnabas_request_bytes_total", "Size of requests in bytes.", "request")
+RESPONSE_BYTES = counter("barnabas_response_bytes_total", "Size of responses in bytes.", "request")
 CLIENT_REQUESTS = counter(
     "barnabas_client_requests_total", "Requests by client id. (others): clients beyond the first 1000.", "client_id"
 )
-REFUSED = counter("barnabas_connections_refused_total", "Connections that exceeded a limit.", "listener")
-REQUEST_MEMORY = gauge("barnabas_request_memory_bytes", "Memory of requests under way.", "listener")
-WAITING_MEMORY = gauge("barnabas_waiting_request_memory_bytes", "Memory of requests that wait.", "listener")
+REFUSED = counter("barnabas_connections_refused_total", "Connections rejected because of a limit.", "listener")
+REQUEST_MEMORY = gauge("barnabas_request_memory_bytes", "Memory of requests in progress, in bytes.", "listener")
+WAITING_MEMORY = gauge("barnabas_waiting_request_memory_bytes", "Memory of waiting requests, in bytes.", "listener")
 
 FETCH = "Fetch"
 
 
 def collect_requests(pipelines: Sequence[RequestPipeline]) -> Iterator[Sample]:
-    """Yield the metrics of requests. Any thread may call it."""
+    """Yield the metrics of requests. Any thread may call this function."""
     requests: Counter[tuple[str, int]] = Counter()
     errors: Counter[tuple[str, str]] = Counter()
     clients: Counter[str] = Counter()
@@ -90,9 +88,9 @@ def collect_requests(pipelines: Sequence[RequestPipeline]) -> Iterator[Sample]:
 
 
 def collect_connections(listeners: Mapping[str, Listener]) -> Iterator[Sample]:
-    """Yield the metrics of connections. Any thread may call it.
+    """Yield the metrics of connections. Any thread may call this function.
 
-    :param listeners: by name.
+    :param listeners: the listeners, by name.
     """
     for name, listener in listeners.items():
         yield CONNECTIONS.sample(listener.connection_count, name)
@@ -103,7 +101,7 @@ def collect_connections(listeners: Mapping[str, Listener]) -> Iterator[Sample]:
 
 
 def _name(pipeline: RequestPipeline, key: int) -> str:
-    """Return the name of an API; fetches have one for each kind of reader, as in Kafka."""
+    """Return the name of an API. As in Kafka, fetches of followers and consumers have different names."""
     name = pipeline.served[key].api.name
     if name != FETCH:
         return name
