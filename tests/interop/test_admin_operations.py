@@ -124,7 +124,7 @@ def test_settings_that_cannot_be_are_refused_and_nothing_changes(admin, topic):
     with pytest.raises(ApiError, match="INVALID_CONFIG"):
         admin.alter_config(topic, to_set={"retention.ms": "5000", "no.such": "1"})
     assert admin.describe_config(topic)["retention.ms"].is_default
-    with pytest.raises(ApiError, match="there is no topic 'nothing'"):
+    with pytest.raises(ApiError, match="topic 'nothing' does not exist"):
         admin.describe_config("nothing")
     with pytest.raises(barnabas.ConfigurationError, match="settings need exactly one owner"):
         admin.describe_config()

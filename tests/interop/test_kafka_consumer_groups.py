@@ -188,7 +188,7 @@ def test_state_is_described(command: Command, bootstrap: str, active_group: str)
 @pytest.mark.parametrize("what", ["--offsets", "--members", "--state"])
 def test_a_group_that_does_not_exist_is_told(command: Command, group: str, what: str) -> None:
     said = command("--describe", "--group", group, what)
-    assert "does not exist" in said.text or f"GroupIdNotFoundException: there is no group '{group}'" in said.text
+    assert "does not exist" in said.text or f"GroupIdNotFoundException: group '{group}' does not exist" in said.text
     assert said.tables() == []
 
 

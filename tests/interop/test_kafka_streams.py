@@ -169,6 +169,6 @@ def test_exactly_once_is_refused_at_once(broker: BrokerProcess, start: Start, li
     """It needs transactions, which are not served: better a clear error than a program that waits."""
     lines.write(10)
     program = start(broker, "exactly_once_v2")
-    program.wait_for("^failure .*this broker does not serve transactions")
+    program.wait_for("^failure .*this broker does not support transactions")
     program.wait()  # it ends by itself
     assert last_values(broker.bootstrap, "counts") == {}

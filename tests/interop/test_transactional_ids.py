@@ -58,7 +58,7 @@ def test_a_transactional_producer_ends_at_once(broker: BrokerProcess, start: Cal
     told = start(f"127.0.0.1:{broker.port}")
     # librdkafka shows the broker's words; of the others kafka-python shows the name of the error alone.
     expected = {
-        with_confluent_kafka: "this broker does not serve transactions; no permission is missing",
+        with_confluent_kafka: "this broker does not support transactions; no permission is missing",
         with_kafka_python: "UnsupportedVersion",
         with_aiokafka: "TransactionalIdAuthorizationFailed",
     }

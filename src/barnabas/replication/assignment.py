@@ -84,7 +84,7 @@ def check_assignment(
         if len(set(replicas)) != len(replicas):
             raise _refused(f"partition {number} names a broker twice: {list(replicas)}")
         if unknown := set(replicas).difference(brokers):
-            raise _refused(f"partition {number} names brokers that are not there: {sorted(unknown)}")
+            raise _refused(f"partition {number} names unknown brokers: {sorted(unknown)}")
         if len(replicas) != (replication_factor := replication_factor or len(replicas)):
             raise _refused(f"partition {number} has {len(replicas)} replicas, but must have {replication_factor}")
 

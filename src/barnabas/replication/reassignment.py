@@ -43,7 +43,7 @@ def cancelled(before: ReplicaSet) -> ReplicaSet:
     ReplicaSet(replicas=(3, 1, 2, 4), adding=(4,), removing=(4,))
     """
     if not before.is_moving:
-        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "it is not on its way to other brokers")
+        raise ApiError(ErrorCode.NO_REASSIGNMENT_IN_PROGRESS, "the partition is not being reassigned")
     return reassigned(before, before.origin)
 
 
@@ -58,14 +58,16 @@ def check_target(
         INVALID_REPLICATION_FACTOR (another number of replicas).
     """
     if not target:
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "it must have one replica at least")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition must have at least one replica")
     if len(set(target)) != len(target):
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{list(target)} names a broker twice")
     unknown = sorted(set(target) - live - set(before.replicas))
     if unknown:
-        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"brokers {unknown} are not there")
+        raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"unknown brokers: {unknown}")
     if not may_change_factor and len(target) != len(before.target):
-        message = f"it has {len(before.target)} replicas, and was to have {len(target)}"
+        message = (
+            f"the partition has {len(before.target)} replicas; the replication factor must not change to {len(target)}"
+        )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
 

@@ -87,7 +87,7 @@ def test_who_wants_transactions_is_told_once_and_for_all(run: Run, version: int)
         is_librdkafkas = version < 3
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_librdkafkas else ErrorCode.UNSUPPORTED_VERSION
         assert found.error_code == refused
-        assert found.error_message == "this broker does not serve transactions; no permission is missing"
+        assert found.error_message == "this broker does not support transactions; no permission is missing"
         request = InitProducerIdRequest(transactional_id="t", transaction_timeout_ms=1)
         response = await caller.call(request, version)
         assert response.error_code == ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
@@ -136,7 +136,7 @@ def test_share_groups_have_no_coordinator(run: Run) -> None:
     async def scenario(caller: Caller) -> None:
         request = FindCoordinatorRequest(key_type=SHARE_KEY, coordinator_keys=["g:AAAAAAAAAAAAAAAAAAAAAA:0"])
         (found,) = (await caller.call(request)).coordinators
-        assert (found.error_code, found.error_message) == (ErrorCode.INVALID_REQUEST, "share groups are not served")
+        assert (found.error_code, found.error_message) == (ErrorCode.INVALID_REQUEST, "share groups are not supported")
 
     run(scenario)
 
@@ -215,7 +215,7 @@ def test_groups_are_listed_by_type_and_missing_ones_told(run: Run) -> None:
         assert [(g.error_code, g.group_state) for g in old] == [(0, "Empty"), (0, "Dead")]
         assert [(g.error_code, g.error_message) for g in new] == [
             (ErrorCode.NONE, None),
-            (ErrorCode.GROUP_ID_NOT_FOUND, "there is no group 'nobody'"),
+            (ErrorCode.GROUP_ID_NOT_FOUND, "group 'nobody' does not exist"),
         ]
 
     run(scenario)
@@ -316,8 +316,8 @@ def test_features_are_told_and_do_not_change(run: Run) -> None:
         for version in range(3):
             for name, level, code, message in (
                 ("group.version", 0, ErrorCode.NONE, None),
-                ("group.version", 1, ErrorCode.INVALID_UPDATE_VERSION, "has the levels 0 to 0 here, not 1"),
-                ("metadata.version", 25, ErrorCode.INVALID_UPDATE_VERSION, "does not know the feature"),
+                ("group.version", 1, ErrorCode.INVALID_UPDATE_VERSION, "supports the levels 0 to 0, not 1"),
+                ("metadata.version", 25, ErrorCode.INVALID_UPDATE_VERSION, "unknown feature"),
             ):
                 updates = [FeatureUpdateKey(feature=name, max_version_level=level)]
                 response = await caller.call(UpdateFeaturesRequest(feature_updates=updates), version)

@@ -94,7 +94,7 @@ class TestManualAssignment:
             ({1: [1, 2]}, "partitions must be numbered 0, 1 ... without a gap"),
             ({0: []}, "partition 0 has no replicas"),
             ({0: [1, 2, 1]}, "partition 0 names a broker twice: [1, 2, 1]"),
-            ({0: [1, 4], 1: [1, 2]}, "partition 0 names brokers that are not there: [4]"),
+            ({0: [1, 4], 1: [1, 2]}, "partition 0 names unknown brokers: [4]"),
             ({0: [1, 2], 1: [1]}, "partition 1 has 1 replicas, but must have 2"),
         ],
     )

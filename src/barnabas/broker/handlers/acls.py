@@ -12,7 +12,7 @@ from barnabas.protocol.messages.create_acls import AclCreationResult, CreateAcls
 from barnabas.protocol.messages.delete_acls import DeleteAclsFilterResult, DeleteAclsRequest, DeleteAclsResponse
 from barnabas.protocol.messages.describe_acls import DescribeAclsRequest, DescribeAclsResponse
 
-WHY = "no authorizer is configured on the broker: there are no access control lists"
+WHY = "no authorizer is configured on the broker; access control lists are not supported"
 CODE = ErrorCode.SECURITY_DISABLED
 
 

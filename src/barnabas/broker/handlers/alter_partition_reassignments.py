@@ -84,7 +84,7 @@ async def _reassign(
     times = Counter(each.partition_index for each in wanted.partitions)
     twice = {number for number, count in times.items() if count > 1}
     errors: dict[int, BarnabasError] = {
-        number: ApiError(ErrorCode.INVALID_REQUEST, f"{wanted.name}-{number} stands in the request twice")
+        number: ApiError(ErrorCode.INVALID_REQUEST, f"the request contains {wanted.name}-{number} twice")
         for number in twice
     }
     targets = {each.partition_index: each.replicas for each in wanted.partitions if each.partition_index not in twice}

@@ -57,7 +57,7 @@ async def _grow(
     """Add partitions to a topic; return the error, or None."""
     try:
         if is_repeated:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the request contains topic {wanted.name} twice")
         _check(topic_admin, wanted)
         if not validate_only:
             assignment = None if wanted.assignments is None else [each.broker_ids for each in wanted.assignments]
@@ -68,10 +68,12 @@ async def _grow(
 
 
 def _check(topic_admin: TopicAdmin, wanted: CreatePartitionsTopic) -> None:
-    check_not_internal(wanted.name, "cannot grow: its records would be looked for in other partitions")
+    check_not_internal(
+        wanted.name, "cannot get more partitions, because existing records would be in the wrong partition"
+    )
     added = topic_admin.check_growth(wanted.name, wanted.count)
     if wanted.assignments is None:
         return
     if len(wanted.assignments) != added:
-        message = f"{added} partitions are added, and {len(wanted.assignments)} assignments given"
+        message = f"the request adds {added} partitions, but contains {len(wanted.assignments)} assignments"
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, message)

@@ -67,7 +67,7 @@ async def _create(
     own_settings = {**settings_of(wanted.name, settings.config), **{each.name: each.value for each in wanted.configs}}
     try:
         if is_repeated:
-            raise ApiError(ErrorCode.INVALID_REQUEST, f"topic {wanted.name} stands in the request twice")
+            raise ApiError(ErrorCode.INVALID_REQUEST, f"the request contains topic {wanted.name} twice")
         shape = _shape(topics, settings, wanted)
         if validate_only:
             topic_admin.check_new(

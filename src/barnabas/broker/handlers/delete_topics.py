@@ -45,13 +45,13 @@ async def _delete(
     name, topic_id = wanted.name, wanted.topic_id
     try:
         if name is not None and topic_id != ZERO_UUID:
-            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic is named by its name or by its id, not by both")
+            raise ApiError(ErrorCode.INVALID_REQUEST, "a topic must be identified either by its name or by its id")
         topic = topics.get(name) if name is not None else topics.by_id(topic_id)
         if topic is None:
             by_name = name is not None
             raise ApiError(
                 ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if by_name else ErrorCode.UNKNOWN_TOPIC_ID,
-                f"there is no topic {name!r}" if by_name else "there is no topic with this id",
+                f"topic {name!r} does not exist" if by_name else "no topic with this id exists",
             )
         name, topic_id = topic.name, topic.id
         if not settings.config.delete_topic_enable:

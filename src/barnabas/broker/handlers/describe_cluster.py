@@ -29,7 +29,7 @@ def describe_cluster(
         is_known = request.endpoint_type == CONTROLLER_ENDPOINTS
         return DescribeClusterResponse(
             error_code=ErrorCode.MISMATCHED_ENDPOINT_TYPE if is_known else ErrorCode.UNSUPPORTED_ENDPOINT_TYPE,
-            error_message="there are no controllers here; ask for brokers (endpoint type 1)",
+            error_message="this cluster has no controllers; request brokers (endpoint type 1)",
             endpoint_type=request.endpoint_type,
             cluster_id="",
             brokers=[],

@@ -54,7 +54,7 @@ def _describe(groups: GroupService, name: str, has_offsets: bool, version: int) 
     if group is None:
         unknown = _without_members(name, GroupState.DEAD.value, ErrorCode.NONE)
         if version >= FIRST_VERSION_WITH_NOT_FOUND:
-            unknown.error_code, unknown.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {name!r}"
+            unknown.error_code, unknown.error_message = ErrorCode.GROUP_ID_NOT_FOUND, f"group {name!r} does not exist"
         return unknown
     return DescribedGroup(
         error_code=ErrorCode.NONE,

@@ -31,7 +31,7 @@ FIRST_VERSION_WITH_SEVERAL_KEYS = 4
 
 FIRST_VERSION_WITHOUT_LIBRDKAFKA = 3
 
-NO_TRANSACTIONS = "this broker does not serve transactions; no permission is missing"
+NO_TRANSACTIONS = "this broker does not support transactions; no permission is missing"
 
 
 @serves(FindCoordinatorRequest, ends_with_client=True)
@@ -86,8 +86,8 @@ def _refusal(key_type: int, version: int) -> tuple[ErrorCode, str]:
         code = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED if is_old else ErrorCode.UNSUPPORTED_VERSION
         return code, NO_TRANSACTIONS
     if key_type == SHARE_KEY:
-        return ErrorCode.INVALID_REQUEST, "share groups are not served"
-    return ErrorCode.INVALID_REQUEST, f"there is no key type {key_type}"
+        return ErrorCode.INVALID_REQUEST, "share groups are not supported"
+    return ErrorCode.INVALID_REQUEST, f"key type {key_type} is unknown"
 
 
 def _coordinator(groups: GroupService, identity: Identity, key: str, key_type: int, call: Call) -> Coordinator:

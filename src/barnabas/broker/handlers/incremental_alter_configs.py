@@ -88,7 +88,7 @@ def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, targe
     elif operation in {APPEND, SUBTRACT}:
         settings[name] = _change_list(settings, name, operation, change.value, target)
     else:
-        raise ApiError(ErrorCode.INVALID_REQUEST, f"there is no operation {operation} on settings")
+        raise ApiError(ErrorCode.INVALID_REQUEST, f"operation {operation} on settings is unknown")
 
 
 def _change_list(settings: Mapping[str, str], name: str, operation: int, value: str, target: Target) -> str:

@@ -323,7 +323,7 @@ async def respond_together(
 
 
 def _timed_out(timeout_ms: int) -> ApiError:
-    message = f"not flushed and replicated within {timeout_ms} ms; it may be later"
+    message = f"not flushed and replicated within {timeout_ms} ms; this may still happen later"
     return ApiError(ErrorCode.REQUEST_TIMED_OUT, message)
 
 
@@ -531,9 +531,9 @@ def _refusal(request: ProduceRequest, call: Call) -> BarnabasError | None:
     if call.version < FIRST_VERSION_WITH_BATCHES:
         return UnsupportedVersionError("message formats before record batches (Kafka 0.11) are not supported")
     if request.acks not in {Acks.NONE, Acks.LEADER, Acks.ALL}:
-        return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is 0, 1 or -1 (all), not {request.acks}")
+        return ApiError(ErrorCode.INVALID_REQUIRED_ACKS, f"acks is {request.acks}; it must be 0, 1 or -1 (all)")
     if request.transactional_id is not None:
-        return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not served")
+        return ApiError(ErrorCode.INVALID_TXN_STATE, "transactions are not supported")
     return None
 
 

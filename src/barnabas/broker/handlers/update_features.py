@@ -29,7 +29,7 @@ def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeature
 def _problem(wanted: FeatureUpdateKey) -> str | None:
     level = FEATURES.get(wanted.feature)
     if level is None:
-        return f"this broker does not know the feature {wanted.feature!r}; it knows {', '.join(FEATURES)}"
+        return f"unknown feature {wanted.feature!r}; the supported features are {', '.join(FEATURES)}"
     if not 0 <= wanted.max_version_level <= level:
-        return f"the feature {wanted.feature} has the levels 0 to {level} here, not {wanted.max_version_level}"
+        return f"feature {wanted.feature} supports the levels 0 to {level}, not {wanted.max_version_level}"
     return None

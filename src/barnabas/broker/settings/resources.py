@@ -113,7 +113,7 @@ def find_topic(topics: Topics, name: str) -> Topic:
     """
     topic = topics.get(name)
     if topic is None:
-        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name!r}")
+        raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name!r} does not exist")
     return topic
 
 
@@ -147,7 +147,9 @@ def _group_default(name: str, default: str) -> Synonym:
 
 def _no_settings(resource_type: int) -> ApiError:
     kind = _OTHER_KINDS.get(resource_type, f"resources of the unknown type {resource_type}")
-    return ApiError(ErrorCode.INVALID_REQUEST, f"{kind} have no settings here; topics, brokers and groups have")
+    return ApiError(
+        ErrorCode.INVALID_REQUEST, f"{kind} have no settings; only topics, brokers and groups have settings"
+    )
 
 
 _OTHER_KINDS = {8: "broker loggers", 16: "client metrics subscriptions"}

@@ -146,5 +146,5 @@ def _check_lags(settings: Mapping[str, str]) -> None:
 def _check_name(name: str) -> None:
     if name not in TOPIC_SETTINGS:
         near = difflib.get_close_matches(name, TOPIC_SETTINGS, n=1, cutoff=0.75)
-        hint = f"did you mean {near[0]}?" if near else f"there are {', '.join(sorted(TOPIC_SETTINGS))}"
-        raise ConfigurationError(f"there is no topic setting {name!r}; {hint}")
+        hint = f"did you mean {near[0]}?" if near else f"the topic settings are {', '.join(sorted(TOPIC_SETTINGS))}"
+        raise ConfigurationError(f"unknown topic setting {name!r}; {hint}")
