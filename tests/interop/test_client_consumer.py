@@ -176,13 +176,13 @@ def test_closing_while_the_broker_is_away_ends_in_time(broker, filled):
         while not await on_a_loop.poll(timeout_s=0.1):
             pass
         broker.kill()
-        with pytest.raises(barnabas.TimedOutError, match="closed before it could commit its last offsets"):
+        with pytest.raises(barnabas.TimedOutError, match="before the consumer could commit its last offsets"):
             await on_a_loop.close(timeout_s=0.1)
         with pytest.raises(barnabas.ClosedError):
             await on_a_loop.poll()
 
     asyncio.run(main())
-    with pytest.raises(barnabas.TimedOutError, match="closed before it could commit its last offsets"):
+    with pytest.raises(barnabas.TimedOutError, match="before the consumer could commit its last offsets"):
         consumer.close(timeout_s=0.1)
     with pytest.raises(barnabas.ClosedError):
         consumer.poll()

@@ -1,6 +1,6 @@
-"""The wire protocol, without I/O: bytes in, messages out, and back.
+"""The wire protocol, without I/O: conversion between bytes and messages.
 
-`declare` says how a message is declared, `messages/` declares them, `compiler` makes encoders and decoders of the
-declarations, `codec` runs them and puts headers and sizes around messages, `apis` lists the APIs. The facts are those
-of Apache Kafka's public message definitions.
+`declare` defines the form of a message declaration, and `messages/` contains the declarations. `compiler` generates
+encoders and decoders from them. `codec` calls these, and adds headers and sizes. `apis` lists the APIs. The source is
+Apache Kafka's public message definitions.
 """

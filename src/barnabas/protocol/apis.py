@@ -1,4 +1,4 @@
-"""APIs, made from the declarations in `barnabas.protocol.messages`."""
+"""The APIs, derived from the declarations in `barnabas.protocol.messages`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from barnabas.protocol.declare import MessageSpec, api_name, message_of, respons
 class Api(NamedTuple):
     """One API of the protocol.
 
-    :ivar versions: the declared ones.
+    :ivar versions: the declared versions.
     """
 
     key: int
@@ -27,7 +27,7 @@ class Api(NamedTuple):
 
 
 def api_of(request: type[Any]) -> Api:
-    """Return the API of a class of requests."""
+    """Return the API of a request class."""
     spec = message_of(request)
     assert spec.api_key is not None, f"{request.__name__} has no API key"
     cls: type = request
@@ -36,7 +36,7 @@ def api_of(request: type[Any]) -> Api:
 
 @functools.cache
 def declared_apis() -> Mapping[int, Api]:
-    """Import every module of `barnabas.protocol.messages`; return the APIs in the order of their keys."""
+    """Import all modules of `barnabas.protocol.messages`; return the APIs in the order of their keys."""
     found: dict[int, Api] = {}
     for module_info in pkgutil.iter_modules(messages.__path__, f"{messages.__name__}."):
         module = importlib.import_module(module_info.name)

@@ -1,4 +1,4 @@
-"""Messages to bytes and back; the frames around them; and templates of frames that repeat.
+"""Encoding and decoding of messages and their frames, and templates for frames that repeat.
 
 >>> from barnabas.protocol.messages.heartbeat import HeartbeatRequest
 >>> data = encode_bytes(HeartbeatRequest(group_id="ctr", generation_id=3, member_id="m"), 0)
@@ -7,15 +7,15 @@ b'\\x00\\x03ctr\\x00\\x00\\x00\\x03\\x00\\x01m'
 >>> decode(HeartbeatRequest, data, 0).generation_id
 3
 
-A frame is an int32 size and as many bytes: a header and a message. A request has a header of version 1, or 2 if the
-version of the request is flexible; a response has one of version 0 or 1 (KIP-482). ApiVersions is the exception: its
-response always has header version 0, since the client does not know yet which versions the broker serves (KIP-511).
+A frame consists of an int32 size, a header and a message. A request has header version 1, or 2 if the version of the
+request is flexible; a response has header version 0 or 1 (KIP-482). ApiVersions is an exception: its response always
+has header version 0, because the client does not yet know the versions that the broker supports (KIP-511).
 
-A template saves encoding or decoding where frames differ in a few numbers and their record bytes only. A producer sends
-the same request with other records, a consumer that waits sends the same fetch, a member of a group commits the same
-partitions. A template finds the positions of the numbers by encoding a message once more for each number, with -1 in
-the place of 0, which differs in every byte. So a template knows no message: it writes what `encode` would write, and
-reads what `decode` would read. All other bytes are compared.
+A template saves encoding or decoding if frames differ only in some numbers and in their record bytes. A producer sends
+the same request with other records, a consumer without new records repeats its fetch, and a group member commits the
+same partitions. A template finds the positions of the numbers as follows. It encodes the message again for each number,
+with -1 in place of 0, which changes every byte of the number. So templates are independent of message types: they
+produce the bytes of `encode`, and read the values of `decode`. All other bytes must be equal.
 """
 
 from __future__ import annotations
@@ -44,17 +44,17 @@ from barnabas.protocol.declare import message_of
 T = TypeVar("T")
 Buffer = bytes | bytearray | memoryview
 Chunk = Buffer | Sized
-"""A piece of an encoded message: bytes, or record bytes that stay where they are (a `FileRegion`)."""
+"""A part of an encoded message: bytes, or record bytes in their original buffer (a `FileRegion`)."""
 RecordsSpan = tuple[int, int, int]
-"""The place of record bytes in a frame: the positions of their length, of their first byte, and of the byte after."""
+"""The positions of record bytes in a frame: of their length, of their first byte, and of the byte after their end."""
 
 
 def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[Chunk]:
-    """Encode `message` in `version`, behind `prefix`.
+    """Encode `message` in `version` after `prefix`, and return the chunks.
 
-    Record bytes are not copied: they stand as chunks of their own between the others.
+    Record bytes are not copied: each is a chunk of its own.
 
-    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    :raises UnsupportedVersionError: this version lacks the message, or a field with a value other than its default.
     :raises MalformedMessageError: a value does not fit its field.
     """
     cls: type = type(message)
@@ -69,10 +69,10 @@ def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[
 
 
 def encode_in_slices(message: Any, version: int, prefix: bytes | bytearray, bytes_max: int) -> Slices:
-    """Do as `encode` does, in a generator that yields now and then and returns the chunks.
+    """Encode a message like `encode`, in a generator that yields from time to time and returns the chunks.
 
-    :param bytes_max: the limit of all bytes but record bytes.
-    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    :param bytes_max: the maximum bytes of the message without record bytes.
+    :raises UnsupportedVersionError: this version lacks the message, or a field with a value other than its default.
     :raises MalformedMessageError: a value does not fit its field, or the message is too large.
     """
     cls: type = type(message)
@@ -81,7 +81,7 @@ def encode_in_slices(message: Any, version: int, prefix: bytes | bytearray, byte
     try:
         for _ in encoder_in_slices(cls, version, _check_version(cls, version))(message, out, splices):
             if len(out) > bytes_max:
-                raise MalformedMessageError(f"a {cls.__name__} of more than {bytes_max} bytes")
+                raise MalformedMessageError(f"a {cls.__name__} exceeds {bytes_max} bytes")
             yield
     except struct.error as error:
         raise encoding_error(cls, version, error) from None
@@ -94,7 +94,7 @@ def _spliced(out: bytearray, splices: Iterable[tuple[int, Chunk]]) -> list[Chunk
     done = 0
     for position, records in splices:
         if not len(records):
-            continue  # most partitions of a large fetch have no records
+            continue  # most partitions of a large fetch response have no records
         chunks += [out[done:position], records]
         done = position
     if done < len(out):
@@ -103,14 +103,13 @@ def _spliced(out: bytearray, splices: Iterable[tuple[int, Chunk]]) -> list[Chunk
 
 
 def encoding_error(cls: type, version: int, error: struct.error) -> MalformedMessageError:
-    """Return the error for a value that does not fit its field."""
     return MalformedMessageError(f"a value of {cls.__name__} version {version} does not fit: {error}")
 
 
 def encode_bytes(message: object, version: int) -> bytes:
-    """Encode `message` in `version` into one piece; record bytes must be in memory.
+    """Encode `message` in `version` as one bytes object; record bytes must be in memory.
 
-    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    :raises UnsupportedVersionError: this version lacks the message, or a field with a value other than its default.
     :raises MalformedMessageError: a value does not fit its field.
     """
     return b"".join(cast(list[Buffer], encode(message, version)))
@@ -125,12 +124,12 @@ def decode(
     to_the_end: bool = True,
     spans: list[RecordsSpan] | None = None,
 ) -> T:
-    """Decode the message of class `cls` that fills `buffer` from `position` to its end.
+    """Decode the message of class `cls` that fills `buffer` from `position` to the end.
 
-    :param to_the_end: False allows other bytes behind the message.
-    :param spans: receives where record bytes are, unless they are null.
+    :param to_the_end: False allows further bytes after the message.
+    :param spans: receives the positions of record bytes that are not null.
     :raises UnsupportedVersionError: the class has no such version.
-    :raises MalformedMessageError: the bytes are not such a message, or others follow it.
+    :raises MalformedMessageError: the bytes are not such a message, or further bytes follow it.
     """
     declared: type = cls
     decode_one = _decoder_of(declared, version)
@@ -147,9 +146,11 @@ def decode(
 def decode_in_slices(
     cls: type, buffer: Buffer, version: int, position: int, spans: list[RecordsSpan], budget: EntryBudget
 ) -> Slices:
-    """Do as `decode` does, in a generator that yields now and then and returns the message; other bytes may follow it.
+    """Decode a message like `decode`, in a generator that yields from time to time and returns the message.
 
-    :param budget: counts the entries before any of them is made.
+    Further bytes may follow the message.
+
+    :param budget: limits the number of array entries before any entry is created.
     :raises UnsupportedVersionError: the class has no such version.
     :raises MalformedMessageError: the bytes are not such a message, or it has too many entries.
     """
@@ -186,11 +187,11 @@ def _check_version(cls: type, version: int) -> bool:
 
 SIZE_BYTES = 4
 CORRELATION_ID_POSITION = 8
-"""In a request frame, its size included."""
+"""The position of the correlation id in a request frame that includes its size."""
 API_VERSIONS_KEY = 18
 
 HEADS_MAX = 256
-"""The number of remembered request headers: a client sends few kinds of requests."""
+"""The maximum number of cached request headers. A client sends few kinds of requests."""
 
 _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhih")
@@ -199,7 +200,7 @@ _REQUEST_CORRELATION_ID = struct.Struct(">4xi")
 
 
 class RequestHeader(NamedTuple):
-    """The head of a request frame; the message begins at `body_position` if the header is as expected."""
+    """The header of a request frame. The message begins at `body_position`, if the header has the expected version."""
 
     api_key: int
     api_version: int
@@ -209,9 +210,9 @@ class RequestHeader(NamedTuple):
 
 
 def read_request_header(frame: Buffer) -> RequestHeader:
-    """Read the fields that all header versions share, up to the client id.
+    """Decode the fields that all header versions share, up to the client id.
 
-    `body_position` is that of header version 1; call `skip_tags` from there for a flexible request.
+    `body_position` is correct for header version 1; for a flexible request, call `skip_tags` from there.
 
     :raises MalformedMessageError: the frame is shorter than a header.
     """
@@ -229,15 +230,15 @@ def read_request_header(frame: Buffer) -> RequestHeader:
 
 
 def read_request_correlation_id(frame: Buffer) -> int:
-    """Return the correlation id of a frame that has a request header."""
+    """Return the correlation id of a request frame."""
     correlation_id: int = _REQUEST_CORRELATION_ID.unpack_from(frame)[0]
     return correlation_id
 
 
 def skip_tags(frame: Buffer, position: int) -> int:
-    """Return the position after the tagged fields that begin at `position`; a header has none that matters.
+    """Return the position after the tagged fields that begin at `position`. The tagged fields of a header are ignored.
 
-    :raises MalformedMessageError: they do not fit in the frame.
+    :raises MalformedMessageError: the tagged fields exceed the frame.
     """
     try:
         if not frame[position]:
@@ -257,11 +258,11 @@ def skip_tags(frame: Buffer, position: int) -> int:
 
 
 def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: list[RecordsSpan] | None = None) -> T:
-    """Decode the message behind a request header.
+    """Decode the message after a request header.
 
-    Bytes behind the message are ignored, as in Kafka: a metadata request of librdkafka 2.16 has three too many.
+    Further bytes after the message are ignored, as in Kafka: a metadata request of librdkafka 2.16 has three too many.
 
-    :param spans: receives where record bytes are.
+    :param spans: receives the positions of record bytes.
     :raises UnsupportedVersionError: `cls` has no such version.
     :raises MalformedMessageError: the bytes are not such a message.
     """
@@ -272,7 +273,7 @@ def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: li
 def decode_request_in_slices(
     cls: type, header: RequestHeader, frame: Buffer, spans: list[RecordsSpan], budget: EntryBudget
 ) -> Slices:
-    """Do as `decode_request` does, in a generator that yields now and then and returns the message."""
+    """Decode a request like `decode_request`, in a generator that yields from time to time and returns the message."""
     position = _body_position(cls, header, frame)
     return (yield from decode_in_slices(cls, frame, header.api_version, position, spans, budget))
 
@@ -281,7 +282,7 @@ def _body_position(cls: type, header: RequestHeader, frame: Buffer) -> int:
     position = header.body_position
     if not _is_flexible(cls, header.api_version):
         return position
-    # Nearly always there are no tagged fields.
+    # Usually there are no tagged fields.
     return position + 1 if frame[position : position + 1] == b"\0" else skip_tags(frame, position)
 
 
@@ -291,11 +292,11 @@ def _is_flexible(cls: type, version: int) -> bool:
 
 
 class EncodedRequest:
-    """A request whose message was encoded already, in the version in which it is sent.
+    """A request whose message is already encoded, in the version of the connection.
 
     :ivar cls: the class of the message.
-    :ivar fetch_bytes: how many bytes of records the request asks for.
-    :ivar read: returns the response in a frame, or None if the frame has to be decoded as usual.
+    :ivar fetch_bytes: the maximum bytes of records in the response.
+    :ivar read: decodes a response frame, or returns None if the general codec must decode it.
     """
 
     __slots__ = ("body", "cls", "fetch_bytes", "read")
@@ -325,7 +326,7 @@ def request_frame(message: object, version: int, correlation_id: int, client_id:
 
 @functools.lru_cache(maxsize=HEADS_MAX)
 def _request_head(cls: type, version: int, client_id: str | None) -> bytes:
-    """Return size and header of requests of a class, with zeros for size and correlation id."""
+    """Return the size and the header of a request, with zeros for the size and the correlation id."""
     spec = message_of(cls)
     if spec.api_key is None:
         raise TypeError(f"{cls.__name__} is not a request")
@@ -343,7 +344,7 @@ def response_frame(message: object, version: int, correlation_id: int) -> list[C
 
 
 def response_frame_in_slices(message: object, version: int, correlation_id: int, bytes_max: int) -> Slices:
-    """Do as `response_frame` does, in a generator that yields now and then and returns the chunks."""
+    """Encode a response like `response_frame`, in a generator that yields from time to time and returns the chunks."""
     prefix = _response_prefix(message, version, correlation_id)
     return _sized((yield from encode_in_slices(message, version, prefix, bytes_max)))
 
@@ -367,14 +368,11 @@ def read_correlation_id(frame: Buffer) -> int:
 
 
 def decode_response(cls: type[T], version: int, frame: Buffer) -> T:
-    """Decode the message behind a response header.
-
-    :raises MalformedMessageError: the bytes are not such a message.
-    """
+    """Decode the message after a response header."""
     position = _CORRELATION_ID.size
     declared: type = cls
     if _response_has_tags(declared, version):
-        # Nearly always there are none.
+        # Usually there are no tagged fields.
         position = position + 1 if frame[position : position + 1] == b"\0" else skip_tags(frame, position)
     return decode(cls, frame, version, position)
 
@@ -398,10 +396,10 @@ _INT32 = struct.Struct(">i")
 
 
 def template_encoder(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
-    """Return a function of numbers that encodes the message which `message_with` returns for them.
+    """Return a function of `count` numbers that encodes the message of `message_with` for these numbers.
 
-    :param message_with: a function of `count` numbers. It returns a message with each number in an INT32 or INT64 field
-        of its own, in the order of encoding.
+    :param message_with: a function of `count` numbers. It returns a message with each number in its own INT32 or INT64
+        field, in the order of encoding.
     """
     codes, pieces = _pattern(lambda *numbers: encode_bytes(message_with(*numbers), version), count)
     return _packer(type(message_with(*[0] * count)), version, codes, pieces)
@@ -424,10 +422,10 @@ def _packer(cls: type, version: int, codes: str, pieces: list[bytes | int]) -> C
 def template_encoder_with_records(
     message_with: Callable[..., object], count: int, version: int
 ) -> Callable[..., bytes]:
-    """Return a function of record bytes and numbers that encodes the message which `message_with` returns for them.
+    """Return a function of record bytes and `count` numbers that encodes the message of `message_with` for them.
 
-    :param message_with: a function of record bytes and `count` numbers; as for `template_encoder`. The fields of the
-        numbers come before the record bytes.
+    :param message_with: a function of record bytes and `count` numbers; see `template_encoder`. The fields of the
+        numbers precede the record bytes.
     """
     cls: type = type(message_with(b"", *[0] * count))
     flexible = _is_flexible(cls, version)
@@ -445,18 +443,18 @@ def template_encoder_with_records(
 
 
 def _length_bytes(flexible: bool) -> int:
-    """Return the size of the length of a single record byte."""
+    """Return the number of bytes that encode the length of one record byte."""
     return 1 if flexible else _INT32.size
 
 
 def _length(size: int, flexible: bool) -> bytes:
-    """Return the length of record bytes as it stands before them."""
+    """Return the encoded length of record bytes, which precedes them."""
     if not flexible:
         return _INT32.pack(size)
     number = size + 1
     if number < 0x80:
         return bytes((number,))
-    if number < 0x4000:  # the usual batch
+    if number < 0x4000:  # the size of a typical batch
         return bytes((number & 0x7F | 0x80, number >> 7))
     length = bytearray()
     write_uvarint(length, number)
@@ -464,10 +462,10 @@ def _length(size: int, flexible: bool) -> bytes:
 
 
 def _records_range(frame: Buffer, position: int, flexible: bool) -> tuple[int, int]:
-    """Return the positions of the begin and the end of record bytes.
+    """Return the start and end positions of record bytes.
 
     :param position: the position of their length.
-    :raises MalformedMessageError, IndexError, struct.error: there is no length.
+    :raises MalformedMessageError, IndexError, struct.error: the frame ends before the length.
     """
     if not flexible:
         start = position + _INT32.size
@@ -476,7 +474,7 @@ def _records_range(frame: Buffer, position: int, flexible: bool) -> tuple[int, i
     if number < 0x80:
         return position + 1, position + number
     high = frame[position + 1]
-    if high < 0x80:  # the usual batch
+    if high < 0x80:  # the size of a typical batch
         start = position + 2
         return start, start + (number & 0x7F | high << 7) - 1
     number, start = read_uvarint(frame, position)
@@ -488,10 +486,10 @@ def _joined(chunks: Sequence[Chunk]) -> bytes:
 
 
 class ResponseTemplate:
-    """Reads response frames that differ in some numbers only, and have no record bytes.
+    """Decodes response frames that differ only in some numbers, and have no record bytes.
 
-    :param answer_with: a function of `count` numbers. It returns a response with each number in an INT32 or INT64 field
-        of its own, in the order of encoding.
+    :param answer_with: a function of `count` numbers. It returns a response with each number in its own INT32 or INT64
+        field, in the order of encoding.
     """
 
     __slots__ = ("_fixed", "_size", "_unpack")
@@ -506,7 +504,7 @@ class ResponseTemplate:
         self._size = _CORRELATION_ID_BYTES + struct.calcsize(codes)
 
     def read(self, frame: Buffer) -> Sequence[int] | None:
-        """Return the numbers of a response frame; None if another byte differs."""
+        """Return the numbers in a response frame; None if any other byte differs."""
         if len(frame) != self._size:
             return None
         fields = self._unpack(frame, _CORRELATION_ID_BYTES)
@@ -514,10 +512,10 @@ class ResponseTemplate:
 
 
 class ResponseTemplateWithRecords:
-    """Reads response frames that differ in some numbers and in record bytes at one place.
+    """Decodes response frames that differ only in some numbers and in the record bytes of one partition.
 
-    :param answer_with: a function of record bytes and `count` numbers. It returns a response with each number in an
-        INT32 or INT64 field of its own before the record bytes, in the order of encoding.
+    :param answer_with: a function of record bytes and `count` numbers. It returns a response with each number in its
+        own INT32 or INT64 field before the record bytes, in the order of encoding.
     """
 
     __slots__ = ("_fixed", "_flexible", "_length_at", "_tail", "_unpack")
@@ -541,7 +539,7 @@ class ResponseTemplateWithRecords:
         self._tail = _joined(split(*zeros)[2:])
 
     def read(self, frame: Buffer) -> tuple[Sequence[int], memoryview] | None:
-        """Return the numbers and the record bytes of a response frame; None if another byte differs."""
+        """Return the numbers and the record bytes in a response frame; None if any other byte differs."""
         try:
             fields = self._unpack(frame, _CORRELATION_ID_BYTES)
             if fields[::2] != self._fixed:
@@ -555,7 +553,7 @@ class ResponseTemplateWithRecords:
 
 
 def _pattern(encoded: Callable[..., bytes], count: int) -> tuple[str, list[bytes | int]]:
-    """Return the layout of encoded bytes for `struct`, fixed bytes and numbers by turns; and its values, with zeros."""
+    """Return a `struct` format that alternates fixed bytes and numbers, and its values with zeros for the numbers."""
     zeros = encoded(*[0] * count)
     codes, at = ">", 0
     pieces: list[bytes | int] = []
@@ -571,17 +569,18 @@ def _pattern(encoded: Callable[..., bytes], count: int) -> tuple[str, list[bytes
 
 
 SHAPES_MAX = 8
-"""The number of remembered places of record bytes in a frame."""
+"""The maximum number of remembered positions of record bytes."""
 
 PATTERNS_MAX = 64
-"""The number of remembered requests. When there are more, all are forgotten, and have to be decoded again."""
+"""The maximum number of remembered requests. Above it, all are discarded."""
 
 PATTERN_BYTES_MAX = 1024
-"""A request that is longer than this without its records is not remembered: the memory lasts as long as the
-connection."""
+"""The maximum size of a remembered request without its record bytes. The memory is in use until the connection
+closes.
+"""
 
 PATTERNS_BYTES_MAX = 16 * 1024
-"""The same for all remembered requests of one connection; there may be ten thousand connections."""
+"""The maximum bytes of all remembered requests of one connection. A broker may have ten thousand connections."""
 _INT64_BYTES = 8
 _KIND_BYTES = 4
 
@@ -590,10 +589,10 @@ _UnpackBefore: TypeAlias = "Callable[[bytearray | memoryview], tuple[bytes, int,
 
 
 class RequestTemplates:
-    """Recognises produce requests that repeat a decoded one with other record bytes.
+    """Identifies produce requests that equal an earlier request except for the record bytes.
 
     :param version: the version of all requests.
-    :param flexible: whether this version is flexible.
+    :param flexible: True if this version is flexible.
     """
 
     __slots__ = ("_bytes", "_count", "_flexible", "_shapes", "version")
@@ -602,12 +601,12 @@ class RequestTemplates:
         self.version = version
         self._flexible = flexible
         self._count = self._bytes = 0
-        # By the position of the length of the record bytes: the function that unpacks the bytes before it, and the
-        # requests that begin with these bytes, each with the bytes behind its records.
+        # The key is the position of the length of the record bytes. The value is a function that unpacks the bytes
+        # before this position, and the known requests by these bytes, each with the bytes after its records.
         self._shapes: dict[int, tuple[_UnpackBefore, dict[_Before, tuple[Any, bytes]]]] = {}
 
     def learn(self, frame: bytearray | memoryview, span: RecordsSpan, request: object) -> None:
-        """Remember a request that was decoded from a frame and has record bytes at one place."""
+        """Remember a decoded request that has record bytes at one position."""
         length_start, _, end = span
         size = length_start + len(frame) - end
         if size > PATTERN_BYTES_MAX:
@@ -627,9 +626,9 @@ class RequestTemplates:
         known[kind, head] = request, bytes(frame[end:])
 
     def recognise(self, frame: bytearray | memoryview) -> tuple[Any, memoryview, int] | None:
-        """Return the known request that the frame repeats, the record bytes, and the correlation id.
+        """Return the request that the frame repeats, the record bytes, and the correlation id.
 
-        :returns: None if the frame has to be decoded.
+        :returns: None if the frame must be decoded.
         """
         size = len(frame)
         try:
@@ -645,14 +644,14 @@ class RequestTemplates:
                         return None
                     return request, memoryview(frame)[start:end], correlation_id
         except (IndexError, struct.error, MalformedMessageError):
-            pass  # the frame is damaged
+            pass  # the frame is malformed
         return None
 
 
 class IntegerRequestTemplate:
-    """Recognises requests that differ in correlation id and some INT64 fields only.
+    """Identifies requests that differ only in the correlation id and in some INT64 fields.
 
-    :param request_with: returns the request with a number in all of these fields.
+    :param request_with: returns the request with its argument in all of these fields.
     """
 
     __slots__ = ("_fixed", "_size", "_unpack")
@@ -668,7 +667,7 @@ class IntegerRequestTemplate:
         self._fixed = kind, tuple(others[::2])
 
     def recognise(self, frame: bytearray | memoryview) -> tuple[int, tuple[int, ...]] | None:
-        """Return the correlation id and the numbers of a request frame; None if another byte differs."""
+        """Return the correlation id and the numbers in a request frame; None if any other byte differs."""
         if len(frame) != self._size:
             return None
         fields = self._unpack(frame)
@@ -678,7 +677,7 @@ class IntegerRequestTemplate:
 
 
 def constant_response_encoder(response: object, version: int) -> Callable[[int], bytes]:
-    """Return a function of the correlation id that makes frames of one response."""
+    """Return a function of the correlation id that returns a frame with a constant response."""
     frame = _joined(response_frame(response, version, 0))
     size, rest = frame[: _INT32.size], frame[_INT32.size + _CORRELATION_ID_BYTES :]
     pack = struct.Struct(f">{len(size)}si{len(rest)}s").pack
@@ -686,16 +685,16 @@ def constant_response_encoder(response: object, version: int) -> Callable[[int],
 
 
 def response_template_encoder(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:
-    """Return a function that makes response frames that differ in correlation id and neighbouring INT64 fields only.
+    """Return a function that encodes response frames that differ only in the correlation id and adjacent INT64 fields.
 
-    :param answer_with: returns a response with a number in all of these fields.
+    :param answer_with: returns a response with its argument in all of these fields.
     :returns: a function of the correlation id and the values of the fields. Values of fields that `version` lacks come
-        last, and are left out.
+        last, and are ignored.
     """
     zeros, ones = (_joined(response_frame(answer_with(number), version, 0)) for number in (0, -1))
     positions = int64_positions(zeros, ones)
     fields, begin, end = len(positions), positions[0], positions[-1] + _INT64_BYTES
-    assert end - begin == fields * _INT64_BYTES, "the fields are not neighbours"
+    assert end - begin == fields * _INT64_BYTES, "the fields are not adjacent"
     behind_id = _INT32.size + _CORRELATION_ID_BYTES
     size, before, after = zeros[: _INT32.size], zeros[behind_id:begin], zeros[end:]
     pack = struct.Struct(f">{len(size)}si{len(before)}s{fields}q{len(after)}s").pack

@@ -1,28 +1,27 @@
-"""Compiles a declared message, for one version, into an encoder and a decoder.
+"""Compiles a message declaration, for one version, into an encoder and a decoder.
 
-The compiler writes and executes the source of two functions, once for each class and version in use. So no request
-reads the declaration. Neighbouring fields of fixed size become one `struct.Struct`. The functions are:
+The compiler generates and executes the source of two functions, once for each class and version in use. So requests do
+not access the declaration. Adjacent fields of fixed size become one `struct.Struct`. The functions are:
 
     decode(buf, pos, end, spans) -> (message, position after it)
     encode(m, out, splices)
 
-`buf` is a contiguous buffer of bytes and `end` the position up to which it may be read. Before memory is allocated,
-each length is checked against the bytes that are left, and each count against the size of so many of the smallest
-entries. No array has more than `ARRAY_ENTRIES_MAX` entries, no struct more than `TAGS_MAX` tagged fields. `splices`
-receives the record bytes, which are not copied into `out`, as pairs (position in `out` before which they belong, record
-bytes). `spans` receives the places of record bytes: the positions of their length, of their first byte, and of the byte
-after.
+`buf` is a contiguous buffer, and `end` the position after the last readable byte. Before memory is allocated, each
+length is compared with the remaining bytes, and each count with the minimum size of its entries. An array has at most
+`ARRAY_ENTRIES_MAX` entries, and a struct at most `TAGS_MAX` tagged fields. `splices` receives the record bytes, which
+are not copied into `out`, as pairs (position in `out`, record bytes). `spans` receives the positions of record bytes:
+of their length, of their first byte, and of the byte after their end.
 
 A decoder sets the fields of a new object one by one. The constructor of the class has many keyword arguments, and would
-take longer than everything else.
+be slower than the rest of the decoder.
 
-For messages that may be long, both functions exist in slices: as generators that yield now and then, so that other
-requests run meanwhile. Such a decoder counts the entries of all arrays before it makes any of them:
+Both functions also exist for large messages, as generators that yield from time to time, so that other requests can
+run. Such a decoder counts the entries of an array before it creates any:
 
     decode(buf, pos, end, spans, budget) -> yields; returns (message, position after it)
 
-Damaged input may raise struct.error, IndexError or a Unicode error; `barnabas.protocol.codec` turns them into
-MalformedMessageError.
+For malformed input, a decoder may raise struct.error, IndexError or a Unicode error; `barnabas.protocol.codec` converts
+them to MalformedMessageError.
 """
 
 from __future__ import annotations
@@ -50,11 +49,11 @@ from barnabas.protocol.declare import (
 Buffer = bytes | bytearray | memoryview
 
 UVARINT_BYTES_MAX = 5
-"""Lengths and tags have 32 bits."""
+"""The maximum bytes of an encoded length or tag, which has 32 bits."""
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
-    """Read an unsigned varint (KIP-482) and return it with the position after it.
+    """Decode an unsigned varint (KIP-482); return it and the position after it.
 
     :raises MalformedMessageError: the varint has more than 32 bits.
     :raises IndexError: the buffer ends within the varint.
@@ -81,7 +80,7 @@ def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
 
 
 def write_uvarint(out: bytearray, value: int) -> None:
-    """Append an unsigned varint: seven bits a byte, the least significant first.
+    """Append an unsigned varint: seven bits in each byte, the least significant bits first.
 
     >>> out = bytearray()
     >>> write_uvarint(out, 300)
@@ -97,21 +96,21 @@ def write_uvarint(out: bytearray, value: int) -> None:
 Decoder = Callable[[Any, int, int, list[tuple[int, int, int]]], tuple[Any, int]]
 Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
 Slices = Generator[None, None, Any]
-"""Work that can pause wherever it yields."""
+"""A generator that pauses at each yield, and returns its result."""
 
 SLICE_ENTRIES = 64
-"""The number of entries of an array between two pauses, which take a fraction of a millisecond."""
+"""The number of array entries between two pauses, which take a fraction of a millisecond."""
 
 SLICE_BYTES = 4 * 1024
-"""The number of bytes of an array between two pauses of a decoder, if these are fewer than `SLICE_ENTRIES`."""
+"""The maximum bytes of array entries between two pauses of a decoder."""
 
 ARRAY_ENTRIES_MAX = 1_000_000
-"""Kafka's limits since CVE-2026-111108 and CVE-2026-111115."""
+"""The limits of Kafka since CVE-2026-111108 and CVE-2026-111115."""
 TAGS_MAX = 10_000
 
 
 class EntryBudget:
-    """The number of entries that the arrays of a message may have in all."""
+    """Limits the total number of array entries in a message."""
 
     __slots__ = ("_left", "entries_max")
 
@@ -130,40 +129,40 @@ class EntryBudget:
         """
         self._left -= count
         if self._left < 0:
-            raise MalformedMessageError(f"with {count} of {what} more than {self.entries_max} entries in one message")
+            raise MalformedMessageError(
+                f"{count} more entries of {what} exceed the limit of {self.entries_max} entries in one message"
+            )
 
 
 @functools.cache
 def decoder(cls: type, version: int, flexible: bool) -> Decoder:
-    """Return the decoder of `cls` for `version`."""
     compiled: Decoder = _DecoderSource(cls, version, flexible).compile()
     return compiled
 
 
 @functools.cache
 def encoder(cls: type, version: int, flexible: bool) -> Encoder:
-    """Return the encoder of `cls` for `version`."""
     compiled: Encoder = _EncoderSource(cls, version, flexible).compile()
     return compiled
 
 
 @functools.cache
 def decoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., Slices]:
-    """Return the decoder of `cls` for `version` that pauses, and counts entries."""
+    """Return the decoder of `cls` for `version` that yields from time to time, and counts entries."""
     compiled: Callable[..., Slices] = _DecoderSource(cls, version, flexible, in_slices=True).compile()
     return compiled
 
 
 @functools.cache
 def encoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., Slices]:
-    """Return the encoder of `cls` for `version` that pauses."""
+    """Return the encoder of `cls` for `version` that yields from time to time."""
     compiled: Callable[..., Slices] = _EncoderSource(cls, version, flexible, in_slices=True).compile()
     return compiled
 
 
 @functools.cache
 def _has_arrays(cls: type, version: int) -> bool:
-    """Return whether this class has arrays, so that its values may be long."""
+    """Return whether the class has arrays, so that its values may be large."""
     kinds = [spec.kind for spec in fields_of(cls) if spec.present(version)]
     inner = [kind.inner if isinstance(kind, Nullable) else kind for kind in kinds]
     assert not any(isinstance(kind, Nested) and _has_arrays(kind.struct, version) for kind in inner), (
@@ -174,7 +173,7 @@ def _has_arrays(cls: type, version: int) -> bool:
 
 @functools.cache
 def _size_min(kind: WireType | type, version: int, flexible: bool) -> int:
-    """Return the least number of bytes of a value."""
+    """Return the minimum bytes of an encoded value."""
     match kind:
         case Fixed(code=code):
             return struct.calcsize(">" + code)
@@ -212,7 +211,7 @@ def _unsupported(what: str, version: int, value: object) -> NoReturn:
 
 
 class _Source:
-    """Lines of a function, and the names that they use."""
+    """The source lines of a function, and the global names that they use."""
 
     def __init__(self, cls: type, version: int, flexible: bool, *, in_slices: bool = False) -> None:
         self.cls, self.version, self.flexible, self.in_slices = cls, version, flexible, in_slices
@@ -240,7 +239,7 @@ class _Source:
         self.lines += ["    " * self.depth + line for line in lines]
 
     def name(self, value: Any) -> str:
-        """Make `value` reachable from the function and return its name there."""
+        """Add `value` to the globals of the function, and return its name."""
         name = f"k{len(self.names)}"
         self.names[name] = value
         return name
@@ -249,7 +248,7 @@ class _Source:
         return repr(f"{self.cls.__name__}.{spec.name}")
 
     def runs(self) -> list[list[FieldSpec]]:
-        """Group neighbouring fields of fixed size; every other field stands alone."""
+        """Group adjacent fields of fixed size; every other field is a group of its own."""
         keyed = [(0 if isinstance(s.kind, Fixed) else i, s) for i, s in enumerate(self.in_order, start=1)]
         return [[s for _, s in run] for _, run in groupby(keyed, key=lambda pair: pair[0])]
 
@@ -257,7 +256,7 @@ class _Source:
         return isinstance(kind, Nullable) and self.version >= kind.since
 
     def pauses_in(self, element: WireType | type) -> bool:
-        """Return whether the values of an array's element are moved in slices themselves."""
+        """Return whether values of an array's element type are themselves processed in slices."""
         return self.in_slices and not isinstance(element, WireType) and _has_arrays(element, self.version)
 
     def compile_as(self, name: str, head: str) -> Any:
@@ -281,7 +280,7 @@ class _DecoderSource(_Source):
             self.tags()
         self.add("return m, pos")
         if self.in_slices:
-            self.add("yield")  # a generator even without an array
+            self.add("yield")  # makes the function a generator even if it has no array
             return self.compile_as("decode", "def decode(buf, pos, end, spans, budget):")
         return self.compile_as("decode", "def decode(buf, pos, end, spans):")
 
@@ -296,7 +295,7 @@ class _DecoderSource(_Source):
         self.add(f"{targets}= {self.name(codes.unpack_from)}(buf, pos)", f"pos += {codes.size}")
 
     def value(self, kind: WireType, target: str, what: str) -> None:
-        """Add the lines that read a value of `kind` into `target`."""
+        """Add the lines that decode a value of `kind` into `target`."""
         inner = kind.inner if isinstance(kind, Nullable) else kind
         if isinstance(inner, Nested):
             function = self.name(decoder(inner.struct, self.version, self.flexible))
@@ -312,7 +311,7 @@ class _DecoderSource(_Source):
             self.length(inner)
             refuse = f"{target} = None" if self.may_be_null(kind) else f"null({what})"
             self.add("if n < 0:", f"    {refuse}")
-            # For an array, the size of so many of the smallest entries.
+            # For an array, compare the minimum size of all entries.
             if isinstance(inner, Array):
                 size = self.entry_size_min(inner, what)
                 self.add(f"elif n * {size} > end - pos: overrun({what}, n, end - pos, {size})")
@@ -381,7 +380,7 @@ class _DecoderSource(_Source):
         self.add(f"{target} = {items}")
 
     def tags(self) -> None:
-        """Read the tagged fields with known tags, and skip the others (KIP-482)."""
+        """Decode the known tagged fields, and skip the others (KIP-482)."""
         self.add("if not buf[pos]: pos += 1", "else:")
         self.depth += 1
         self.add("tags, pos = read_uvarint(buf, pos)", f"if tags > {TAGS_MAX}: too_many_tags(tags)")
@@ -415,7 +414,7 @@ class _EncoderSource(_Source):
             self.tags()
         self.add("return")
         if self.in_slices:
-            self.add("yield")  # a generator even without an array
+            self.add("yield")  # makes the function a generator even if it has no array
         return self.compile_as("encode", "def encode(m, out, splices):")
 
     def fixed(self, run: list[FieldSpec]) -> None:
@@ -478,7 +477,7 @@ class _EncoderSource(_Source):
         if isinstance(element, Fixed):
             self.add(f"{out} += pack(f'>{{len({variable})}}{element.code}', *{variable})")
             return
-        # Tagged fields are small, and go to another place first.
+        # Tagged fields are small, and are encoded into a separate buffer first.
         in_slices = self.in_slices and out == "out"
         if in_slices:
             self.add("left = 0")
@@ -500,7 +499,7 @@ class _EncoderSource(_Source):
             self.add("out.append(0)")
             return
         defaults = {spec: self.name(spec.default_value()) for spec in self.tagged}
-        # Nearly always the field is not set, and is the same object as the default.
+        # Usually the field has its default value, and is the same object.
         unset = " and ".join(f"(m.{s.name} is {name} or m.{s.name} == {name})" for s, name in defaults.items())
         self.add(f"if {unset}:", "    out.append(0)", "    return", "tags = []")
         for spec in sorted(self.tagged, key=lambda s: s.tag or 0):

@@ -1,21 +1,19 @@
-"""Declarations of messages: a class for all versions of a message, a line for each field.
+"""Declarations of messages: one class for all versions of a message, one line for each field.
 
     @message(api_key=12, versions="0-4", flexible="4+")
     class HeartbeatRequest:
         group_id: str = field(STRING)
         group_instance_id: str | None = field(nullable(STRING), since=3, default=None)
 
-The decorators make slotted dataclasses with keyword-only constructors, and keep the declaration on the class as
-`__fields__` for the compiler. A field that some version lacks must name a default: decoding this version gives the
-default. Encoding another value in this version is an error, unless the field is `ignorable` (Kafka's meaning of the
-word).
+The decorators make slotted dataclasses with keyword-only constructors, and store the declaration in the attribute
+`__fields__` of the class, for the compiler. A field that some versions lack needs a default: the decoder sets the
+default in these versions. To encode another value in these versions is an error, unless the field is `ignorable`, as in
+Kafka's definitions.
 
-The types of fields are those of Kafka's protocol guide, as data; `barnabas.protocol.compiler` decides how a type is
-written in a version. The "compact" forms with varint lengths belong to flexible versions (KIP-482), and are no types of
-their own. One module declares both messages of an API, so a client imports the messages that it uses and no others.
+The types of fields are those of Kafka's protocol guide, as data; `barnabas.protocol.compiler` determines their encoding
+in each version. The "compact" forms with varint lengths belong to flexible versions (KIP-482), and are not separate
+types. One module declares both messages of an API, so a client imports the messages that it uses and no others.
 """
-
-from __future__ import annotations
 
 import dataclasses
 import functools
@@ -27,38 +25,38 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 ZERO_UUID = bytes(16)
-"""The UUID that means "none". A UUID is a value of 16 bytes."""
+"""The UUID for "no id". A UUID is 16 bytes."""
 
 
 @dataclass(frozen=True, slots=True)
 class WireType:
-    """A type of fields; `name` is Kafka's name."""
+    """A type of a field; `name` is Kafka's name of the type."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class Fixed(WireType):
-    """A value of fixed size; `code` is its `struct` code, so that neighbours can be packed in one call."""
+    """A value of fixed size. `code` is its `struct` code; adjacent values are packed in one call."""
 
     code: str
 
 
 @dataclass(frozen=True, slots=True)
 class Text(WireType):
-    """UTF-8 text with an int16 length, or a varint one in flexible versions."""
+    """UTF-8 text after an int16 length; in flexible versions, after a varint length."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob(WireType):
-    """Bytes with an int32 length; decoded to `bytes`, a copy of the part of the frame."""
+    """Bytes after an int32 length. The decoder copies them from the frame to a `bytes` object."""
 
 
 @dataclass(frozen=True, slots=True)
 class RecordBytes(WireType):
-    """Record batches, which pass through: decoded to a view of the frame, encoded without being copied.
+    """Record batches. The decoder returns a view of the frame, and the encoder does not copy them.
 
-    Any value with a length can be encoded, also a `FileRegion` that the stream sends with sendfile.
+    Any object with a length can be encoded, for example a `FileRegion`, which is sent with sendfile.
     """
 
 
@@ -78,7 +76,7 @@ class Nested(WireType):
 
 @dataclass(frozen=True, slots=True)
 class Nullable(WireType):
-    """`inner`, which may be null from version `since` on."""
+    """A value of type `inner`, which may be null in version `since` and later."""
 
     inner: WireType
     since: int
@@ -97,30 +95,29 @@ RECORDS = RecordBytes("records")
 
 
 def array(element: WireType | type) -> Array:
-    """A list of `element`."""
     inner = element.name if isinstance(element, WireType) else element.__name__
     return Array(f"[]{inner}", element)
 
 
 def nested(struct: type) -> Nested:
-    """One value of the class `struct`; a version that lacks the field decodes it to `struct()`."""
+    """Return the type of a single value of class `struct`. A version that lacks the field is decoded to `struct()`."""
     return Nested(struct.__name__, struct)
 
 
 def nullable(inner: WireType, since: int = 0) -> Nullable:
-    """`inner`, or null from version `since` on; before that a null is refused on encode."""
+    """Return the type of a value that may be null in version `since` and later; earlier versions cannot encode null."""
     return Nullable(inner.name, inner, since)
 
 
 T = TypeVar("T")
 
 LATEST = 32767
-"""The last version of a field that is in the latest version."""
+"""The value of `until` for a field that the latest version has."""
 
 
 @dataclass(frozen=True, slots=True)
 class FieldSpec:
-    """A declared field: its type, the versions that have it, and its tag in flexible versions."""
+    """A declared field: its type, its versions, and its tag in flexible versions."""
 
     name: str
     kind: WireType
@@ -133,24 +130,24 @@ class FieldSpec:
     required: bool
 
     def present(self, version: int) -> bool:
-        """Whether `version` has this field."""
+        """Return whether `version` has this field."""
         return self.since <= version <= self.until
 
     def default_value(self) -> Any:
-        """The value where the version lacks the field, or where a tagged field was not sent."""
+        """Return the value of the field if the version lacks it, or if a tagged field is missing."""
         return self.default_factory() if self.default_factory else self.default
 
 
 @dataclass(frozen=True, slots=True)
 class MessageSpec:
-    """The declaration of a message as a whole."""
+    """The declaration of a message: its API key and its versions."""
 
     api_key: int | None
     versions: range
     flexible_since: int
 
     def flexible(self, version: int) -> bool:
-        """Whether `version` uses compact lengths and tagged fields (KIP-482)."""
+        """Return whether `version` uses compact lengths and tagged fields (KIP-482)."""
         return version >= self.flexible_since
 
 
@@ -169,14 +166,14 @@ def field(
 ) -> Any:
     """Declare a field.
 
-    :param kind: its wire type.
-    :param since: first version that has it.
-    :param until: last version that has it.
-    :param default: its value where a version lacks it; required if some version does.
-    :param default_factory: the same for lists, and for structs. The default of a struct is one object, which all
-        messages share: set such a field anew, and do not change what it holds.
-    :param ignorable: whether encoding may drop a value that the version has no place for.
-    :param tag: its number, if it is a tagged field.
+    :param kind: the wire type.
+    :param since: the first version with the field.
+    :param until: the last version with the field.
+    :param default: the value in versions without the field; required if there are such versions.
+    :param default_factory: returns the default of lists and structs. All messages share one default object of a struct:
+        replace the field's value, and never modify the object.
+    :param ignorable: True if the encoder may drop a value in versions without the field.
+    :param tag: the tag, if this is a tagged field.
     """
     if default_factory not in {None, list}:
         default_factory = _shared(default_factory)
@@ -187,7 +184,7 @@ def field(
 
 
 def _shared(factory: Callable[[], T]) -> Callable[[], T]:
-    return itertools.repeat(factory()).__next__  # in C, since each new message calls it
+    return itertools.repeat(factory()).__next__  # implemented in C; called for each new message
 
 
 def _declare(cls: type[T]) -> type[T]:
@@ -208,7 +205,7 @@ def _declare(cls: type[T]) -> type[T]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
-    """Declare a class whose values stand inside messages."""
+    """Declare a class whose values are parts of messages."""
     return _declare(cls)
 
 
@@ -216,9 +213,9 @@ def struct(cls: type[T]) -> type[T]:
 def message(*, versions: str, flexible: str = "none", api_key: int | None = None) -> Callable[[type[T]], type[T]]:
     """Declare a message.
 
-    :param versions: the versions it is declared for, "4-12" or "3".
-    :param flexible: the versions that are flexible, "9+" or "none".
-    :param api_key: the API's number; none for structures that travel inside other messages.
+    :param versions: the declared versions, "4-12" or "3".
+    :param flexible: the flexible versions, "9+" or "none".
+    :param api_key: the key of the API; None for structures inside other messages.
     """
 
     def declare(cls: type[T]) -> type[T]:
@@ -275,6 +272,6 @@ def api_name(request: type[Any]) -> str:
 
 @functools.cache
 def response_of(request: type[Any]) -> type[Any]:
-    """Return the class of the response to a class of requests."""
+    """Return the response class of a request class."""
     response: type[Any] = getattr(sys.modules[request.__module__], f"{api_name(request)}Response")
     return response

@@ -1,4 +1,4 @@
-"""The error code of a response: its own, or else the first one within it."""
+"""The error code of a response: the code of the whole response, or else the first code inside it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ ReadError = Callable[[Any], int]
 
 @functools.cache
 def error_reader(response: type, version: int) -> ReadError:
-    """Return what reads the error code of responses of a class, in one version.
+    """Return a function that extracts the error code of a response of one class and version.
 
     :returns: a function of a response. It returns the error code of the whole response if the version has one, or else
         the first one in wire order; 0 if there is none.
@@ -36,14 +36,14 @@ def error_reader(response: type, version: int) -> ReadError:
 
 
 def _finder(struct: type, version: int) -> Callable[[Any], int | None] | None:
-    """Return what finds the first error code in a struct; None if the version has none there."""
+    """Return a function that finds the first error code in a struct; None if the version has no error code there."""
     finders: list[Callable[[Any], int | None]] = []
     for field in fields_of(struct):
         if not field.present(version):
             continue
         if field.name == _ERROR_CODE:
             finders.append(attrgetter(_ERROR_CODE))
-            break  # nothing behind it comes first
+            break  # all later fields come after the error code in wire order
         inner, is_list = _struct_of(field.kind)
         find = _finder(inner, version) if inner is not None else None
         if find is not None:
@@ -58,7 +58,7 @@ def _finder(struct: type, version: int) -> Callable[[Any], int | None] | None:
 
 
 def _struct_of(kind: WireType | type) -> tuple[type | None, bool]:
-    """Return the struct of a field, and whether the field is a list of it."""
+    """Return the struct class of a field (None for other fields), and whether the field is a list of structs."""
     if isinstance(kind, Nullable):
         return _struct_of(kind.inner)
     if isinstance(kind, Array):

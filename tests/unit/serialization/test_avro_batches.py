@@ -175,7 +175,7 @@ def test_values_stand_beside_the_columns_of_key_and_time() -> None:
     table = pa.Table.from_pylist([ROW]).append_column("value", pa.array(["a key"]))
     made, name = with_values(table, "clicks", barnabas.AvroSerializer(registry(), SCHEMA), None)
     assert (name, made.column_names[-2:], made["value"].to_pylist()) == ("_value", ["value", "_value"], ["a key"])
-    with pytest.raises(ConfigurationError, match="either value, a column, or value_schema"):
+    with pytest.raises(ConfigurationError, match=r"either value \(a column\) or value_schema"):
         with_values(table, "clicks", barnabas.AvroSerializer(registry(), SCHEMA), "value")
     not_one: Any = "Click"
     with pytest.raises(TypeError, match="value_schema must be an AvroSerializer, not 'Click'"):

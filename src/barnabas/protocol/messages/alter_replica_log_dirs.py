@@ -1,4 +1,4 @@
-"""AlterReplicaLogDirs (key 34): move logs to other folders of the same broker (KIP-113). Version 2 is flexible."""
+"""AlterReplicaLogDirs (key 34): move logs to other log directories of a broker (KIP-113). Version 2 is flexible."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""What consumers tell each other inside JoinGroup and SyncGroup; the broker passes it on unread.
+"""The subscription and the assignment of a consumer, which JoinGroup and SyncGroup contain as opaque bytes.
 
-Both structures stand behind their own int16 version. Version 1 of the subscription adds the partitions that the
-member owns (KIP-429), 2 their generation (KIP-792), 3 the member's rack (KIP-881).
+The broker does not decode them. Both begin with an int16 version. Version 1 of the subscription adds the partitions
+that the member owns (KIP-429), version 2 their generation (KIP-792), version 3 the rack of the member (KIP-881).
 """
 
 from __future__ import annotations

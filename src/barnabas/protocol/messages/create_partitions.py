@@ -1,4 +1,7 @@
-"""CreatePartitions (key 37): let topics grow (KIP-195). Version 2 is flexible, 3 may be throttled (KIP-599)."""
+"""CreatePartitions (key 37): add partitions to topics (KIP-195).
+
+Version 2 is flexible; the broker may throttle version 3 (KIP-599).
+"""
 
 from __future__ import annotations
 

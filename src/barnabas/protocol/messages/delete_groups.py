@@ -1,4 +1,4 @@
-"""DeleteGroups (key 42): forget groups without members, with their offsets. Version 2 is flexible."""
+"""DeleteGroups (key 42): delete groups without members, and their committed offsets. Version 2 is flexible."""
 
 from __future__ import annotations
 

@@ -1,11 +1,11 @@
-"""DeleteRecords (key 21): forget the records before an offset (KIP-107). Version 2 is flexible."""
+"""DeleteRecords (key 21): delete the records before an offset (KIP-107). Version 2 is flexible."""
 
 from __future__ import annotations
 
 from barnabas.protocol.declare import INT16, INT32, INT64, STRING, array, field, message, struct
 
 UP_TO_HIGH_WATERMARK = -1
-"""As an offset: everything that consumers can read."""
+"""The offset that deletes all records below the high watermark."""
 
 
 @struct

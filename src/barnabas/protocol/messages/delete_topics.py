@@ -1,4 +1,7 @@
-"""DeleteTopics (key 20): remove topics. Version 4 is flexible, 5 adds a message, 6 can name them by id (KIP-516)."""
+"""DeleteTopics (key 20): delete topics.
+
+Version 4 is flexible, version 5 adds an error message, version 6 can name topics by id (KIP-516).
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""DescribeAcls (key 29): the access control lists that match a filter.
+"""DescribeAcls (key 29): return the access control lists that match a filter.
 
-Version 1 adds the type of a resource pattern (KIP-290), 2 is flexible, 3 allows users as resources (KIP-373).
+Version 1 adds the pattern type of a resource (KIP-290), version 2 is flexible, version 3 allows users as resources
+(KIP-373).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeCluster (key 60): the brokers and the controller (KIP-700).
+"""DescribeCluster (key 60): return the brokers and the controller (KIP-700).
 
-Version 1 can ask for controllers (KIP-919), 2 for brokers that are fenced (KIP-1073).
+Version 1 can return the controllers instead (KIP-919), version 2 can include fenced brokers (KIP-1073).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""DescribeConfigs (key 32): settings with their values, sources and documentation.
+"""DescribeConfigs (key 32): return settings with their values, sources and documentation.
 
-Version 1 adds sources and synonyms (KIP-226), 3 types and documentation (KIP-569), 4 is flexible.
+Version 1 adds sources and synonyms (KIP-226), version 3 types and documentation (KIP-569), version 4 is flexible.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""DescribeLogDirs (key 35): how large the logs are, and where they lie (KIP-113).
+"""DescribeLogDirs (key 35): return the log directories of a broker, and the sizes of their logs (KIP-113).
 
-Version 2 is flexible, 3 has an error of its own, 4 tells the size of the volume (KIP-827).
+Version 2 is flexible, version 3 adds an error code for the whole response, version 4 adds the size of the volume
+(KIP-827).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): which idempotent producers a partition remembers (KIP-664)."""
+"""DescribeProducers (key 61): return the idempotent producers whose state a partition keeps (KIP-664)."""
 
 from __future__ import annotations
 

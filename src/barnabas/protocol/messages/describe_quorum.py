@@ -1,7 +1,7 @@
-"""DescribeQuorum (key 55): the replicas of the KRaft metadata log (KIP-595).
+"""DescribeQuorum (key 55): return the replicas of the KRaft metadata log (KIP-595).
 
-Version 1 adds two timestamps for each replica (KIP-836), 2 adds error messages, the nodes and the directory of each
-replica (KIP-853).
+Version 1 adds two timestamps for each replica (KIP-836), version 2 adds error messages, the nodes, and the directory of
+each replica (KIP-853).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions (key 75): topics with their partitions, in pieces that a cursor goes on from (KIP-966)."""
+"""DescribeTopicPartitions (key 75): return topics and partitions in pages; a cursor selects the next page (KIP-966)."""
 
 from __future__ import annotations
 

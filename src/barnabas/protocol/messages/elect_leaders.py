@@ -1,6 +1,6 @@
-"""ElectLeaders (key 43): make preferred replicas the leaders of their partitions (KIP-460).
+"""ElectLeaders (key 43): elect the preferred replicas as leaders (KIP-460).
 
-Version 1 names the kind of election and has an error for the whole request, 2 is flexible.
+Version 1 adds the election type and an error code for the whole response, version 2 is flexible.
 """
 
 from __future__ import annotations

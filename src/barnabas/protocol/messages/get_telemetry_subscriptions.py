@@ -1,6 +1,6 @@
-"""GetTelemetrySubscriptions (key 71): the metrics that a client pushes, and the interval between pushes (KIP-714).
+"""GetTelemetrySubscriptions (key 71): return the metrics that a client must push, and the push interval (KIP-714).
 
-A client without an instance id sends zeros, and gets an id.
+A client without an instance id sends zeros, and receives a new id.
 """
 
 from __future__ import annotations

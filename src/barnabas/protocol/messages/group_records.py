@@ -1,9 +1,9 @@
-"""What the records of `__consumer_offsets` hold: the offsets that groups commit, and the groups themselves.
+"""The records of `__consumer_offsets`: committed offsets, and groups with their members.
 
-Key and value each stand behind an int16. A value's is its version. A key's tells what kind of record it is: 0 and 1 an
-offset, 2 a group; there are others, of kinds of groups that are not served. The declarations are Kafka's
-(`group-coordinator/src/main/resources/common/message`); KIP-915 made version 4 of the values flexible, so that
-fields can be added that older brokers skip, as the topic's id of an offset is.
+Key and value begin with an int16. In a value it is the version. In a key it is the type of the record: 0 and 1 for an
+offset, 2 for a group. Other types belong to kinds of groups that Barnabas does not support. The declarations are
+Kafka's (`group-coordinator/src/main/resources/common/message`). KIP-915 made version 4 of the values flexible, so older
+brokers skip new fields, such as the topic id of an offset.
 """
 
 from __future__ import annotations

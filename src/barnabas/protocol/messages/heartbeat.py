@@ -1,4 +1,7 @@
-"""Heartbeat (key 12): a member is alive, and learns of rebalances. Version 3 adds static members, 4 is flexible."""
+"""Heartbeat (key 12): keep a member alive, and notify it of rebalances.
+
+Version 3 adds static members, version 4 is flexible.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""IncrementalAlterConfigs (key 44): change single settings of a resource (KIP-339). Version 1 is flexible."""
+"""IncrementalAlterConfigs (key 44): change individual settings of a resource (KIP-339). Version 1 is flexible."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from barnabas.protocol.declare import BOOLEAN, INT8, INT32, STRING, array, field
 from barnabas.protocol.messages.alter_configs import AlterConfigsResourceResponse
 
 SET, DELETE, APPEND, SUBTRACT = range(4)
-"""What is to be done with a setting; the last two are for lists."""
+"""The operations on a setting. APPEND and SUBTRACT apply to lists only."""
 
 
 @struct

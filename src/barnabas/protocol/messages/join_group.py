@@ -1,8 +1,8 @@
-"""JoinGroup (key 11): become a member of a group's next generation.
+"""JoinGroup (key 11): join the next generation of a group.
 
-Version 1 adds a rebalance timeout, 4 makes a new member ask twice (KIP-394), 5 static members (KIP-345), 6 is
-flexible, 7 returns the protocol type (KIP-559), 8 carries a reason (KIP-800), 9 tells a leader that rejoins to
-skip the assignment (KIP-814).
+Version 1 adds a rebalance timeout. Since version 4, a new member must repeat the request with its member id (KIP-394).
+Version 5 adds static members (KIP-345), version 6 is flexible, version 7 returns the protocol type (KIP-559), version 8
+adds a reason (KIP-800). In version 9, the response to a rejoining leader can skip the assignment (KIP-814).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""LeaveGroup (key 13): members go. Version 3 takes several (KIP-345), 4 is flexible, 5 carries a reason."""
+"""LeaveGroup (key 13): remove members from a group.
+
+Version 3 accepts several members (KIP-345), version 4 is flexible, version 5 adds a reason (KIP-800).
+"""
 
 from __future__ import annotations
 

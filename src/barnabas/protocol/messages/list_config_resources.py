@@ -1,6 +1,6 @@
-"""ListConfigResources (key 74): what has settings (KIP-1142).
+"""ListConfigResources (key 74): return the resources that have settings (KIP-1142).
 
-Version 0 lists resources of client metrics alone (KIP-714), 1 those of the types asked for.
+Version 0 returns only resources of client metrics (KIP-714), version 1 the resources of the requested types.
 """
 
 from __future__ import annotations

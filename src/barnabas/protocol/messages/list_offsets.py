@@ -1,8 +1,8 @@
-"""ListOffsets (key 2): the offset of a timestamp, or of an end of a partition.
+"""ListOffsets (key 2): return the offset for a timestamp, or an end of a partition.
 
-Version 1 is the first that answers with one offset, 2 adds isolation levels, 4 leader epochs (KIP-320), 6 is
-flexible, 7 knows the timestamp -3 (KIP-734). The later ones belong to tiered storage: 8 knows -4 (KIP-405), 9 knows
--5 (KIP-1005), 10 has a time limit (KIP-1075), 11 knows -6 (KIP-1023).
+Version 1 is the first that returns a single offset. Version 2 adds isolation levels, version 4 leader epochs (KIP-320),
+version 6 is flexible, version 7 supports the timestamp -3 (KIP-734). The later versions are for tiered storage: 8
+supports -4 (KIP-405), 9 supports -5 (KIP-1005), 10 adds a timeout (KIP-1075), 11 supports -6 (KIP-1023).
 """
 
 from __future__ import annotations
@@ -10,22 +10,22 @@ from __future__ import annotations
 from barnabas.protocol.declare import INT8, INT16, INT32, INT64, STRING, array, field, message, struct
 
 LATEST_TIMESTAMP = -1
-"""Asks for the high watermark (the last stable offset at read_committed)."""
+"""The timestamp that requests the high watermark; with read_committed, the last stable offset."""
 
 EARLIEST_TIMESTAMP = -2
-"""Asks for the log start offset."""
+"""The timestamp that requests the log start offset."""
 
 MAX_TIMESTAMP = -3
-"""Asks for the offset of the record with the greatest timestamp (version 7)."""
+"""The timestamp that requests the offset of the record with the greatest timestamp (version 7)."""
 
 EARLIEST_LOCAL_TIMESTAMP = -4
-"""Asks for the first offset that is on the broker's own disk (version 8)."""
+"""The timestamp that requests the first offset on the broker's own disk (version 8)."""
 
 LATEST_TIERED_TIMESTAMP = -5
-"""Asks for the last offset that is in tiered storage (version 9)."""
+"""The timestamp that requests the last offset in tiered storage (version 9)."""
 
 EARLIEST_PENDING_UPLOAD_TIMESTAMP = -6
-"""Asks for the first offset that tiered storage does not have yet (version 11)."""
+"""The timestamp that requests the first offset that is not yet in tiered storage (version 11)."""
 
 
 @struct

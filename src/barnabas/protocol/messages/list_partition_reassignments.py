@@ -1,4 +1,4 @@
-"""ListPartitionReassignments (key 46): which partitions are on their way to other brokers (KIP-455)."""
+"""ListPartitionReassignments (key 46): return the reassignments in progress (KIP-455)."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Metadata (key 3): the brokers, and the topics with their partitions and leaders.
+"""Metadata (key 3): return the brokers, and the topics with their partitions and leaders.
 
-In version 0 an empty list of topics asks for all, later a null one does and an empty one asks for none. Version 4
-lets the client refuse auto-creation, 7 adds leader epochs, 8 authorised operations (KIP-430), 9 is flexible,
-10 adds topic ids (KIP-516), 11 drops the cluster's authorised operations, 12 lets topics be named by id, 13 has an
-error for the whole request (KIP-1102).
+In version 0, an empty list of topics requests all topics. In later versions, null requests all topics, and an empty
+list none. Version 4 can forbid auto-creation, version 7 adds leader epochs, version 8 authorized operations (KIP-430),
+version 9 is flexible. Version 10 adds topic ids (KIP-516), version 11 drops the authorized operations of the cluster,
+version 12 can name topics by id, version 13 adds an error code for the whole response (KIP-1102).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.protocol.declare import (
 )
 
 OPERATIONS_UNKNOWN = -(2**31)
-"""Authorised operations that were not asked for, or that this broker does not know."""
+"""The value for authorized operations that were not requested, or that the broker does not support."""
 
 
 @struct

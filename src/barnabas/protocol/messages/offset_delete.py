@@ -1,4 +1,4 @@
-"""OffsetDelete (key 47): forget a group's offsets in topics that it does not read (KIP-496)."""
+"""OffsetDelete (key 47): delete committed offsets of a group for topics that no member reads (KIP-496)."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""OffsetFetch (key 9): the committed offsets of a group.
+"""OffsetFetch (key 9): return the committed offsets of a group.
 
-A null list of topics asks for all (version 2 and later). Version 3 adds a throttle time, 5 leader epochs, 6 is
-flexible, 7 can ask for stable offsets only (KIP-447), 8 asks for several groups (KIP-709), 9 names the member
-(KIP-848), 10 names topics by id.
+A null list of topics requests all topics (version 2 and later). Version 3 adds a throttle time, version 5 leader
+epochs, version 6 is flexible. Version 7 can request stable offsets only (KIP-447), version 8 accepts several groups
+(KIP-709), version 9 adds the member (KIP-848), version 10 names topics by id.
 """
 
 from __future__ import annotations

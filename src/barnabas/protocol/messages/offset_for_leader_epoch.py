@@ -1,6 +1,7 @@
-"""OffsetForLeaderEpoch (key 23): where a leader epoch ended, so that logs that part can be told apart (KIP-101).
+"""OffsetForLeaderEpoch (key 23): return the end offset of a leader epoch, to find where two logs diverge (KIP-101).
 
-Version 2 checks the epoch that the asker knows (KIP-320), 3 names the replica that asks, 4 is flexible.
+Version 2 checks the current leader epoch of the requester (KIP-320), version 3 adds the replica id of the requester,
+version 4 is flexible.
 """
 
 from __future__ import annotations
@@ -8,7 +9,7 @@ from __future__ import annotations
 from barnabas.protocol.declare import INT16, INT32, INT64, STRING, array, field, message, struct
 
 CONSUMER_REPLICA_ID = -2
-"""The asker is no replica, or does not say."""
+"""The replica id of a requester that is not a follower, or that does not send its id."""
 
 
 @struct

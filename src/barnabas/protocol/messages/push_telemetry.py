@@ -1,4 +1,4 @@
-"""PushTelemetry (key 72): metrics of a client, as OpenTelemetry's `MetricsData` in protobuf (KIP-714)."""
+"""PushTelemetry (key 72): receive metrics of a client, as `MetricsData` of OpenTelemetry in Protobuf (KIP-714)."""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
-"""UpdateFeatures (key 57): change which features a cluster uses (KIP-584).
+"""UpdateFeatures (key 57): change the features of a cluster (KIP-584).
 
-Version 1 can ask what would happen, and names the kind of change (KIP-778), 2 has one answer for all features.
+Version 1 can validate without a change, and adds the type of the change (KIP-778). Version 2 has one result for all
+features.
 """
 
 from __future__ import annotations
