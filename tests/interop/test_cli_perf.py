@@ -340,7 +340,7 @@ def test_interrupt_prints_the_figures_up_to_then_and_deletes_the_topic(
     finally:
         process.kill()
     assert process.returncode == 130, errors
-    assert errors.strip() in ("", "interrupted: these are the figures up to then")
+    assert errors.strip() in ("", "interrupted: these are the results up to the interruption")
     found = json.loads(out)
     assert found["interrupted"] is True
     assert found["records"] >= 0
@@ -403,7 +403,7 @@ def test_no_broker_is_one_line(environment) -> None:
     command = [*COMMAND, "produce", "--bootstrap", "127.0.0.1:1"]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=TIMEOUT_S, check=False)
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("barnabas: no broker answers at 127.0.0.1:1")
+    assert done.stderr.startswith("barnabas: no broker responds at 127.0.0.1:1")
     assert done.stderr.count("\n") == 1
 
 

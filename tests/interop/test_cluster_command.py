@@ -83,8 +83,8 @@ def test_killed_broker_is_told_and_started_again(start) -> None:
     barnabas("topic", "create", "clicks", "-p", 6, "-b", ",".join(addresses))
     os.kill(cluster.pid_of(2), signal.SIGKILL)
     again = f"barnabas: broker 2 serves again at {addresses[1]}"
-    wait_until(lambda: again in cluster.said(), "it is started again")
-    assert "barnabas: broker 2 was ended by SIGKILL; it is started again in 1 s" in cluster.said()
+    wait_until(lambda: again in cluster.said(), "restarting it")
+    assert "barnabas: broker 2 was ended by SIGKILL; restarting it in 1 s" in cluster.said()
     wait_until(lambda: healthy(addresses), "every replica is in sync")
     assert cluster.stop() == 0
 
@@ -179,9 +179,9 @@ def test_three_zookeeper_servers_of_which_one_dies(start) -> None:
     assert len(ports) == 9
     assert not ports & set(range(first, last + 1))
     os.kill(zookeeper.pop(), signal.SIGKILL)
-    wait_until(lambda: any("serves again" in line for line in cluster.said("barnabas: ")), "it is started again")
+    wait_until(lambda: any("serves again" in line for line in cluster.said("barnabas: ")), "restarting it")
     died, again = cluster.said("barnabas: ")
-    assert died.endswith("was ended by SIGKILL; it is started again in 1 s")
+    assert died.endswith("was ended by SIGKILL; restarting it in 1 s")
     assert again.startswith("barnabas: ZooKeeper server ")
     wait_until(lambda: healthy(addresses), "every replica is in sync")
     assert cluster.stop() == 0

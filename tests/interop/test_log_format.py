@@ -76,12 +76,12 @@ def test_cluster_passes_on_json_and_adds_its_own(cluster_in: Callable[..., Clust
     cluster = cluster_in("--brokers", 2, "--port", 0, "--restart", "--log-format", "json")
     cluster.wait_until_ready()
     os.kill(cluster.pid_of(2), signal.SIGKILL)
-    wait_until(lambda: any("broker 2 serves again" in line for line in cluster.said()), "it is started again")
+    wait_until(lambda: any("broker 2 serves again" in line for line in cluster.said()), "restarting it")
     assert cluster.stop() == 0
     lines = lines_of(cluster.log)
     assert {line.get("broker") for line in lines} == {None, 1, 2}
     own = [line["message"] for line in lines if "broker" not in line]
-    assert own[0] == "broker 2 was ended by SIGKILL; it is started again in 1 s"
+    assert own[0] == "broker 2 was ended by SIGKILL; restarting it in 1 s"
 
 
 @pytest.fixture

@@ -103,7 +103,7 @@ def test_the_books_balance_in_every_run_whatever_happened_to_the_one_before(fold
 def test_the_books_balance_when_a_leader_of_several_brokers_is_killed(folder: Path) -> None:
     assert ", a leader, was killed half way" in run_demo(folder, "--brokers", "3")
     log = (folder / ".barnabas/3-brokers/broker.log").read_text()
-    assert "was ended by SIGKILL; it is started again" in log
+    assert "was ended by SIGKILL; restarting it" in log
     assert "Traceback" not in log
 
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
-from barnabas.cli.partition_moves import begin_and_wait, show_plan, take_back_throttles_left
+from barnabas.cli.partition_moves import begin_and_wait, remove_remaining_throttles, show_plan
 from barnabas.cli.reassignment_throttle import throttle_option
 from barnabas.cli.terminal_text import with_noun
 from barnabas.model import TopicPartition
@@ -143,7 +143,7 @@ def _execute(
         racks = {node.id: node.rack for node in admin.brokers()}
         targets = plan(placed, racks)
         if not targets:
-            take_back_throttles_left(admin, {tp.topic for tp in placed})
+            remove_remaining_throttles(admin, {tp.topic for tp in placed})
             click.echo("there is nothing to move", err=True)
             return
         show_plan(placed, targets, as_json=as_json)

@@ -1,7 +1,7 @@
-"""Random access to the content of a log file, which may be compressed.
+"""Random access to the content of a log file that may be compressed.
 
-The first bytes decide the kind of a file, not its name. A `PlainContent` is read with `pread`; a `PackedContent` is
-unpacked as far as it is read, so the memory does not grow with the file. Positions count unpacked bytes.
+The first bytes of a file, not its name, decide how the file is read: `PlainContent` reads with `pread`; `PackedContent`
+decompresses as far as needed, so that memory does not grow with the file. Positions count uncompressed bytes.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.errors import BarnabasError
 
 MAGIC_BYTES = 16
 Identity = tuple[int, int]
-"""Device and inode."""
+"""The device and inode of a file."""
 
 _PACKED: Mapping[str, re.Pattern[bytes]] = {
     "gzip": re.compile(rb"\x1f\x8b\x08"),
@@ -42,11 +42,11 @@ _REFUSED: Mapping[str, re.Pattern[bytes]] = {
 
 
 class UnreadableFileError(BarnabasError):
-    """A file is no regular file, has a format that cannot be unpacked, or its compressed data are damaged."""
+    """A file is not a regular file, has an unsupported format, or has damaged compressed data."""
 
 
 class Content(Protocol):
-    """The bytes of one open file."""
+    """The uncompressed bytes of an open file."""
 
     @property
     def identity(self) -> Identity: ...
@@ -55,31 +55,31 @@ class Content(Protocol):
     def is_packed(self) -> bool: ...
 
     def read_at(self, position: int, count: int) -> bytes:
-        """Return at most `count` bytes from `position` on; fewer only at the end.
+        """Return `count` bytes from `position` on, or fewer at the end of the file.
 
-        :raises UnreadableFileError: the compressed data are damaged or end early.
+        :raises UnreadableFileError: the compressed data are damaged or truncated.
         """
         ...
 
     def read_some(self, position: int, count: int) -> bytes:
-        """Return between 1 and `count` bytes from `position` on; nothing at the end.
+        """Return between 1 and `count` bytes from `position` on, or no bytes at the end of the file.
 
-        :raises UnreadableFileError: as `read_at`.
+        :raises UnreadableFileError: the compressed data are damaged or truncated.
         """
         ...
 
     def has_changed(self) -> bool:
-        """Return whether the file may have other bytes than at the last call."""
+        """Return whether the file may have changed since the last call."""
         ...
 
     def bytes_from(self, position: int) -> int:
-        """Return about how many bytes there are to read from `position` on."""
+        """Return the approximate number of bytes from `position` to the end."""
         ...
 
     def modified_at_ns(self) -> int: ...
 
     def is_linked(self) -> bool:
-        """Return whether the file still has a name."""
+        """Return whether the file still has a name in the file system."""
         ...
 
     def close(self) -> None: ...
@@ -92,7 +92,7 @@ class _Stamp:
 
 
 def packed_kind(first_bytes: bytes) -> str | None:
-    r"""Return the compression that first bytes stand for, None for plain text.
+    r"""Return the compression format that the first bytes indicate; None for plain text.
 
     >>> packed_kind(b"\x1f\x8b\x08\x00"), packed_kind(b"10.0.0.1 - -")
     ('gzip', None)
@@ -102,10 +102,10 @@ def packed_kind(first_bytes: bytes) -> str | None:
 
 
 def open_content(path: Path) -> Content:
-    """Open a file and identify its compression by its first bytes.
+    """Open a file and detect its compression by its first bytes.
 
-    :raises UnreadableFileError: it is no regular file, or an archive that cannot be unpacked.
-    :raises OSError: it cannot be opened.
+    :raises UnreadableFileError: the path is not a regular file, or its format is unsupported.
+    :raises OSError: the file cannot be opened.
     """
     if not stat.S_ISREG(path.stat().st_mode):
         raise UnreadableFileError(f"{path}: not a regular file; pipe its lines into `barnabas produce`")
@@ -113,12 +113,14 @@ def open_content(path: Path) -> Content:
     kind = packed_kind(os.pread(file.fileno(), MAGIC_BYTES, 0))
     if kind in _REFUSED:
         file.close()
-        raise UnreadableFileError(f"{path}: {kind} data cannot be unpacked; unpack the file and ship the result")
+        raise UnreadableFileError(
+            f"{path}: unsupported compression format {kind}; decompress the file and ship the result"
+        )
     return PlainContent(path, file) if kind is None else PackedContent(path, file, kind)
 
 
 class PlainContent:
-    """A file of text. Not thread-safe."""
+    """An uncompressed file. Not thread-safe."""
 
     def __init__(self, path: Path, file: BinaryIO) -> None:
         self._path = path
@@ -149,7 +151,7 @@ class PlainContent:
 
 
 class PackedContent:
-    """A compressed file, unpacked as it is read; reading backwards unpacks it again from its beginning."""
+    """A compressed file that is decompressed as it is read. Reading backwards decompresses again from the start."""
 
     def __init__(self, path: Path, file: BinaryIO, kind: str) -> None:
         status = os.fstat(file.fileno())
@@ -231,7 +233,7 @@ class PackedContent:
         return self._unpacked_to_disk()
 
     def _unpacked_to_disk(self) -> BinaryIO:
-        """Unpack into a nameless file: cramjam has no stream that is read piece by piece."""
+        """Decompress into an unnamed temporary file, because cramjam has no streaming reader."""
         import cramjam
 
         codec = cramjam.zstd if self._kind == "zstd" else cramjam.lz4
@@ -252,11 +254,11 @@ class PackedContent:
     def _damaged(self, why: str) -> UnreadableFileError:
         self._forget_stream()
         reason = " ".join(why.split()) or "unknown"
-        return UnreadableFileError(f"{self._path}: the {self._kind} data are damaged or end early: {reason}")
+        return UnreadableFileError(f"{self._path}: the {self._kind} data are damaged or truncated: {reason}")
 
 
 def _read1(stream: BinaryIO, count: int) -> bytes:
-    """Return what one step unpacks: `read` would drop the bytes before damaged data."""
+    """Return the bytes of one decompression step; `read` would discard the bytes before damaged data."""
     read1 = getattr(stream, "read1", None)
     part = stream.read(count) if read1 is None else read1(count)
     assert isinstance(part, bytes)

@@ -1,8 +1,7 @@
-"""How far a log file has been read, and how to recognise the file under another name.
+"""Read positions in log files, with fingerprints that identify a file after it was renamed.
 
-One rule identifies a file, after a restart and while it is followed: its device and inode, its first bytes and the
-bytes before the position. The inode alone is not enough: a new file gets the inode of a deleted one, and truncation
-keeps it.
+A file is identified by its device and inode, its first bytes, and the bytes before the position. The inode alone is not
+sufficient: a new file can get the inode of a deleted one, and truncation keeps the inode.
 """
 
 from __future__ import annotations
@@ -18,10 +17,10 @@ TAIL_BYTES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
-    """A position in a file, at the beginning of a line, and the fingerprints of the bytes before it.
+    """A position at the beginning of a line in a file, with fingerprints of the bytes before it.
 
-    :param tail_bytes: how many bytes before the position `tail_sha256` covers; 0 in marks of older versions.
-    :param line_count: the lines before the position; -1 where an older version made the mark.
+    :param tail_bytes: number of bytes before the position that `tail_sha256` covers; 0 in marks of older versions.
+    :param line_count: number of lines before the position; -1 in marks of older versions.
     """
 
     device: int
@@ -35,11 +34,11 @@ class FileMark:
 
     @property
     def identity(self) -> Identity:
-        """Device and inode, which a rename keeps."""
+        """The device and inode of the file, which a rename keeps."""
         return self.device, self.inode
 
     def is_of(self, content: Content) -> bool:
-        """Return whether a file has the bytes that the mark was made of; the inode does not count.
+        """Return whether a file starts with the bytes before the mark; the inode is not compared.
 
         :raises UnreadableFileError: the file is damaged before the position.
         """
@@ -51,14 +50,14 @@ class FileMark:
         return sha256(tail) == self.tail_sha256
 
     def has_head_of(self, content: Content) -> bool:
-        """Return whether a file begins with the first bytes of the mark's file."""
+        """Return whether a file has the same first bytes as the mark's file."""
         return sha256(content.read_at(0, self.head_bytes)) == self.head_sha256
 
     def is_end_of(self, content: Content) -> bool:
-        """Return whether a file has the bytes that the mark was made of, and no more."""
+        """Return whether a file has exactly the bytes before the mark, and no more."""
         return self.is_of(content) and not content.read_at(self.position, 1)
 
 
 def sha256(data: bytes) -> str:
-    """Return the digest in hexadecimal digits."""
+    """Return the SHA-256 digest in hexadecimal."""
     return hashlib.sha256(data).hexdigest()

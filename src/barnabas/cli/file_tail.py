@@ -1,14 +1,14 @@
-"""Follows a log file as `tail -F` does: through rotation, truncation, compression and restarts.
+"""Follows a log file like `tail -F`: through rotation, truncation, compression and restarts.
 
-`TailedFile` is one open file, whatever its name is by now. `FollowedPath` is a name, and the files that have had it:
-after a rotation the old file is read on for a while, because its writer may not have noticed yet.
+`TailedFile` is one open file, independent of its current name. `FollowedPath` is a path and all files that had this
+name. After a rotation the old file is read for some time, because its writer may not have reopened the path yet.
 
-One rule identifies files (file_marks.py): device and inode, first bytes, and the bytes before the position. A file with
-the bytes of a mark under another inode is a copy, as `copytruncate` and `gzip` make it, and is read on at the mark.
-A rotated file that no mark is of is new: it came and went between two looks, and is read whole. Each file that fits
-neither case is named to `report`.
+Files are identified by device and inode, first bytes, and the bytes before the read position (`file_marks.py`). A file
+with the bytes of a mark but another inode is a copy, as `copytruncate` and `gzip` create it; it is read from the mark
+on. A rotated file without a mark was created and rotated between two scans, and is read completely. Any other file is
+passed to `report`.
 
-Positions count bytes, and always lie at the beginning of a line: all lines before a position have been handed out.
+Positions count bytes and are always at the beginning of a line: all lines before a position have been returned.
 """
 
 from __future__ import annotations
@@ -26,23 +26,24 @@ from barnabas.cli.line_splitter import READ_BYTES, LineSplitter
 from barnabas.clock import Clock
 
 RETIRED_IDLE_MS = 60_000
-"""How long ago a file that was rotated away must have been written to last, for it to be done with."""
+"""The time in ms since its last write after which a rotated file is complete."""
 COMPARE_BYTES = 1 << 20
 PACKED_SUFFIXES = r"(?:\.(?:gz|bz2|xz|zst|lz4|Z|zip))?"
 
 _NUMBER_OR_DATE = r"[.-]\d[\dTZ.:_-]*?"
 _ROTATED = re.compile(rf"(?:{_NUMBER_OR_DATE}|[.-]old)+{PACKED_SUFFIXES}")
-"""What a rotation appends to the name of a log: .1, -20131231, .2.gz."""
+"""The suffixes that rotation appends to the name of a log file, such as .1, -20131231 and .2.gz."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Lines that were read together, and the mark of their file after them. `byte_count` is what they took.
+    """Lines that were read together, and the mark after them.
 
-    :param start: the position of the first line, in bytes.
-    :param first_line: the number of the first line, from 1; 0 where it is not known.
-    :param replaces: the mark that this file continues under another inode.
-    :param copies: marks of copies that had no line to read yet, each with the mark that it replaces.
+    :param byte_count: size of the lines in the file, in bytes.
+    :param start: position of the first line, in bytes.
+    :param first_line: number of the first line, from 1; 0 if unknown.
+    :param replaces: the mark of the original file, if this file is its copy.
+    :param copies: marks of copies that have no new lines yet, each with the mark that it replaces.
     """
 
     lines: list[bytes]
@@ -56,18 +57,18 @@ class Piece:
 
 
 class FileCutError(Exception):
-    """The file no longer has the bytes that were read from it: it was truncated or written over."""
+    """The file was truncated or overwritten: it no longer has the bytes that were read from it."""
 
 
 class TailedFile:
-    """One open file, read line by line from a position on. Not thread-safe.
+    """An open file that is read line by line from a position on. Not thread-safe.
 
-    The bytes around each read are compared with those read before, so that a file that was truncated and has grown
-    beyond the position again is noticed.
+    Each read compares the bytes around it with earlier ones. So it detects a truncated file even after the file has
+    grown beyond the position again.
     """
 
     def __init__(self, path: Path, content: Content, mark: FileMark | None = None) -> None:
-        """Read on at `mark`, which must be of the content; from the beginning without one."""
+        """Start at `mark`, which must belong to the content, or at the beginning without a mark."""
         self.path = path
         self._content = content
         self._is_at_end = False
@@ -83,29 +84,28 @@ class TailedFile:
 
     @property
     def mark(self) -> FileMark:
-        """The mark after the last line that was handed out."""
+        """The mark after the last returned line."""
         return self._mark
 
     @property
     def content(self) -> Content:
-        """The bytes of the file."""
         return self._content
 
     @property
     def is_unread(self) -> bool:
-        """Return whether no byte was read, not even of an unfinished line."""
+        """True if no byte was read, not even of an incomplete line."""
         return not self._read_to
 
     def read(self) -> Piece | None:
-        """Return the lines that are there, about READ_BYTES of them at a time; None when there are none now.
+        """Return the next lines, about READ_BYTES at a time; None: there are none now.
 
-        :raises FileCutError: the file was truncated or written over; `start_again` reads it from its beginning.
-        :raises UnreadableFileError: its compressed data are damaged.
+        :raises FileCutError: the file was truncated or overwritten; `start_again` reads it from its beginning.
+        :raises UnreadableFileError: the compressed data are damaged.
         """
         try:
             return self._read()
         except UnreadableFileError:
-            self._is_at_end = True  # until it changes: unpacking it again meets the same damage
+            self._is_at_end = True  # until the file changes: decompressing it again would fail at the same position
             raise
 
     def _read(self) -> Piece | None:
@@ -128,22 +128,21 @@ class TailedFile:
         return None
 
     def finish(self) -> Piece | None:
-        """Return the last line, when it has no line feed and nobody will write one."""
+        """Return a last line without a line feed, which no writer will complete."""
         rest = self._splitter.rest()
         return self._piece([rest]) if rest else None
 
     def start_again(self) -> None:
-        """Read the file from its beginning: all bytes are new."""
+        """Read the file from its beginning, because its content was replaced."""
         self._begin()
         self._mark = self._new_mark(0)
         self.replaces = None
 
     def modified_at_ns(self) -> int:
-        """Return when the file was written to last, in nanoseconds since the epoch."""
+        """Return the time of the last write in nanoseconds since the epoch."""
         return self._content.modified_at_ns()
 
     def close(self) -> None:
-        """Close the file."""
         self._content.close()
 
     def _begin(self) -> None:
@@ -151,7 +150,7 @@ class TailedFile:
         self._read_to = 0
         self._line_count = 0
         self._head = b""
-        self._kept = bytearray()  # the last bytes before the position, and all from there to where it is read
+        self._kept = bytearray()  # the last bytes before the position and the bytes of the incomplete line after it
         self._is_at_end = False
 
     def _check_not_cut(self) -> None:
@@ -164,7 +163,7 @@ class TailedFile:
             raise FileCutError
 
     def _reopen_as_packed(self) -> None:
-        """Take a file that was empty when it was opened for what its first bytes say."""
+        """Reopen a file as compressed that was empty when it was opened and now has a compressed format."""
         packed = open_content(self.path)
         if packed.identity != self._content.identity:
             packed.close()
@@ -194,14 +193,15 @@ class TailedFile:
 
 
 class FollowedPath:
-    """A name in the file system, the file that has it now, and those that had it before.
+    """A path in the file system, the file that it names now, and the files that it named before.
 
-    :param path: need not exist yet when it is only followed.
-    :param marks: where an earlier run stopped, in the files that had the name then.
-    :param known: files beside the path that are not to be read: read to the end, or older than the first run. None
-        where an earlier version, or no run, has noted them: then files older than `saved_at_ns` are known.
-    :param report: gets a line for each file that cannot be followed to its end, or may have lost lines.
-    :param saved_at_ns: when the marks were saved; None for a first run.
+    :param path: may not exist yet.
+    :param marks: the read positions of an earlier run.
+    :param known: files next to the path that are not to be read, because they are complete or older than the first run.
+        None: not recorded; then all files older than `saved_at_ns` are known.
+    :param report: called with a line for each file that cannot be read completely or may have lost lines.
+    :param saved_at_ns: the time at which the marks were saved, in nanoseconds since the epoch; None: this is the first
+        run.
     """
 
     def __init__(
@@ -228,11 +228,11 @@ class FollowedPath:
         self._is_waiting = False
         self._last_write: tuple[Identity, int] | None = None
         self.problem_count = 0
-        """How often a file was reported that could not be read to its end."""
+        """The number of reported files that could not be read completely."""
         self.lost_marks: list[FileMark] = []
-        """Marks of the earlier run whose files are not found any more: deleted, or written over."""
+        """The marks of an earlier run whose files were deleted or overwritten."""
         self.done_marks: list[FileMark] = []
-        """Marks of files that were rotated away and are read to their ends: nobody writes to them any more."""
+        """The marks of rotated files that are read completely and that no writer changes any more."""
         marks = list(marks)
         if known is None and (saved_at_ns is not None or not marks):
             self._note_old_siblings(marks, saved_at_ns)
@@ -240,11 +240,11 @@ class FollowedPath:
 
     @property
     def known_marks(self) -> list[FileMark]:
-        """Marks of the files beside the path that are not to be read."""
+        """The marks of files next to the path that are not to be read."""
         return list(self._known)
 
     def take_copies(self) -> list[tuple[FileMark, FileMark]]:
-        """Return the marks of copies that had no line to read yet, each with the mark that it replaces."""
+        """Return the marks of copies without new lines, each with the mark that it replaces."""
         copies = []
         for file in self._open_files():
             if file.replaces is not None:
@@ -253,7 +253,7 @@ class FollowedPath:
         return copies
 
     def bytes_left(self) -> int:
-        """Return about how many bytes there are to read."""
+        """Return the approximate number of unread bytes."""
         total = sum(file.content.bytes_from(file.mark.position) for file in self._open_files())
         if self._current is None:
             with suppress(OSError):
@@ -261,7 +261,7 @@ class FollowedPath:
         return total
 
     def read_all(self) -> Iterator[Piece]:
-        """Yield all that is there now, the oldest file first; notice a new file under the name."""
+        """Yield all available lines, the oldest file first, and open a new file if the path names one."""
         for file in self._open_files():
             yield from self._read(file)
         if self._take_replacement():
@@ -269,13 +269,12 @@ class FollowedPath:
         yield from self._finish_retired()
 
     def finish(self) -> Iterator[Piece]:
-        """Yield last lines without a line feed, for a reader who will not come back."""
+        """Yield the last lines without a line feed. Call this before the last `close`."""
         for file in self._open_files():
             if (piece := file.finish()) is not None:
                 yield piece
 
     def close(self) -> None:
-        """Close the files."""
         for file in self._open_files():
             file.close()
 
@@ -286,7 +285,7 @@ class FollowedPath:
 
     def _read(self, file: TailedFile) -> Iterator[Piece]:
         if file is self._current and file.is_unread and self._has_been_written(file):
-            # No byte shows a rotation by `copytruncate` of a file that was empty at the last look.
+            # `copytruncate` of a file that was empty at the last scan leaves no trace in its bytes: scan for the copy.
             followers = self._unseen()
             self._retired += followers
             for follower in followers:
@@ -307,7 +306,7 @@ class FollowedPath:
             yield replace(piece, copies=tuple(copies)) if copies else piece
 
     def _has_been_written(self, file: TailedFile) -> bool:
-        """Return whether a file was written to, or truncated, since the last call."""
+        """Return whether a file was written or truncated since the last call."""
         last, self._last_write = self._last_write, (file.content.identity, file.modified_at_ns())
         return self._last_write != last
 
@@ -318,28 +317,29 @@ class FollowedPath:
             self._report(f"{error}; lines after byte {file.mark.position:,} (unpacked) are not shipped")
 
     def _follow_cut(self, file: TailedFile) -> Iterator[Piece]:
-        """Read the rest of the old bytes from a copy, and files that came and went; then the file is read again."""
+        """Read the rest of the old content from its copy, and files rotated meanwhile; then restart the file."""
         mark = file.mark
         copy = self._copy_of(mark) if mark.position else None
         file.start_again()
         if copy is not None:
             self._retired.append(copy)
             yield from self._read(copy)
-        # A deleted file is read first: others may have its bytes.
+        # Read a deleted file first, because others may contain its bytes.
         followers = self._unseen() if file.content.is_linked() else []
         self._retired += followers
         for follower in followers:
             yield from self._read(follower)
         if copy is None and not (followers and not mark.position):
             self._report(
-                f"{file.path}: truncated or written over after byte {mark.position:,}, and no copy of the old content "
-                "was found; lines written to it after ship's last read are lost; reading it from its beginning"
+                f"{file.path}: truncated or overwritten after byte {mark.position:,}, and no copy of the old content "
+                "was found; lines written after ship's last read are lost; reading the file from its beginning"
             )
 
-    # --- recognising files --------------------------------------------------------------------------------
+    # --- identifying files --------------------------------------------------------------------------------
 
     def _resume(self, marks: list[FileMark]) -> None:
-        """Open the files of marks where the marks are, under whatever names they have now; copies come second."""
+        """Open the files of marks at their positions under their current names. Original files take precedence over
+        copies."""
         found: dict[FileMark, tuple[Path, Content]] = {}
         candidates = self._open_candidates()
         try:
@@ -377,7 +377,7 @@ class FollowedPath:
             return False
 
     def _copy_of(self, mark: FileMark) -> TailedFile | None:
-        """Return a file beside the path that has the bytes of a mark, opened at the mark."""
+        """Return a file next to the path that is a copy of a mark's file, opened at the mark."""
         open_now = {file.content.identity for file in self._open_files()}
         for path in self._siblings():
             content = self._open_quietly(path)
@@ -390,13 +390,13 @@ class FollowedPath:
         return None
 
     def _is_known_file(self, content: Content) -> bool:
-        # A file with more bytes than its mark may be a copy with the inode of a deleted file.
+        # A longer file may be a copy that has the inode of a deleted file.
         return any(
             each.identity == content.identity and self._fits(FileMark.is_end_of, each, content) for each in self._known
         )
 
     def _unseen(self) -> list[TailedFile]:
-        """Return the files that were made and rotated away since the last look, the oldest first."""
+        """Return the files created and rotated since the last scan, the oldest first."""
         snapshot = self._snapshot()
         if snapshot == self._scanned:
             return []
@@ -418,17 +418,17 @@ class FollowedPath:
         files = grown
         for _, _, path, content in found:
             if content.is_packed and any(_has_same_bytes(content, file.content) for file in files):
-                content.close()  # `gzip` keeps the file until it has written the compressed one
+                content.close()  # `gzip` deletes the original only after it has written the compressed file
             else:
                 files.append(self._behind_deleted(path, content))
         return files
 
     def _grown(self, path: Path, content: Content) -> TailedFile | None:
-        """Return a file that has got lines after it was read to its end, opened behind the lines read."""
+        """Return a file that has new lines after it was read completely, opened after the lines already read."""
         if any(file.content.identity == content.identity for file in self._open_files()):
             return None
         read = [mark for mark in self._known if mark.line_count >= 0 and self._fits(_is_same_file, mark, content)]
-        # The other marks are of deleted files that had the inode, and whose compressed copies may still be there.
+        # The other marks belong to deleted files with the same inode, whose compressed copies may still exist.
         mark = max(read, key=lambda each: each.position, default=None)
         if mark is None or not self._fits(_has_more, mark, content):
             return None
@@ -436,7 +436,7 @@ class FollowedPath:
         return self._behind_deleted(path, content, mark)
 
     def _is_new(self, path: Path, content: Content) -> bool:
-        """Return whether a file beside the path is to be read whole; report it where that is not certain."""
+        """Return whether a file next to the path must be read completely; report uncertain cases."""
         try:
             return self._is_unknown(path, content) and self._is_of_rotation(path, content)
         except (UnreadableFileError, OSError) as error:
@@ -452,7 +452,7 @@ class FollowedPath:
         for mark in self._known:
             if mark.is_end_of(content):
                 if not content.is_packed and mark.identity in self._present:
-                    self._report_once(path, content, "not shipped: another file that was shipped has the same bytes")
+                    self._report_once(path, content, "not shipped: a shipped file has the same bytes")
                 return False
         if not content.read_at(0, 1):
             return False
@@ -468,13 +468,13 @@ class FollowedPath:
         if suffix != path.name and _ROTATED.fullmatch(suffix):
             older = [mark for mark in self._known if mark.head_bytes == HEAD_BYTES_MAX and mark.has_head_of(content)]
             if any(not content.read_at(mark.position, 1) for mark in older):
-                self._report_once(path, content, "begins like a file that was shipped, but ends earlier; not shipped")
+                self._report_once(path, content, "not shipped: the file is a shorter copy of a shipped file")
                 return False
             return True
         self._report_once(
             path,
             content,
-            f"not shipped: its name is not that of a rotated {self.path.name}; if it is one, ship it by name",
+            f"not shipped: the name is not that of a rotated {self.path.name}; if it is one, name it in the command",
         )
         return False
 
@@ -486,7 +486,7 @@ class FollowedPath:
             self._report(text if text.startswith(f"{path}:") else f"{path}: {text}")
 
     def _note_old_siblings(self, marks: list[FileMark], saved_at_ns: int | None) -> None:
-        """Take the files beside the path as known that were there before the first run."""
+        """Record the files next to the path that are older than the first run as known."""
         shipped = {mark.identity for mark in marks}
         for path in self._siblings():
             content = self._open_quietly(path)
@@ -504,7 +504,7 @@ class FollowedPath:
         return {path: content for path in paths if (content := self._open_quietly(path)) is not None}
 
     def _open_quietly(self, path: Path) -> Content | None:
-        """Open a file that may be renamed or removed at any moment; None where it is gone or is no log."""
+        """Open a file that may be renamed or deleted at any time; None: it is gone or not a readable regular file."""
         try:
             status = path.stat()
             return open_content(path) if stat.S_ISREG(status.st_mode) else None
@@ -517,7 +517,8 @@ class FollowedPath:
             return None
 
     def _siblings(self) -> list[Path]:
-        """Return the files whose names begin with that of the path, or have something in front of its suffix."""
+        """Return the files whose names are the path's name with a suffix, or with a number or date before its
+        extension."""
         name, stem = self.path.name, self.path.stem
         in_front = re.compile(rf"{re.escape(stem)}{_NUMBER_OR_DATE}{re.escape(self.path.suffix)}{PACKED_SUFFIXES}")
         try:
@@ -527,7 +528,7 @@ class FollowedPath:
         behind = re.compile(rf"{re.escape(name)}[.~_-].*", re.DOTALL)
         found = [each for each in names if behind.fullmatch(each) or in_front.fullmatch(each)]
         paths = [self.path.parent / each for each in sorted(found) if each != name]
-        named = _identity(self.path)  # the path may be a symbolic link to the newest of its siblings
+        named = _identity(self.path)  # the path may be a symbolic link to one of these files
         return [path for path in paths if _identity(path, OSError) not in (None, named)]
 
     def _snapshot(self) -> list[tuple[Path, int, int, int, int]]:
@@ -541,7 +542,7 @@ class FollowedPath:
     # --- rotation -----------------------------------------------------------------------------------------
 
     def _take_replacement(self) -> bool:
-        """Retire the current file when it has lost the name, and open those that followed. Returns whether any did."""
+        """Retire the current file if the path no longer names it, and open its successors; return whether any exist."""
         named = _identity(self.path)
         if self._current is not None:
             if named == self._current.content.identity:
@@ -568,10 +569,10 @@ class FollowedPath:
         return self._behind_deleted(self.path, content)
 
     def _behind_deleted(self, path: Path, content: Content, known: FileMark | None = None) -> TailedFile:
-        """Open a file behind the lines that it shares with a deleted one, as editors and `rsync` write files.
+        """Open a file after the lines that it shares with a deleted one; editors and `rsync` replace files that way.
 
-        :param known: a mark of the file. A copy may have the inode of a file that was read to its end and deleted, and
-            more lines than that file.
+        :param known: a mark of the file. A copy may have the inode of a completely read and deleted file, and more
+            lines.
         """
         deleted = [file.mark for file in self._retired if file.mark.position and not file.content.is_linked()]
         common = [mark for mark in deleted if self._fits(_is_copy, mark, content)]
@@ -587,11 +588,11 @@ class FollowedPath:
 
     def _report_waiting(self) -> None:
         if not self._is_waiting and not self._retired:
-            self._report(f"{self.path}: no such file yet; waiting for it")
+            self._report(f"{self.path}: the file does not exist yet; waiting for it")
         self._is_waiting = True
 
     def _finish_retired(self) -> Iterator[Piece]:
-        """Let go of the files that were rotated away long enough ago."""
+        """Close the rotated files that have not been written for `RETIRED_IDLE_MS`."""
         now_ms = self._clock.expiry_ms()
         if self._current is None or not self._current.mark.position or now_ms is None:
             return
@@ -630,7 +631,7 @@ def _has_more(mark: FileMark, content: Content) -> bool:
 
 
 def _has_same_bytes(content: Content, other: Content) -> bool:
-    """Return whether a file is a copy of another one, or of its beginning."""
+    """Return whether a file equals another one or its beginning."""
     position = 0
     try:
         while part := content.read_at(position, HEAD_BYTES_MAX if not position else COMPARE_BYTES):
@@ -638,12 +639,12 @@ def _has_same_bytes(content: Content, other: Content) -> bool:
                 return False
             position += len(part)
     except UnreadableFileError:
-        return position > 0  # not written to its end yet
+        return position > 0  # the compressed file is still being written
     return True
 
 
 def _mark_of_end(content: Content) -> FileMark:
-    """Return the mark of a file that is not to be read; the beginning of a compressed one is enough."""
+    """Return the mark at the end of a file that is not to be read; for a compressed file, after its first bytes."""
     size = len(content.read_at(0, HEAD_BYTES_MAX)) if content.is_packed else content.bytes_from(0)
     head = content.read_at(0, min(size, HEAD_BYTES_MAX))
     tail = content.read_at(max(0, size - TAIL_BYTES_MAX), min(size, TAIL_BYTES_MAX))
@@ -652,6 +653,6 @@ def _mark_of_end(content: Content) -> FileMark:
 
 
 def _reversed_number(name: str) -> tuple[int, str]:
-    """Return the order of files written at the same time: app.log.2 is older than app.log.1, dates ascend."""
+    """Return the sort key of files with equal modification times: app.log.2 precedes app.log.1; dates ascend."""
     number = re.search(r"[.-](\d{1,4})(?:\.[A-Za-z]\w*)?$", name)
     return (-int(number[1]) if number else 0), name

@@ -1,4 +1,4 @@
-"""`barnabas group`: which groups there are, who is in them, how far they are; moving them, and forgetting them."""
+"""`barnabas group`: lists, describes, resets and deletes consumer groups."""
 
 from __future__ import annotations
 
@@ -38,16 +38,21 @@ def _split(_context: click.Context, _option: click.Parameter, texts: tuple[str, 
     metavar="STATE,...",
     multiple=True,
     callback=_split,
-    help="Only groups in these states: Empty, PreparingRebalance, CompletingRebalance, Stable.",
+    help="Show only groups in these states: Empty, PreparingRebalance, CompletingRebalance, Stable.",
 )
 @click.option(
-    "--type", "types", metavar="TYPE,...", multiple=True, callback=_split, help="Only groups of these types: classic."
+    "--type",
+    "types",
+    metavar="TYPE,...",
+    multiple=True,
+    callback=_split,
+    help="Show only groups of these types: classic.",
 )
 @json_option
 @zookeeper_option
 @bootstrap_option
 def list_(states: list[str], types: list[str], as_json: bool, zookeeper: str | None, bootstrap: str) -> None:
-    """List the groups: those with members, and those that have committed offsets alone."""
+    """List the groups that have members or committed offsets."""
     with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
         listed = groups.list_groups(states=states, types=types)
     if as_json:
@@ -70,9 +75,9 @@ def list_(states: list[str], types: list[str], as_json: bool, zookeeper: str | N
 @zookeeper_option
 @bootstrap_option
 def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str | None, bootstrap: str) -> None:
-    """Forget groups without members, and their committed offsets."""
+    """Delete groups without members, with their committed offsets."""
     if bool(names) == all_groups:
-        raise click.UsageError("say which groups: NAME..., or --all-groups")
+        raise click.UsageError("name the groups (NAME...), or give --all-groups")
     with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
         known = {listed.group: listed.state for listed in groups.list_groups()}
         for name in names:
@@ -82,7 +87,7 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str |
             names = tuple(name for name, state in known.items() if state == "Empty")
             if not names:
                 raise click.ClickException("there are no groups without members")
-        confirm(f"forget {', '.join(names)} with all committed offsets?", yes=yes)
+        confirm(f"delete {', '.join(names)} with all committed offsets?", yes=yes)
         for name in names:
             groups.delete_group(name)
             click.echo(f"deleted group {name}")
@@ -95,7 +100,7 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str |
 @zookeeper_option
 @bootstrap_option
 def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, zookeeper: str | None, bootstrap: str) -> None:
-    """Forget what the group NAME has committed in topics that none of its members reads."""
+    """Delete committed offsets of the group NAME in topics that none of its members consumes."""
     try:
         named = [parse_partitions(text) for text in topics]
     except ValueError as error:
@@ -105,7 +110,7 @@ def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, zookeeper: str
         if name not in known:
             raise unknown_group(name, known)
         wanted = _committed(groups.group_offsets(name), named, name)
-        confirm(f"forget the offsets of {name} in {', '.join(map(str, wanted))}?", yes=yes)
+        confirm(f"delete the offsets of {name} in {', '.join(map(str, wanted))}?", yes=yes)
         groups.delete_group_offsets(name, wanted)
     for tp in wanted:
         click.echo(f"deleted the offset of {name} in {tp}")
@@ -114,9 +119,9 @@ def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, zookeeper: str
 def _committed(
     committed: Iterable[TopicPartition], named: Iterable[tuple[str, tuple[int, ...] | None]], group: str
 ) -> list[TopicPartition]:
-    """Return those partitions with a committed offset that were named.
+    """Return the named partitions, all of which must have committed offsets.
 
-    :raises click.ClickException: something was named that has none.
+    :raises click.ClickException: a named partition has no committed offset.
     """
     committed = set(committed)
     wanted: set[TopicPartition] = set()

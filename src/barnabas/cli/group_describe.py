@@ -1,4 +1,4 @@
-"""`barnabas group describe`: the members of groups, and how far each group is."""
+"""`barnabas group describe`: shows the members, committed offsets and lag of groups."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class DescribedGroup(NamedTuple):
-    """A group with its members, and how far it is in each partition."""
+    """A group with its committed offsets and lag per partition."""
 
     group: GroupDescription
     rows: list[PartitionLag]
@@ -30,13 +30,13 @@ class DescribedGroup(NamedTuple):
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_groups)
-@click.option("--all-groups", is_flag=True, help="Describe all groups that there are.")
-@click.option("--offsets", "offsets_only", is_flag=True, help="Only committed offsets and lag.")
-@click.option("--members", "members_only", is_flag=True, help="Only the members, with client ids and subscriptions.")
-@click.option("--state", "state_only", is_flag=True, help="Only the state, in one line a group.")
+@click.option("--all-groups", is_flag=True, help="Describe all groups.")
+@click.option("--offsets", "offsets_only", is_flag=True, help="Show only committed offsets and lag.")
+@click.option("--members", "members_only", is_flag=True, help="Show only members, with client ids and subscriptions.")
+@click.option("--state", "state_only", is_flag=True, help="Show only the state, in one line per group.")
 @json_option
 @click.option(
-    "--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, as group reset --from-file takes it."
+    "--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, the format of group reset --from-file."
 )
 @zookeeper_option
 @bootstrap_option
@@ -51,18 +51,18 @@ def describe(
     zookeeper: str | None,
     bootstrap: str,
 ) -> None:
-    """Show the members of the groups NAME, and their lag per partition and in all.
+    """Show the members of groups, and their lag per partition and in total.
 
     \b
     barnabas group describe ctr
     barnabas group describe --all-groups --state
     """
     if bool(names) == all_groups:
-        raise click.UsageError("say which groups: NAME..., or --all-groups")
+        raise click.UsageError("name the groups (NAME...), or give --all-groups")
     if offsets_only + members_only + state_only + as_json + as_csv > 1:
-        raise click.UsageError("say what to show in one way: --offsets, --members, --state, --json or --csv")
+        raise click.UsageError("give only one of --offsets, --members, --state, --json and --csv")
     if as_csv and len(names) != 1:
-        raise click.UsageError("--csv is for one group at a time")
+        raise click.UsageError("--csv supports one group at a time")
     with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
         chosen = [listed.group for listed in groups.list_groups()] if all_groups else list(dict.fromkeys(names))
         found = [_find(admin, groups, name, with_lag=not (members_only or state_only)) for name in chosen]

@@ -1,4 +1,4 @@
-"""How far a group is in each partition, and who reads it: pure, from what the brokers said."""
+"""The lag and the current consumer of each partition of a group. Pure."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class PartitionLag:
-    """How far a group is in one partition.
+    """The offsets of a group in one partition.
 
-    `committed` is None where it has committed nothing, `end` where the partition does not exist any more; `member` is
-    the id of the one that reads it now. `lag` counts records, is never negative, and is None where it is not known.
+    :param committed: the committed offset; None: none.
+    :param end: the log end offset; None: the partition does not exist.
+    :param member: the id of the member to which the partition is assigned.
     """
 
     topic: str
@@ -28,7 +29,7 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """How many records lie between the committed offset and the end."""
+        """The number of records between the committed offset and the end, never negative; None: unknown."""
         return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
 
@@ -37,7 +38,7 @@ def lags(
     ends: Mapping[TopicPartition, int],
     members: Iterable[MemberDescription] = (),
 ) -> list[PartitionLag]:
-    """Return the lag in each partition that has a committed offset or a reader, in order of topic and partition."""
+    """Return the lag of each partition with a committed offset or an assigned member, sorted by topic and partition."""
     readers = {tp: member.member_id for member in members for tp in member.partitions}
     return [
         PartitionLag(
@@ -52,12 +53,12 @@ def lags(
 
 
 def total_lag(rows: Iterable[PartitionLag]) -> int:
-    """Return the lag in all partitions where it is known."""
+    """Return the sum of all known lags."""
     return sum(row.lag or 0 for row in rows)
 
 
 def short_partitions(partitions: Iterable[TopicPartition]) -> str:
-    """Return partitions in short.
+    """Return partitions in compact notation.
 
     >>> short_partitions([TopicPartition("a", 0), TopicPartition("a", 2), TopicPartition("b", 1)])
     'a:0,2 b:1'
@@ -69,10 +70,10 @@ def short_partitions(partitions: Iterable[TopicPartition]) -> str:
 
 
 def member_name(member: MemberDescription) -> str:
-    """Return what tells a member from the others: the id that its operator gave it, else the coordinator's."""
+    """Return the member's group.instance.id, or the member id from the coordinator."""
     return member.instance_id or member.member_id
 
 
 def count_members(members: Sequence[object]) -> str:
-    """Return how many members there are, in words."""
+    """Return the number of members in words."""
     return "no members" if not members else f"{len(members)} member{'s' if len(members) > 1 else ''}"

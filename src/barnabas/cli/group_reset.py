@@ -1,4 +1,4 @@
-"""`barnabas group reset`: moves a group's committed offsets, or shows where it would move them to."""
+"""`barnabas group reset`: moves committed offsets of groups, or shows the planned moves."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 
 def _target(*names: str, becomes: Callable[[Any], Target], **attributes: Any) -> Callable[[Any], Any]:
-    """Return an option that says where to: it `becomes` a target, or None where it is not given."""
+    """Return an option for a reset target; `becomes` converts its value to the target."""
 
     def parse(_context: click.Context, _option: click.Parameter, value: Any) -> Target | None:
         if value is None or value is False:
@@ -53,7 +53,7 @@ def _from_file(path: Path) -> Target:
 
 
 def partitions_option(*, required: bool = False) -> Callable[[Any], Any]:
-    """`--topic`: the texts that `parse_partitions` reads."""
+    """Return the option `--topic`, whose values `parse_partitions` parses."""
     return click.option(
         "-t",
         "--topic",
@@ -62,57 +62,53 @@ def partitions_option(*, required: bool = False) -> Callable[[Any], Any]:
         multiple=True,
         required=required,
         shell_complete=complete_topics,
-        help="Of this topic, or of these partitions of it; may repeat.",
+        help="Limit to this topic or these partitions of it; repeatable.",
     )
 
 
 @click.command()
 @click.argument("names", nargs=-1, metavar="[NAME...]", shell_complete=complete_groups)
-@click.option("--all-groups", is_flag=True, help="All groups that there are.")
+@click.option("--all-groups", is_flag=True, help="Reset all groups.")
 @partitions_option()
-@click.option("--all-topics", is_flag=True, help="Of all topics in which the group has committed offsets.")
-@_target(
-    "--to-earliest", becomes=lambda _: Bound(Anchor.BEGINNING), is_flag=True, help="To the first record that there is."
-)
-@_target(
-    "--to-latest", becomes=lambda _: Bound(Anchor.END), is_flag=True, help="To the end: only what comes from now on."
-)
+@click.option("--all-topics", is_flag=True, help="Reset all partitions with committed offsets.")
+@_target("--to-earliest", becomes=lambda _: Bound(Anchor.BEGINNING), is_flag=True, help="Move to the log start offset.")
+@_target("--to-latest", becomes=lambda _: Bound(Anchor.END), is_flag=True, help="Move to the log end offset.")
 @_target(
     "--to-current",
     becomes=lambda _: CurrentOffsets(),
     is_flag=True,
-    help="To where it is; to the end where it has committed nothing.",
+    help="Keep the committed offset; move to the log end offset if there is none.",
 )
 @_target(
     "--to-offset",
     becomes=lambda offset: Bound(Anchor.OFFSET, offset),
     metavar="N",
     type=click.IntRange(min=0),
-    help="To this offset in each partition.",
+    help="Move to this offset in each partition.",
 )
 @_target(
     "--to-time",
     becomes=lambda text: Bound(Anchor.TIMESTAMP, parse_time_ms(text)),
     metavar="TIME",
-    help=f"To the first record of that time or later: {TIME_HELP}.",
+    help=f"Move to the first record at or after this time: {TIME_HELP}.",
 )
 @_target(
     "--by-duration",
     becomes=lambda text: Bound(Anchor.TIMESTAMP, max(0, SYSTEM_CLOCK.time_ms() - parse_duration_ms(text))),
     metavar="DURATION",
-    help=f"To the first record that is no older: {DURATION_HELP}.",
+    help=f"Move to the first record that is not older: {DURATION_HELP}.",
 )
-@_target("--shift-by", becomes=OffsetShift, metavar="N", type=int, help="So many records on; -N: back.")
+@_target("--shift-by", becomes=OffsetShift, metavar="N", type=int, help="Move forward by N offsets; -N: back.")
 @_target(
     "--from-file",
     becomes=_from_file,
     metavar="CSV",
     type=click.Path(dir_okay=False, path_type=Path),
-    help="To the offsets in a file of lines topic,partition,offset; see --csv and group describe --csv.",
+    help="Move to the offsets in a CSV file with topic,partition,offset; see --csv and group describe --csv.",
 )
-@click.option("--execute", is_flag=True, help="Do it; without this, only what would be done is shown.")
+@click.option("--execute", is_flag=True, help="Apply the changes; by default they are only shown.")
 @json_option
-@click.option("--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, as --from-file takes it.")
+@click.option("--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, the format of --from-file.")
 @zookeeper_option
 @bootstrap_option
 def reset(
@@ -127,10 +123,10 @@ def reset(
     bootstrap: str,
     **targets: Target | None,
 ) -> None:
-    """Move the committed offsets of the groups NAME, which must have no members now.
+    """Move the committed offsets of groups, which must not have members.
 
     \b
-    barnabas group reset ctr --topic clicks --to-earliest              # shows what it would do
+    barnabas group reset ctr --topic clicks --to-earliest              # only shows the changes
     barnabas group reset ctr --topic clicks:0,2 --to-time 2013-01-31 --execute
     """
     target, of_file = _only(targets), targets["from_file"] is not None
@@ -157,23 +153,23 @@ def reset(
     else:
         _show_table(moves)
     if not execute:
-        click.echo("nothing was changed; do it with --execute", err=True)
+        click.echo("nothing was changed; apply the changes with --execute", err=True)
 
 
 def _check_usage(named: int, all_groups: bool, ways: int, of_file: bool, as_json: bool, as_csv: bool) -> None:
-    """Check that the options go together.
+    """Check that the options are compatible.
 
-    :param named: how many groups are named.
-    :param ways: in how many ways it is said which partitions.
+    :param named: number of groups named.
+    :param ways: number of options that select partitions.
     """
     if bool(named) == all_groups:
-        raise click.UsageError("say which groups: NAME..., or --all-groups")
+        raise click.UsageError("name the groups (NAME...), or give --all-groups")
     if ways != 1:
-        raise click.UsageError("say which partitions: --topic TOPIC[:P,...], --all-topics, or --from-file CSV")
+        raise click.UsageError("select the partitions: --topic TOPIC[:P,...], --all-topics, or --from-file CSV")
     if (of_file or as_csv) and named != 1:
-        raise click.UsageError("--from-file and --csv are for one group at a time")
+        raise click.UsageError("--from-file and --csv support one group at a time")
     if as_json and as_csv:
-        raise click.UsageError("say how to show it in one way: --json or --csv")
+        raise click.UsageError("give only one of --json and --csv")
 
 
 def _as_json(name: str, moves: Iterable[Move], executed: bool) -> dict[str, object]:
@@ -183,9 +179,9 @@ def _as_json(name: str, moves: Iterable[Move], executed: bool) -> dict[str, obje
 def _plan(
     admin: Admin, groups: Groups, name: str, target: Target, named: Iterable[TopicPartition] | None
 ) -> list[Move]:
-    """Return where a group goes in the partitions that were named, or in those in which it has committed offsets.
+    """Return the moves of a group in the named partitions; None: in all partitions with committed offsets.
 
-    :raises click.ClickException: a partition does not exist, or the target is nowhere in it.
+    :raises click.ClickException: a partition does not exist, or the target has no offset in it.
     """
     committed = groups.group_offsets(name)
     try:
@@ -198,14 +194,14 @@ def _only(targets: dict[str, Target | None]) -> Target:
     given = [target for target in targets.values() if target is not None]
     if len(given) != 1:
         raise click.UsageError(
-            "say where to, in one way: --to-earliest, --to-latest, --to-current, --to-offset, --to-time, "
+            "give one target: --to-earliest, --to-latest, --to-current, --to-offset, --to-time, "
             "--by-duration, --shift-by or --from-file"
         )
     return given[0]
 
 
 def _of_file(target: Target) -> Iterable[TopicPartition]:
-    assert not isinstance(target, Bound | CurrentOffsets | OffsetShift), "checked with the options"
+    assert not isinstance(target, Bound | CurrentOffsets | OffsetShift), "`_check_usage` has checked the options"
     return target
 
 
@@ -217,13 +213,13 @@ def _require_no_members(group: GroupDescription) -> None:
         )
         more = ", ..." if len(members) > 3 else ""
         raise click.ClickException(
-            f"group {group.group!r} has {count_members(members)} ({hosts}{more}); stop them first, they would go on "
-            "where they are"
+            f"group {group.group!r} has {count_members(members)} ({hosts}{more}); stop them first: members ignore "
+            "changes of committed offsets"
         )
 
 
 def _partitions(admin: Admin, texts: Iterable[str]) -> list[TopicPartition]:
-    """Return the partitions that `--topic` options name."""
+    """Return the partitions that the `--topic` options select."""
     try:
         named = [parse_partitions(text) for text in texts]
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""Bytes in JSON, whose strings are text: as text where they are UTF-8, and as base64 under a name that says so."""
+"""Bytes as JSON: a string if the bytes are UTF-8, otherwise base64 under a distinct name."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from base64 import b64encode
 
 
 def bytes_field(name: str, data: bytes | None) -> dict[str, str | None]:
-    r"""Return `name` with the bytes as text; where they are not UTF-8, `name` with `_base64` and their base64.
+    r"""Return `name` with the bytes as text, or `name` with the suffix `_base64` if they are not UTF-8.
 
     >>> bytes_field("key", b"member-42"), bytes_field("key", None), bytes_field("key", b"\xff\x00")
     ({'key': 'member-42'}, {'key': None}, {'key_base64': '/wA='})
@@ -18,7 +18,7 @@ def bytes_field(name: str, data: bytes | None) -> dict[str, str | None]:
 
 
 def bytes_value(data: bytes | None) -> str | dict[str, str] | None:
-    r"""Return the bytes for a place that has no name, such as a header's value; an object where they are not UTF-8.
+    r"""Return the bytes as a JSON value without a name, such as a header's value: text, or an object with base64.
 
     >>> bytes_value(b"web"), bytes_value(None), bytes_value(b"\xff\x00")
     ('web', None, {'base64': '/wA='})

@@ -1,4 +1,4 @@
-"""Splits a stream of bytes into lines, and hands out as many as there are without waiting for more."""
+"""Splits a byte stream into lines without waiting for more input than available."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ READ_BYTES = 256 * 1024
 
 
 class LineSplitter:
-    r"""Cuts chunks of bytes into lines; keeps the unfinished last line until the rest of it comes.
+    r"""Splits chunks of bytes into lines; keeps an incomplete last line until its rest arrives.
 
     >>> splitter = LineSplitter()
     >>> splitter.feed(b"one\ntw"), splitter.feed(b"o\n\nthr"), splitter.rest()
@@ -16,13 +16,13 @@ class LineSplitter:
     """
 
     def __init__(self, delimiter: bytes = b"\n") -> None:
-        assert delimiter, "an empty delimiter ends nothing"
+        assert delimiter, "the delimiter must not be empty"
         self._delimiter = delimiter
         self._unfinished: list[bytes] = []
 
     def feed(self, chunk: bytes) -> list[bytes]:
         """Return the lines that `chunk` completes, without their delimiters."""
-        if len(self._delimiter) > 1:  # it may have begun in the chunk before
+        if len(self._delimiter) > 1:  # a delimiter may begin in the previous chunk
             chunk = self.rest() + chunk
         head, *tail = chunk.split(self._delimiter)
         self._unfinished.append(head)
@@ -33,23 +33,23 @@ class LineSplitter:
         return lines
 
     def rest(self) -> bytes:
-        """Return what has come of the last line, and forget it."""
+        """Return the incomplete last line and drop it."""
         rest = b"".join(self._unfinished)
         self._unfinished = []
         return rest
 
     @property
     def pending_bytes(self) -> int:
-        """How many bytes of an unfinished line are held."""
+        """The size in bytes of the incomplete line."""
         return sum(map(len, self._unfinished))
 
 
 def read_lines(read: Callable[[int], bytes], delimiter: bytes = b"\n") -> Iterator[list[bytes]]:
-    """Yield the lines of a stream in lists as they come. A last line without its delimiter counts as one.
+    """Yield the lines of a stream in lists as they arrive; an incomplete last line counts as a line.
 
-    :param read: returns up to that many bytes as soon as there are any, and nothing at the end of the stream;
+    :param read: returns up to that many bytes as soon as some are available, and none at the end of the stream;
         for example `sys.stdin.buffer.read1`.
-    :param delimiter: what ends a line; not empty.
+    :param delimiter: the line delimiter, not empty.
     """
     splitter = LineSplitter(delimiter)
     while chunk := read(READ_BYTES):

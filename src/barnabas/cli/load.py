@@ -1,4 +1,4 @@
-"""`barnabas load`: topics into warehouse tables with Spark, data and offsets in one commit."""
+"""`barnabas load`: loads topics into warehouse tables with Spark, committing records and offsets together."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ if TYPE_CHECKING:
     from barnabas.spark.table_store import Maintained
 
 PATTERN_NAMES = ("common", "combined", "syslog", "syslog5424", "nginx-error", "apache-error")
-"""Those of line_patterns.py, which needs pyarrow; the help does not."""
+"""The pattern names of line_patterns.py, copied because importing that module requires pyarrow."""
 
 
 def _fields(_context: click.Context, _option: click.Parameter, given: str | None) -> dict[str, ColumnType] | None:
-    """Return what --fields names; the load checks the types."""
+    """Return the fields and types of `--fields`; the load checks the types."""
     if given is None:
         return None
     try:
@@ -88,113 +88,117 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 @click.command()
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
 @place_options
-@click.option("--table", metavar="[NAMESPACE.]NAME", help="One table for all; else one for each topic.")
+@click.option("--table", metavar="[NAMESPACE.]NAME", help="One table for all topics.  [default: one table per topic]")
 @click.option(
     "--format",
     metavar="FORMAT",
     default="raw",
     show_default=True,
-    help="raw: values as bytes; json: their fields as columns; avro, protobuf: the same, by the schemas in --registry; "
-    f"lines:PATTERN: the groups of a pattern as columns, one of {', '.join(PATTERN_NAMES)}, or a regular expression "
-    "with named groups.",
+    help="raw: values as bytes; json: fields as columns; avro, protobuf: the same, with schemas from --registry; "
+    f"lines:PATTERN: groups of a pattern as columns: {', '.join(PATTERN_NAMES)}, or a regular expression with named "
+    "groups.",
 )
 @click.option(
     "--registry",
     metavar="URL",
-    help="The schema registry, for avro, protobuf, and json with schema ids: http://[USER:PASSWORD@]HOST:PORT; several "
-    "with commas.",
+    help="Schema registry for avro, protobuf, and json with schema ids: http://[USER:PASSWORD@]HOST:PORT; separate "
+    "several with commas.",
 )
 @click.option(
     "--fields",
     metavar="JSON",
     callback=_fields,
-    help="The fields and their types, for a new table: "
-    """'{"page": "string", "ms": "long"}'; else the records tell.""",
+    help="Fields and types of a new table: "
+    """'{"page": "string", "ms": "long"}'.  [default: inferred from the records]""",
 )
-@click.option("--nested", is_flag=True, help="Objects and arrays of JSON as structs and lists, for a new table.")
-@click.option("--decimals", is_flag=True, help="Numbers of JSON with a fraction as decimals, for a new table.")
+@click.option("--nested", is_flag=True, help="Store JSON objects and arrays of a new table as structs and lists.")
+@click.option("--decimals", is_flag=True, help="Store fractional JSON numbers of a new table as decimals.")
 @click.option(
     "--event-time",
     metavar="WHERE",
-    help="Where a new table's event times come from: record, line, a field, a path within objects (source.ts_ms), or "
-    "FIELD:UNIT (s, ms, us, ns).  [default: record; the group `time` of a pattern]",
+    help="Source of a new table's event times: record, line, a field, a path within objects (source.ts_ms), or "
+    "FIELD:UNIT (s, ms, us, ns).  [default: record; for a pattern, the group `time`]",
 )
 @click.option(
     "--timezone",
     metavar="ZONE",
-    help="The zone of a new table's event times that name none, as Europe/Berlin or +02:00.  [default: UTC]",
+    help="Time zone of event times without one in a new table, such as Europe/Berlin or +02:00.  [default: UTC]",
 )
 @click.option(
     "--new-fields/--no-new-fields",
     default=None,
-    help="Whether fields that appear later become columns of a new table too.  [default: unless --fields is given]",
+    help="Add columns to a new table for fields that appear later.  [default: unless --fields is given]",
 )
-@click.option("--dead-letter", metavar="TOPIC", help="Send copies of bad records there, with the reason in headers.")
+@click.option(
+    "--dead-letter", metavar="TOPIC", help="Send copies of bad records to this topic, with the reason in headers."
+)
 @click.option(
     "--dead-letter-table",
     metavar="[NAMESPACE.]NAME",
-    help="Put bad records into this table too, each once, with the reason; it is made where there is none.",
+    help="Also write each bad record with the reason to this table, which is created if necessary.",
 )
 @click.option(
     "--keep-values",
     type=click.Choice(["bad", "all", "none"]),
     default="bad",
     show_default=True,
-    help="Which values stay whole beside their columns: those that the columns do not give back, all, or none.",
+    help="Keep whole values in addition to columns: those that the columns cannot restore, all, or none.",
 )
 @click.option(
     "--max-bad-records",
     metavar="N|N%",
-    help="Commit nothing and exit with 6 where more records of a load are bad.  [default: any number may be]",
+    help="Commit nothing and exit with code 6 if a load has more bad records.  [default: no limit]",
 )
-@click.option("--strict", is_flag=True, help="Fail where no record of a load has the field of the event time.")
+@click.option("--strict", is_flag=True, help="Fail if no record of a load has the event-time field.")
 @click.option(
     "--audit/--no-audit",
     default=None,
-    help="Whether to tell what is loaded, for `barnabas audit`.  [default: if anybody tells]",
+    help="Report loaded records for `barnabas audit`.  [default: if any producer reports]",
 )
 @click.option(
     "--starting-offsets",
     metavar="JSON",
     callback=_offsets,
-    help="Where to start partitions that the table knows nothing of: "
-    """'{"clicks": {"0": 23}}'; else at the log's start.""",
+    help="Start offsets of partitions that the table has not loaded: "
+    """'{"clicks": {"0": 23}}'.  [default: the log start offset]""",
 )
 @click.option(
     "--fail-on-data-loss/--no-fail-on-data-loss",
     default=True,
     show_default=True,
-    help="Whether it is an error that records were deleted from the log after the last load.",
+    help="Fail if records were deleted from the log after the last load.",
 )
-@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark master.")
 @click.option(
     "--every",
     metavar="INTERVAL",
     callback=_interval,
-    help="Load again and again, as in 30s, 1m or 2h, until Ctrl-C, SIGTERM or SIGHUP; failed loads are tried again.",
+    help="Repeat the load at this interval (30s, 1m, 2h) until Ctrl-C, SIGTERM or SIGHUP; failed loads are retried.",
 )
 @click.option(
     "--until-complete",
     "until_ms",
     metavar="TIME",
     callback=_until,
-    help="Load until all that audited producers sent before is there: HH:MM (UTC, today) or ISO 8601. Rounds are 10 s "
-    "apart, or --every INTERVAL.",
+    help="Repeat the load until the tables have all records that audited producers sent before this time: HH:MM (UTC, "
+    "today) or ISO 8601. The interval is 10 s, or that of --every.",
 )
-@click.option("--within", metavar="INTERVAL", callback=_interval, help="With --until-complete: give up after so long.")
+@click.option("--within", metavar="INTERVAL", callback=_interval, help="With --until-complete: time limit.")
 @click.option(
     "--maintain-every",
     metavar="INTERVAL",
     callback=_interval,
-    help="With --every: put small files together and expire what is old, as `table maintain` does, so often (1h).",
+    help="With --every: interval of maintenance (1h) as in `table maintain`: merge small files, expire old data.",
 )
 @click.option(
     "--target-file-mb",
     type=click.IntRange(1, 4096),
-    help="About how large files become.  [default: as the table says]",
+    help="Approximate target size of data files.  [default: the table's setting]",
 )
 @http_and_metrics_port_options
-@click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --every, an object a line.")
+@click.option(
+    "--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --every, one object per line."
+)
 @properties_option
 @bootstrap_option
 def load(
@@ -212,23 +216,21 @@ def load(
     place: TablePlace,
     **asked: Any,
 ) -> None:
-    """Load what is new in TOPICs into Iceberg or Delta tables.
+    """Load the new records of TOPICs into Iceberg or Delta tables.
 
-    Each load goes on where the last one ended; a load that is killed leaves the table as it was. What one table
-    ends with does not stop the others; the exit code is 1 where one was not loaded.
+    Each load starts where the last one ended. A killed load leaves the table unchanged. The failure of one table does
+    not stop the others; the exit code is then 1.
 
-    \b
-    barnabas load clicks --warehouse ./warehouse --format json
-    barnabas load clicks --warehouse ./warehouse --format json --every 1m
-    barnabas load clicks --warehouse ./warehouse --format json --until-complete 14:00 --within 30m
+    \b barnabas load clicks --warehouse ./warehouse --format json barnabas load clicks --warehouse ./warehouse --format
+    json --every 1m barnabas load clicks --warehouse ./warehouse --format json --until-complete 14:00 --within 30m
     """
     if within is not None and until_ms is None:
-        raise click.UsageError("--within is for a load that waits: --until-complete TIME")
+        raise click.UsageError("--within requires --until-complete TIME")
     http = http_address(http, metrics_port)
     if http is not None and (every is None or until_ms is not None):
-        raise click.UsageError("--http is for a load that goes on: --every INTERVAL")
+        raise click.UsageError("--http requires a repeated load: --every INTERVAL")
     if maintain_every is not None and (every is None or until_ms is not None):
-        raise click.UsageError("--maintain-every is for a load that goes on: --every INTERVAL")
+        raise click.UsageError("--maintain-every requires a repeated load: --every INTERVAL")
     target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
     asked |= {"client_options": properties, "target_file_bytes": target_file_bytes, **place.as_arguments()}
     asked["tracer_provider"] = _tracer_provider()
@@ -269,7 +271,7 @@ def _tracer_provider() -> object | None:
 def _load_every(
     loads: _Loads, interval_s: float, maintain_every_s: float | None, http: str | None, as_json: bool
 ) -> None:
-    """Load until Ctrl-C, SIGTERM or SIGHUP, which leave the tables as they were before the load that is running."""
+    """Repeat the load until Ctrl-C, SIGTERM or SIGHUP, which abort a running load without changing its table."""
     from barnabas.cli.load_rounds import LoadRounds, as_line
     from barnabas.cli.maintenance_rounds import MaintenanceRounds
     from barnabas.net.status_server import serving_status
@@ -290,7 +292,7 @@ def _load_every(
 
 
 def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: float | None, as_json: bool) -> None:
-    """Load until the tables are complete; the exit code is 1 where time was up."""
+    """Repeat the load until the tables are complete; exit with code 1 at the time limit."""
     from barnabas.cli.load_until import INTERVAL_S, LoadUntil
 
     end_on_sigterm()
@@ -313,7 +315,7 @@ def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: f
 
 
 class _Loads:
-    """Loads in one Spark session, which is started anew where it has died."""
+    """Runs loads in one Spark session, which is started again if it has ended."""
 
     def __init__(self, topics: tuple[str, ...], master: str, place: TablePlace, asked: Mapping[str, Any]) -> None:
         from barnabas.cli.spark_sessions import silence_py4j_log
@@ -326,7 +328,7 @@ class _Loads:
         self._sessions = LocalSessions("barnabas load", master)
 
     def run(self, on_progress: ProgressCallback | None = None) -> tuple[LoadResult, Mapping[str, Exception]]:
-        """Load what is new."""
+        """Load the new records of all topics."""
         from barnabas.spark import LoadsFailedError
         from barnabas.spark import load as load_topics
 
@@ -336,7 +338,7 @@ class _Loads:
             return error.result, error.failures
 
     def maintain(self) -> Iterator[tuple[str, Maintained | Exception]]:
-        """Maintain the tables that there are, one after the other."""
+        """Maintain the existing tables one after the other."""
         from barnabas.cli.maintenance_rounds import maintained
         from barnabas.spark.table_names import tables_of_topics
 
@@ -345,15 +347,14 @@ class _Loads:
         yield from maintained(self._place, [*names, *([dead] if dead else [])])
 
     def close(self) -> None:
-        """Stop Spark."""
         self._sessions.close()
 
 
 def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) -> None:
-    told = {table: _told(error) for table, error in failures.items()}
+    messages = {table: _message(error) for table, error in failures.items()}
     if as_json:
         loaded = [_as_json(table) for table in result.tables]
-        show_json([*loaded, *({"table": table, "error": text} for table, text in told.items())])
+        show_json([*loaded, *({"table": table, "error": text} for table, text in messages.items())])
     else:
         rows: list[Row] = [
             [table.table, table.records, table.files, table.snapshot_id and str(table.snapshot_id)]
@@ -362,32 +363,32 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) 
         if rows:
             show_table(["table", "loaded", "files", "snapshot"], rows)
         if not result.records and not failures:
-            click.echo("there was nothing new", err=True)
+            click.echo("there were no new records", err=True)
     for table in result.tables:
         for gap in table.missing:
             was_lost = f"{gap} ({with_noun(gap.count, 'offset')}), deleted before they were loaded"
             click.echo(f"{table.table}: missing: {was_lost}", err=True)
         for line in _remarks(table):
             click.echo(f"{table.table}: {line}", err=True)
-    for name, text in told.items():
+    for name, text in messages.items():
         click.echo(f"barnabas: {name} was not loaded: {text}", err=True)
 
 
 def _remarks(table: TableLoad) -> Iterator[str]:
-    """Yield what is worth a line beside the counts."""
+    """Yield the output lines about a table in addition to its counts."""
     if table.new_fields:
         yield f"new columns: {', '.join(table.new_fields)}"
     if table.not_renamed:
-        beside = ", ".join(f"{old} stays beside {new}" for old, new in table.not_renamed.items())
-        yield f"not renamed: {beside}, its new name by a schema"
+        beside = ", ".join(f"{old} is kept in addition to {new}" for old, new in table.not_renamed.items())
+        yield f"not renamed: {beside}, its new name in the schema"
     for name, counts in table.further_columns.items():
         places = ", ".join(f"{with_noun(count, 'value')} in {column}" for column, count in counts.items())
-        yield f"field {name!r} has further columns for values of other types: {places}"
+        yield f"field {name!r} has additional columns for values of other types: {places}"
     if table.kept_values:
         yield f"kept whole in `value`: {with_noun(table.kept_values, 'value')} of {table.records:,} (--keep-values)"
     if table.lost_values:
         lost = with_noun(table.lost_values, "value")
-        yield f"not kept, and not given back by the columns: {lost} (--keep-values none)"
+        yield f"not kept, and not restorable from the columns: {lost} (--keep-values none)"
     if table.bad.count:
         reasons = ", ".join(f"{reason} ({count:,})" for reason, count in table.bad.reasons.items())
         yield f"{with_noun(table.bad.count, 'bad record')}: {reasons}"
@@ -396,20 +397,20 @@ def _remarks(table: TableLoad) -> Iterator[str]:
     if table.dead_letters:
         yield f"sent to the dead-letter topic: {with_noun(table.dead_letters, 'bad record')}"
     if table.dead_letter_rows:
-        yield f"put into the dead-letter table: {with_noun(table.dead_letter_rows, 'bad record')}"
+        yield f"written to the dead-letter table: {with_noun(table.dead_letter_rows, 'bad record')}"
     if table.missing_event_field is not None:
         yield (
-            f"warning: no record of this load has the field {table.missing_event_field!r} of the event time "
+            f"warning: no record of this load has the event-time field {table.missing_event_field!r} "
             "(--strict makes this an error)"
         )
     if table.without_time:
         yield f"without event time: {with_noun(table.without_time, 'record')}"
     if table.complete_until_ms is not None:
-        yield f"all that was produced is there until {show_time_ms(table.complete_until_ms)}"
+        yield f"complete until {show_time_ms(table.complete_until_ms)}: all records produced before are loaded"
 
 
 def _exit_code_of(failures: Mapping[str, Exception]) -> int:
-    """Return the exit code that all failures have; where they have several, that of failures in general."""
+    """Return the common exit code of all failures, or the general one if they differ."""
     codes = {
         exit_code_of(error) if isinstance(error, BarnabasError | OSError) else EXIT_FAILED
         for error in failures.values()
@@ -417,7 +418,7 @@ def _exit_code_of(failures: Mapping[str, Exception]) -> int:
     return codes.pop() if len(codes) == 1 else EXIT_FAILED
 
 
-def _told(error: Exception) -> str:
+def _message(error: Exception) -> str:
     return explain(error) if isinstance(error, BarnabasError | OSError) else f"{type(error).__name__}: {error}"
 
 
@@ -454,7 +455,7 @@ def _range_as_json(offsets: OffsetRange) -> dict[str, object]:
 
 @contextmanager
 def _progress() -> Iterator[ProgressCallback]:
-    """Show the step that the load is in, and a bar where the records are counted."""
+    """Show the current step of the load, with a progress bar while records are counted."""
     if not sys.stderr.isatty():
         yield lambda _progress: None
         return

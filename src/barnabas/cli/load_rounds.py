@@ -1,9 +1,8 @@
-"""`barnabas load --every`: loads round by round, for as long as the process runs.
+"""`barnabas load --every`: loads in rounds until the process ends.
 
-A round that fails is told in a line and tried again with the next one, unless all further ones would fail like it
-(permanent_failures.py).
-
-Each table of a round is a line, with `--json` a JSON object. The sums are metrics.
+A failed round is reported in one line and retried in the next round, unless the failure is permanent
+(`permanent_failures.py`). Each table of a round has one output line, a JSON object with `--json`. The totals are
+metrics.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
 
 Round = tuple["LoadResult", Mapping[str, Exception]]
-"""What was loaded, and the tables that were not."""
+"""The result of a round, and the errors of the tables that were not loaded."""
 
 
 ROUNDS = counter("barnabas_load_rounds_total", "Rounds begun.")
@@ -51,12 +50,12 @@ _OF_TABLES = {
         "failed_maintenances": "Maintenances that failed.",
     }.items()
 }
-"""By the name of the field of `TableCounts`."""
+"""The counter metrics of a table, by field of `TableCounts`."""
 
 
 @dataclass(slots=True)
 class TableCounts:
-    """Work done on a table since the service began."""
+    """The work done on a table since the process started."""
 
     records: int = 0
     files: int = 0
@@ -68,12 +67,12 @@ class TableCounts:
     maintenances: int = 0
     failed_maintenances: int = 0
     complete_until_ms: int | None = None
-    """Event time up to which producers and table agree; None: not known."""
+    """The event time in ms up to which the table has all reported records; None: unknown."""
 
 
 @dataclass(slots=True)
 class LoadMetrics:
-    """Sums since the service began. Written by one thread, read by others."""
+    """The totals since the process started. One thread writes them, others read them."""
 
     rounds: int = 0
     failed_rounds: int = 0
@@ -81,15 +80,15 @@ class LoadMetrics:
     last_round_s: float = 0.0
     tables: dict[str, TableCounts] = field(default_factory=dict)
     trouble: str | None = "the first round has not ended"
-    """What the last round failed with; None: all tables were loaded."""
+    """The failure of the last round; None: all tables were loaded."""
 
     def not_ready(self) -> list[str]:
-        """Return why the tables may lack what the topics have. Any thread may call this."""
+        """Return the reasons for which the tables may lack records of the topics. Thread-safe."""
         trouble = self.trouble
         return [] if trouble is None else [trouble]
 
     def note(self, load: TableLoad) -> None:
-        """Count what was added to a table."""
+        """Add the load of a table."""
         counts = self.tables.setdefault(load.table, TableCounts())
         counts.records += load.records
         counts.files += load.files
@@ -100,7 +99,7 @@ class LoadMetrics:
         counts.complete_until_ms = load.complete_until_ms
 
     def collect(self) -> Iterator[Sample]:
-        """Yield the metrics. Any thread may call this."""
+        """Yield the metrics. Thread-safe."""
         yield ROUNDS.sample(self.rounds)
         yield FAILED_ROUNDS.sample(self.failed_rounds)
         yield LAST_SUCCESS.sample(self.last_success_s)
@@ -113,12 +112,12 @@ class LoadMetrics:
 
 
 class LoadRounds:
-    """Loads every so often. Not thread-safe.
+    """Runs loads at a fixed interval. Not thread-safe.
 
-    :param load: does one round; it raises what makes the whole round fail.
-    :param tell: takes what happened, an object for each line.
-    :param wait: waits for so many seconds.
-    :param maintenance: what is due between rounds.
+    :param load: runs one round; raises an exception if the whole round fails.
+    :param tell: called with each event, which is one line of output.
+    :param wait: waits for a number of seconds.
+    :param maintenance: maintenance to run between rounds; None: none.
     """
 
     def __init__(
@@ -136,13 +135,13 @@ class LoadRounds:
         self._clock = clock
         self._wait = wait
         self._maintenance = maintenance
-        self._hopeless = PermanentFailures()
+        self._permanent = PermanentFailures()
         self.metrics = LoadMetrics()
 
     def run(self, rounds_max: int | None = None) -> None:
-        """Go on until the process is told to end, or for so many rounds.
+        """Run rounds until the process ends, or `rounds_max` rounds.
 
-        A round begins an interval after the one before began; at once, where that took longer.
+        A round starts one interval after the start of the previous one, or at once if that one took longer.
         """
         while rounds_max is None or self.metrics.rounds < rounds_max:
             began = self._clock.monotonic()
@@ -152,26 +151,26 @@ class LoadRounds:
             self._wait(max(0.0, self._interval_s - (self._clock.monotonic() - began)))
 
     def _maintain(self) -> None:
-        """Do the maintenance that is due, and tell what it has changed."""
+        """Run the maintenance if it is due, and report its changes."""
         for table, done in () if self._maintenance is None else self._maintenance.run_if_due():
-            told: dict[str, object] = {"time": show_time_ms(self._clock.time_ms()), "table": table}
+            entry: dict[str, object] = {"time": show_time_ms(self._clock.time_ms()), "table": table}
             counts = self.metrics.tables.setdefault(table, TableCounts())
             if isinstance(done, Exception):
                 counts.failed_maintenances += 1
-                self._tell({**told, "maintenance_error": f"{type(done).__name__}: {done}"})
+                self._tell({**entry, "maintenance_error": f"{type(done).__name__}: {done}"})
                 continue
             counts.maintenances += 1
             changes = {name: count for name, count in asdict(done).items() if name != "table" and count}
             if changes:
-                self._tell({**told, **changes})
+                self._tell({**entry, **changes})
 
     def _round(self) -> None:
         self.metrics.rounds += 1
         time = show_time_ms(self._clock.time_ms())
         try:
             result, failures = self._load()
-        except Exception as error:  # whatever it is, it is told, and the next round tries again
-            if self._hopeless.is_permanent(error):
+        except Exception as error:  # any failure is reported, and the next round retries
+            if self._permanent.is_permanent(error):
                 raise
             self.metrics.failed_rounds += 1
             self.metrics.trouble = f"the last round failed: {type(error).__name__}: {error}"
@@ -179,7 +178,7 @@ class LoadRounds:
             return
         for load in result.tables:
             self.metrics.note(load)
-            self._tell({"time": time, **_told(load)})
+            self._tell({"time": time, **_summary(load)})
         for table, failure in failures.items():
             self.metrics.tables.setdefault(table, TableCounts()).failures += 1
             self._tell({"time": time, "table": table, "error": f"{type(failure).__name__}: {failure}"})
@@ -189,37 +188,37 @@ class LoadRounds:
         else:
             self.metrics.trouble = None
             self.metrics.last_success_s = self._clock.time_s()
-        self._hopeless.note(result, failures)
-        hopeless = self._hopeless.first_permanent(result, failures)
-        if hopeless is not None:
-            raise hopeless
+        self._permanent.note(result, failures)
+        permanent = self._permanent.first_permanent(result, failures)
+        if permanent is not None:
+            raise permanent
 
 
-def _told(load: TableLoad) -> dict[str, object]:
-    told: dict[str, object] = {"table": load.table, "records": load.records, "files": load.files}
+def _summary(load: TableLoad) -> dict[str, object]:
+    entry: dict[str, object] = {"table": load.table, "records": load.records, "files": load.files}
     if load.bad.count:
-        told["bad_records"] = dict(load.bad.reasons)
+        entry["bad_records"] = dict(load.bad.reasons)
     if load.kept_values:
-        told["kept_values"] = load.kept_values
+        entry["kept_values"] = load.kept_values
     if load.lost_values:
-        told["lost_values"] = load.lost_values
+        entry["lost_values"] = load.lost_values
     if load.further_columns:
-        told["further_columns"] = {name: dict(counts) for name, counts in load.further_columns.items()}
+        entry["further_columns"] = {name: dict(counts) for name, counts in load.further_columns.items()}
     if load.new_fields:
-        told["new_fields"] = dict(load.new_fields)
+        entry["new_fields"] = dict(load.new_fields)
     if load.not_renamed:
-        told["not_renamed"] = dict(load.not_renamed)
+        entry["not_renamed"] = dict(load.not_renamed)
     if load.missing_event_field is not None:
-        told["missing_event_field"] = load.missing_event_field
+        entry["missing_event_field"] = load.missing_event_field
     if load.missing:
-        told["missing"] = [str(gap) for gap in load.missing]
+        entry["missing"] = [str(gap) for gap in load.missing]
     if load.complete_until_ms is not None:
-        told["complete_until"] = show_time_ms(load.complete_until_ms)
-    return told
+        entry["complete_until"] = show_time_ms(load.complete_until_ms)
+    return entry
 
 
 def as_line(event: Mapping[str, object]) -> str:
-    """Return what happened as a line for people.
+    """Return an event as a line of text.
 
     >>> as_line({"time": "2026-01-01T00:00:00Z", "table": "default.clicks", "records": 5, "files": 1})
     '2026-01-01T00:00:00Z default.clicks: records 5, files 1'

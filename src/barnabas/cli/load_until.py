@@ -1,8 +1,7 @@
-"""`barnabas load --until-complete TIME`: loads until all that was produced before a time is in the tables.
+"""`barnabas load --until-complete TIME`: loads until the tables have all records produced before a time.
 
-How far that is, each load finds out from what producers tell (docs/how-to/audit.md). What it waits for is a line after
-each
-round in which it is not there yet.
+Each load computes the completeness from the reports of producers (docs/how-to/audit.md). After each incomplete round,
+one line shows the tables that are not complete.
 """
 
 from __future__ import annotations
@@ -23,17 +22,17 @@ DAY_MS = 86_400_000
 INTERVAL_S = 10.0
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
-_FOR_GOOD = (DataLossError, HistoryExpiredError, RecreatedTopicError, TooManyBadRecordsError)
-"""What no round gets past by itself, though other tables may go on."""
+_UNRECOVERABLE = (DataLossError, HistoryExpiredError, RecreatedTopicError, TooManyBadRecordsError)
+"""Failures that no later round can recover from, even if other tables continue."""
 
 Round = tuple["LoadResult", Mapping[str, Exception]]
-"""What was loaded, and the tables that were not."""
+"""The result of a round, and the errors of the tables that were not loaded."""
 
 
 def parse_until_ms(text: str, now_ms: int) -> int:
-    """Return the time that is given, in ms: as ISO 8601, or HH:MM of today (UTC).
+    """Return the time in ms of an ISO 8601 text, or of HH:MM today (UTC).
 
-    :raises ValueError: it is neither.
+    :raises ValueError: the text has neither form.
 
     >>> parse_until_ms("10:30", 5 * 86_400_000 + 1), parse_until_ms("1970-01-06T10:30", 0)
     (469800000, 469800000)
@@ -45,13 +44,13 @@ def parse_until_ms(text: str, now_ms: int) -> int:
 
 
 class LoadUntil:
-    """Loads round by round, until all tables are complete up to a time. Not thread-safe.
+    """Runs loads in rounds until all tables are complete up to a time. Not thread-safe.
 
-    :param load: does one round.
-    :param within_s: begins no further round after so long; None: goes on for ever.
-    :param done: takes what a round has done.
-    :param tell: takes a line that says what is waited for.
-    :param wait: waits for so many seconds.
+    :param load: runs one round.
+    :param within_s: start no further round after this time in seconds; None: no limit.
+    :param done: called with the result of each round.
+    :param tell: called with a line about the incomplete tables.
+    :param wait: waits for a number of seconds.
     """
 
     def __init__(
@@ -73,14 +72,14 @@ class LoadUntil:
         self._tell = tell
         self._clock = clock
         self._wait = wait
-        self._hopeless = PermanentFailures()
+        self._permanent = PermanentFailures()
         self._is_first = True
 
     def run(self) -> bool:
-        """Do the rounds; return whether the tables are complete, or time was up.
+        """Run the rounds; return True if the tables are complete, False at the time limit.
 
-        :raises Exception: the first round failed, or a later one, or one of the tables, so that all further ones would
-            (permanent_failures.py), or as records or their topic are gone.
+        :raises Exception: the first round failed, a later failure is permanent (`permanent_failures.py`), or records or
+            a topic were deleted.
         """
         began_s = self._clock.monotonic()
         while True:
@@ -97,26 +96,26 @@ class LoadUntil:
             self._wait(next_s - self._clock.monotonic())
 
     def _round(self) -> list[str]:
-        """Load once, and return what is missing then."""
+        """Run one round; return a line for each incomplete table."""
         try:
             result, failures = self._load()
-        except Exception as error:  # whatever it is, it is told, and the next round tries again
-            if self._is_first or isinstance(error, _FOR_GOOD) or self._hopeless.is_permanent(error):
+        except Exception as error:  # any other failure is reported, and the next round retries
+            if self._is_first or isinstance(error, _UNRECOVERABLE) or self._permanent.is_permanent(error):
                 raise
             return [f"{type(error).__name__}: {error}"]
         self._is_first = False
         self._done(result, failures)
-        self._hopeless.note(result, failures)
-        gone = next((failure for failure in failures.values() if isinstance(failure, _FOR_GOOD)), None)
-        in_vain = self._hopeless.first_permanent(result, failures) or gone
-        if in_vain is not None:
-            raise in_vain
+        self._permanent.note(result, failures)
+        gone = next((failure for failure in failures.values() if isinstance(failure, _UNRECOVERABLE)), None)
+        permanent = self._permanent.first_permanent(result, failures) or gone
+        if permanent is not None:
+            raise permanent
         waiting = [*map(self._what_is_missing, result.tables), *(f"{table} is not loaded" for table in failures)]
         return [line for line in waiting if line]
 
     def _what_is_missing(self, load: TableLoad) -> str:
         if load.complete_until_ms is None:
-            return f"nobody has told the audit what is to be in {load.table} (Producer(audit=True))"
+            return f"no producer has reported records of {load.table} to the audit (Producer(audit=True))"
         if load.complete_until_ms >= self._until_ms:
             return ""
         return f"{load.table} is complete until {show_time_ms(load.complete_until_ms)}"

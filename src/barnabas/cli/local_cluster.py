@@ -1,7 +1,7 @@
-"""A cluster on this machine: ZooKeeper servers, unless there are some elsewhere, and brokers, each a process.
+"""A cluster on this machine: brokers, and ZooKeeper servers unless existing ones are used, each as a process.
 
-All that it leaves is in one folder: `broker-1/`, `broker-2/` ..., `zookeeper/`, and `cluster.json`, by which the next
-start finds its ports again. A lock on `cluster.lock` keeps a second cluster out of the folder.
+All data are in one directory: `broker-1/`, `broker-2/` ..., `zookeeper/`, and `cluster.json` with the ports for the
+next start. A lock on `cluster.lock` keeps a second cluster out of the directory.
 """
 
 from __future__ import annotations
@@ -31,7 +31,8 @@ from barnabas.net.free_port import is_free, lasting_ports
 
 REPLICAS = 3
 REPLICATION_FACTORS = "default_replication_factor", "offsets_topic_replication_factor"
-"""How many replicas topics get, where nothing else is set and there are as many brokers."""
+"""The settings for the number of replicas that a new cluster sets to REPLICAS or the number of brokers, unless
+given."""
 USUAL_BROKERS = 3
 USUAL_ZOOKEEPER_SERVERS = 1
 USUAL_PORT = 9092
@@ -39,10 +40,10 @@ USUAL_PORT = 9092
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """What a cluster is to be; None for what it was before in the same folder, or else is usually.
+    """The description of a cluster; None in a field means the value of the last start, or else the default.
 
-    :param zookeeper: the address of servers that run already.
-    :param first_port: of the first broker; the others have those that follow; 0: any free ones.
+    :param zookeeper: the address of existing ZooKeeper servers.
+    :param first_port: the port of the first broker; the others get the following ports; 0: free ports.
     """
 
     data: Path
@@ -58,11 +59,11 @@ class ClusterSpec:
 
 
 class LocalCluster:
-    """Starts the processes when it is entered, as a context manager, and ends them when it is left.
+    """Starts the processes on entry to the context, and stops them on exit.
 
-    :param say: tells people what happened, in one line.
-    :param on_line: takes the id of a broker and a line that it logged; called on threads.
-    :raises BarnabasError: it does not start; nothing of it is left then.
+    :param say: called with a message for the user.
+    :param on_line: called on threads with the broker id and each log line of a broker.
+    :raises BarnabasError: the cluster cannot start; all started processes are stopped.
     """
 
     def __init__(
@@ -82,7 +83,7 @@ class LocalCluster:
 
     @property
     def addresses(self) -> list[str]:
-        """Where the brokers serve."""
+        """The addresses of the running brokers."""
         return [each.address for each in self._brokers if each.address is not None]
 
     def __enter__(self) -> Self:
@@ -90,7 +91,7 @@ class LocalCluster:
         with ExitStack() as ending:
             ending.enter_context(_only_cluster_in(folder))
             before = ClusterFile.read(folder)
-            withdraw_request(folder)  # whoever asked for it has seen since that no cluster runs here
+            withdraw_request(folder)  # a request from before this start is outdated
             servers = None if self._wanted.zookeeper else self._zookeeper_servers(before)
             if servers is not None:
                 ending.enter_context(servers)
@@ -104,8 +105,8 @@ class LocalCluster:
         self._ending.close()
 
     def keep(self) -> None:
-        """Look after the processes until no broker is left."""
-        assert self._supervisor is not None, "it was not entered"
+        """Supervise the processes until no broker is left."""
+        assert self._supervisor is not None, "call this inside the context"
         self._supervisor.keep()
 
     @property
@@ -118,14 +119,14 @@ class LocalCluster:
         if had and count != had:
             raise ConfigurationError(
                 f"the cluster in {self._wanted.data} has {had} ZooKeeper server{'s' if had > 1 else ''}, and the number"
-                " cannot change: servers without data could outvote those that have it"
+                " cannot change: servers without data could outvote those with data"
             )
-        # Of ports that the system gives to connections one may be taken when its server comes back.
+        # The system assigns ephemeral ports to connections: such a port may be taken when a server restarts.
         fresh = lasting_ports(ZOOKEEPER_HOST, 3 * count)
         ports, peer_ports = before.zookeeper_ports, fresh[count:]
         if not ports or not all(is_free(ZOOKEEPER_HOST, port) for port in ports):
             ports = tuple(fresh[:count])
-        folder = self._wanted.data.absolute() / "zookeeper"  # ZooKeeper would warn of a relative one
+        folder = self._wanted.data.absolute() / "zookeeper"  # ZooKeeper logs a warning for a relative path
         servers = ZooKeeperServers(folder, count, ports=ports, peer_ports=peer_ports, wrap=ending_with_this_process)
         self._zookeeper_ports = servers.ports
         return servers
@@ -170,11 +171,11 @@ class LocalCluster:
         }
         given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
         given += [part for name, value in self._wanted.properties.items() for part in ("-X", f"{name}={value}")]
-        # -P: what lies in the folder in which the cluster was started is none of its modules.
+        # -P keeps modules in the current directory from being imported.
         return [sys.executable, "-P", "-m", "barnabas.cli.main", "up", *given]
 
     def _note(self) -> None:
-        """Write down which ports and processes there are."""
+        """Write the current ports and process ids to the cluster file."""
         ClusterFile(
             {each.id: each.port for each in self._brokers if each.port},
             {each.id: each.child.pid for each in self._brokers if each.child is not None},
@@ -186,9 +187,10 @@ class LocalCluster:
 def choose_ports(
     count: int, first: int | None, before: Mapping[int, int], is_free: Callable[[int], bool]
 ) -> dict[int, int]:
-    """Return the port of each broker by its id; 0: the broker finds a free one.
+    """Return the port of each broker by its id; 0: the broker chooses a free port.
 
-    :param first: what was asked for: these ports or an error; 0 for free ones, None for those of before or the usual.
+    :param first: the requested first port, which must be used; 0: free ports; None: the last or the default ports if
+        free.
 
     >>> choose_ports(3, None, {1: 9092, 2: 9093}, lambda port: port != 9093)
     {1: 9092, 2: 0, 3: 9094}
@@ -208,7 +210,7 @@ def choose_ports(
 
 
 def environment_of(brokers: int, given: Mapping[str, object], environ: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the brokers: this one, and how many replicas topics get, unless that is set.
+    """Return the environment of the brokers: the current one, with the replication factors unless they are set.
 
     >>> environment_of(2, {"default_replication_factor": 1}, {"HOME": "/nowhere"})
     {'BARNABAS_OFFSETS_TOPIC_REPLICATION_FACTOR': '2', 'HOME': '/nowhere'}
@@ -218,17 +220,17 @@ def environment_of(brokers: int, given: Mapping[str, object], environ: Mapping[s
 
 
 def _nothing() -> None:
-    """ZooKeeper is somebody else's: there is nothing to look after."""
+    """Do nothing: this cluster does not manage its ZooKeeper servers."""
 
 
 @contextmanager
 def _only_cluster_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the kernel gives up when the process ends in whatever way."""
+    """Hold the lock of the directory, which the kernel releases when the process ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK_NAME).open("w")
     except OSError as error:
-        raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
+        raise DataFolderError(f"cannot use {folder} as data directory: {error.strerror}") from None
     with lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""`barnabas log dump`: what is in the files of a log, for people and for programs."""
+"""`barnabas log dump`: prints the contents of segment files for users or programs."""
 
 from __future__ import annotations
 
@@ -36,21 +36,20 @@ HEADINGS = {
 
 @click.group()
 def log() -> None:
-    """Look into the files of a log."""
+    """Show the contents of log files."""
 
 
 @log.command()
 @click.argument("paths", nargs=-1, required=True, metavar="FILE...", type=click.Path(path_type=Path))
-@click.option("--records", "with_records", is_flag=True, help="Show the records of each batch, too.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object a line.")
+@click.option("--records", "with_records", is_flag=True, help="Also show the records of each batch.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 def dump(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> None:
-    """Show what is in segment files: FILE.log, FILE.index, FILE.timeindex, or a folder's logs.
+    """Show the contents of segment files: FILE.log, FILE.index, FILE.timeindex, or all logs of a partition directory.
 
-    Nothing is locked and no broker is asked, so the log may be in use. Every CRC is checked, and indexes are compared
-    with the log beside them. Damage is shown with its position, and is exit code 1.
+    The command takes no lock and asks no broker, so the log may be in use. It verifies each CRC and compares indexes
+    with their log. Damage is shown with its position; the exit code is then 1.
 
-    \b
-    barnabas log dump barnabas-data/clicks-0/00000000000000000000.log --records
+    \b barnabas log dump barnabas-data/clicks-0/00000000000000000000.log --records
     """
     files = [file for path in paths for file in _files(path)]
     damaged = {file: damage for file in files if (damage := _dump(file, with_records, as_json)) is not None}
@@ -62,26 +61,26 @@ def dump(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> None:
 
 
 def _files(path: Path) -> list[Path]:
-    """Return the file, or a folder's segments in order.
+    """Return the file, or the segment files of a directory in order.
 
-    :raises OSError: there is no such file.
-    :raises click.ClickException: not files of a segment.
+    :raises OSError: the file does not exist.
+    :raises click.ClickException: the path is not a segment file and has none.
     """
     if path.is_dir():
         files = sorted(each for each in path.iterdir() if offset_of(each.name, LOG_SUFFIX) is not None)
         if not files:
-            raise click.ClickException(f"{path} holds no segments; give a partition's folder, such as DATA/clicks-0")
+            raise click.ClickException(f"{path} has no segments; give a partition directory, such as DATA/clicks-0")
         return files
     path.stat()
     if offset_of(path.name, path.suffix) is None or path.suffix not in HEADINGS:
         raise click.ClickException(
-            f"{path} is not named as a file of a segment: 20 digits and .log, .index or .timeindex"
+            f"{path} does not have the name of a segment file: 20 digits and .log, .index or .timeindex"
         )
     return [path]
 
 
 def _dump(path: Path, with_records: bool, as_json: bool) -> Damage | None:
-    """Print what is in a file; return the first damage in it."""
+    """Print the contents of a file; return the first damage, or None."""
     first_damage: Damage | None = None
     if not as_json:
         click.echo(f"{path}\n{HEADINGS[path.suffix]}")
@@ -99,7 +98,7 @@ def _dump(path: Path, with_records: bool, as_json: bool) -> Damage | None:
 
 def _read(path: Path, with_records: bool) -> Iterator[Found]:
     base_offset = offset_of(path.name, path.suffix)
-    assert base_offset is not None, "checked with the arguments"
+    assert base_offset is not None, "`_files` has checked the name"
     with ExitStack() as stack:
         if path.suffix == LOG_SUFFIX:
             place = partition_of(path.absolute().parent.name) or TopicPartition("", 0)
@@ -151,7 +150,7 @@ def _record_line(record: Record) -> str:
 
 
 def _show(data: bytes | None) -> str:
-    """Return bytes on one line: as a quoted string, or null."""
+    """Return bytes as a quoted string on one line, or `null`."""
     if data is None:
         return "null"
     return escaped_json(json.dumps(data.decode("utf-8", "backslashreplace"), ensure_ascii=False))

@@ -1,4 +1,4 @@
-"""`barnabas cluster log-dirs` and `topic move-log`: the data folders of brokers, and logs that move between them."""
+"""`barnabas cluster log-dirs` and `topic move-log`: show log directories of brokers, and move logs between them."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
     from barnabas.client.admin.brokers import LogDir
 
 LOOK_S = 0.5
-"""How often it is asked how far logs have come."""
+"""The interval in seconds between two queries for the progress of moves."""
 IDLE_LOOKS_MAX = 20
-"""After so many looks at a broker that moves nothing, what it was to move has failed."""
+"""The number of queries without progress after which the moves count as failed."""
 
 
 @click.command("log-dirs")
-@click.option("--broker", type=int, help="Of this broker alone.")
-@click.option("--logs", "with_logs", is_flag=True, help="Show each log, and not each folder.")
+@click.option("--broker", type=int, help="Show only this broker.")
+@click.option("--logs", "with_logs", is_flag=True, help="Show each log instead of each log directory.")
 @json_option
 @bootstrap_option
 def log_dirs(broker: int | None, with_logs: bool, as_json: bool, bootstrap: str) -> None:
-    """Show the data folders of the brokers, and the logs that move from one to another.
+    """Show the log directories of the brokers, and the logs that are moving between them.
 
-    A folder that is offline has no logs that can be seen.
+    The logs of an offline log directory are not shown.
     """
     with connect(bootstrap) as admin:
         folders = admin.log_dirs(broker)
@@ -88,19 +88,23 @@ def _as_json(folder: LogDir) -> dict[str, object]:
 
 @click.command("move-log")
 @click.argument("name", shell_complete=complete_topics)
-@click.option("-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Of this partition.")
-@click.option("--broker", type=int, required=True, help="Whose folder it is.")
-@click.option("--to", "folder", metavar="FOLDER", required=True, help="Where to, as cluster log-dirs names it.")
-@click.option("--no-wait", is_flag=True, help="Return when it has begun.")
+@click.option(
+    "-p", "--partition", "partitions", type=click.IntRange(min=0), multiple=True, help="Move only this partition."
+)
+@click.option("--broker", type=int, required=True, help="Broker that has the logs.")
+@click.option(
+    "--to", "folder", metavar="FOLDER", required=True, help="Target log directory, as shown by cluster log-dirs."
+)
+@click.option("--no-wait", is_flag=True, help="Start the move and return.")
 @yes_option
 @bootstrap_option
 def move_log(
     name: str, partitions: tuple[int, ...], broker: int, folder: str, no_wait: bool, yes: bool, bootstrap: str
 ) -> None:
-    """Move logs of the topic NAME to another data folder of their broker.
+    """Move logs of the topic NAME to another log directory of their broker.
 
-    Without --partition: of all partitions that the broker has. They are served all the while. Ctrl-C ends the looking
-    on, not the move.
+    Without --partition, move all partitions of the topic on the broker. The partitions stay available. Ctrl-C ends the
+    command, but not the move.
     """
     with connect(bootstrap) as admin:
         require_topics(admin, [name])
@@ -108,7 +112,7 @@ def move_log(
         target = _target(folders, broker, folder)
         moving = _to_move(folders, target, name, partitions)
         if not moving:
-            click.echo(f"nothing of {name} is to move", err=True)
+            click.echo(f"there is nothing of {name} to move", err=True)
             return
         what = f"{len(moving)} log{'' if len(moving) == 1 else 's'}"
         confirm(f"move {what} of {name} to {folder} of broker {broker}?", yes=yes, otherwise="nothing was moved")
@@ -117,12 +121,12 @@ def move_log(
             _raise_refusal(tp, broker, answers.get(tp, ErrorCode.UNKNOWN_SERVER_ERROR))
         again = f"barnabas cluster log-dirs --broker {broker}"
         if no_wait:
-            click.echo(f"{what} began to move; see: {again}")
+            click.echo(f"started to move {what}; see: {again}")
             return
         try:
             _wait(admin, broker, folder, {tp: size for tp, size in _sizes(folders).items() if tp in moving})
         except KeyboardInterrupt:
-            click.echo(f"the move goes on; see: {again}", err=True)
+            click.echo(f"the move continues; see: {again}", err=True)
             raise
         click.echo(f"moved {what}")
 
@@ -131,7 +135,7 @@ def _target(folders: Sequence[LogDir], broker: int, folder: str) -> LogDir:
     found = next((each for each in folders if each.path == folder), None)
     if found is None:
         there = ", ".join(each.path for each in folders)
-        raise click.UsageError(f"broker {broker} has no data folder {folder}; it has {there}")
+        raise click.UsageError(f"broker {broker} has no log directory {folder}; it has {there}")
     if found.error:
         raise click.ClickException(f"{folder} of broker {broker} is offline")
     return found
@@ -150,7 +154,7 @@ def _raise_refusal(tp: TopicPartition, broker: int, code: ErrorCode) -> None:
     if code == ErrorCode.KAFKA_STORAGE_ERROR:
         raise click.ClickException(f"{tp} of broker {broker} is offline")
     if code == ErrorCode.POLICY_VIOLATION:
-        raise click.ClickException(f"broker {broker} has too many moves to make; wait until some are done")
+        raise click.ClickException(f"broker {broker} has too many pending moves; wait for some of them to finish")
     if code:
         raise click.ClickException(f"broker {broker} cannot move {tp}: {code.name}")
 
@@ -163,7 +167,7 @@ def _wait(admin: Admin, broker: int, folder: str, moving: dict[TopicPartition, i
             target = _target(folders, broker, folder)
             if lost := moving.keys() - _sizes(folders).keys():
                 raise click.ClickException(
-                    f"broker {broker} has no log of {', '.join(map(str, sorted(lost)))} any more"
+                    f"broker {broker} no longer has a log of {', '.join(map(str, sorted(lost)))}"
                 )
             now = sum(size for tp, size in moving.items() if tp in target.sizes)
             advance(max(0, now - done))
@@ -172,7 +176,7 @@ def _wait(admin: Admin, broker: int, folder: str, moving: dict[TopicPartition, i
                 return
             idle = 0 if any(each.coming for each in folders) else idle + 1
             if idle > IDLE_LOOKS_MAX:
-                raise click.ClickException(f"broker {broker} moves nothing any more; its log says why")
+                raise click.ClickException(f"broker {broker} has stopped moving logs; its log has the reason")
             SYSTEM_CLOCK.sleep(LOOK_S)
 
 

@@ -1,4 +1,4 @@
-"""Log lines of brokers and messages about them, as plain lines or as JSON alone."""
+"""Log lines of brokers and messages about them, as plain text or as JSON."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ def log_format_option(function: Decorated) -> Decorated:
         type=click.Choice(LOG_FORMATS),
         default="plain",
         show_default=True,
-        help="How to log to standard error: for people, or a JSON object a line.",
+        help="Format of log lines on standard error: plain text, or one JSON object per line.",
     )(function)
 
 
 @contextlib.contextmanager
 def log_to_stderr(log_format: LogFormat, level: int = logging.INFO) -> Iterator[Lines]:
-    """Log to standard error in this format. With JSON, the error that ends the command is a log line, too.
+    """Log to standard error in the given format. In JSON format, an error that ends the command is also a log line.
 
-    :param level: the lowest level that is logged.
-    :raises SystemExit: the command failed, and the error was logged.
+    :param level: the lowest level to log.
+    :raises SystemExit: the command failed and the error was logged.
     """
     lines = log_to_standard_error(log_format, level)
     try:
@@ -49,9 +49,9 @@ def log_to_stderr(log_format: LogFormat, level: int = logging.INFO) -> Iterator[
 
 
 class ClusterLog:
-    """The log of a cluster on this machine: lines of its processes, and messages about them.
+    """The log of a cluster on this machine: the log lines of its processes, and messages about them.
 
-    :param log_format: the format of all these lines.
+    :param log_format: the format of all lines.
     """
 
     def __init__(self, log_format: LogFormat) -> None:
@@ -71,7 +71,7 @@ class ClusterLog:
             _write(f"broker {broker}: {line}")
         elif line.startswith("{"):
             _write(line)
-        else:  # of the interpreter, or of a library in C
+        else:  # a line of the Python interpreter or of a C library
             log.error("%s", line, extra={"broker": broker})
 
 

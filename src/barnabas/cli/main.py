@@ -1,4 +1,4 @@
-"""The entry of the command. It imports nothing that takes time before Ctrl-C is an ordinary way to end."""
+"""The entry point of the command. It imports only fast modules before it installs the usual handling of Ctrl-C."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.cli.signals import end_at_once_on_interrupt, interrupt_as_usual
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    :param arguments: the command line without the program's name; None: that of the process, which is ended then.
+    :param arguments: the command line without the program name; None: that of this process, which then ends.
     """
     if arguments is not None:
         from barnabas.cli.commands import run
@@ -28,17 +28,17 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run()
     finally:
-        end_at_once_on_interrupt()  # what was open is closed; what the interpreter still does is nobody's concern
+        end_at_once_on_interrupt()  # all resources are closed, so Ctrl-C may end the interpreter at once
 
 
 def _has_shown_version() -> bool:
-    """Show the version without what it takes to understand a command line; False where that fails."""
+    """Print the version without parsing the command line; return False if that fails."""
     from barnabas.cli.version import version_line
 
     line = f"{version_line()}\n".encode()
     try:
         return os.write(1, line) == len(line)
-    except OSError:  # the ordinary way fails likewise, and says why
+    except OSError:  # the regular path fails in the same way and reports the reason
         return False
 
 

@@ -1,7 +1,7 @@
-"""`barnabas load --every ... --maintain-every 1h`: maintenance between the rounds of a load that goes on.
+"""`barnabas load --every ... --maintain-every 1h`: table maintenance between the rounds of a repeated load.
 
-It runs in the same process and between two rounds, so it never competes with the loads that it is part of. What fails
-is told, and tried again when it is due next.
+Maintenance runs in the same process between two rounds, so it never conflicts with these loads. A failure is reported
+and retried at the next interval.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
     from barnabas.spark.table_store import Maintained
 
 Outcome = tuple[str, "Maintained | Exception"]
-"""A table, and what was done to it, or why it was not."""
+"""A table name, and the result or the error of its maintenance."""
 
 
 class MaintenanceRounds:
-    """Says when maintenance is due, and does it. Not thread-safe.
+    """Runs maintenance at an interval. Not thread-safe.
 
-    :param maintain: maintains all tables, and yields what became of each.
+    :param maintain: maintains all tables; yields the outcome of each.
     """
 
     def __init__(self, maintain: Callable[[], Iterable[Outcome]], interval_s: float, clock: Clock) -> None:
@@ -32,14 +32,14 @@ class MaintenanceRounds:
         self._last = clock.monotonic()
 
     def run_if_due(self) -> Iterator[Outcome]:
-        """Maintain where it is an interval since the last time, or since this was made."""
+        """Run the maintenance if the interval has passed since the last run or since the creation of this object."""
         if self._clock.monotonic() - self._last >= self._interval_s:
             self._last = self._clock.monotonic()
             yield from self._maintain()
 
 
 def maintained(place: TablePlace, names: Iterable[str]) -> Iterator[Outcome]:
-    """Maintain the tables that there are, whatever the others end with."""
+    """Maintain the existing tables; the failure of one does not stop the others."""
     from barnabas.clock import SYSTEM_CLOCK
     from barnabas.spark.table_formats import format_of, open_place
     from barnabas.spark.table_store import SMALL_FILE_BYTES, maintain
@@ -53,5 +53,5 @@ def maintained(place: TablePlace, names: Iterable[str]) -> Iterator[Outcome]:
                 maintainer = format_of(place).maintainer(store, name, SYSTEM_CLOCK)
                 small = min(SMALL_FILE_BYTES, target)
                 yield base.name, maintain(maintainer, target_bytes=target, small_bytes=small)
-        except Exception as error:  # noqa: BLE001  # whatever it is, it is told, and the other tables are maintained
+        except Exception as error:  # noqa: BLE001  # the caller reports any failure; the other tables are maintained
             yield name, error

@@ -1,7 +1,7 @@
-"""How `barnabas consume` prints a record: kcat's format strings (`-f`), or one JSON object a line (`-J`).
+"""The output formats of `barnabas consume`: kcat's format strings (`-f`), or one JSON object per line (`-J`).
 
-Pure: a format is compiled once into a list of parts, and each record is rendered to bytes. Keys, values and
-header values pass through as the bytes they are.
+Pure: a format is compiled once into a list of parts, and each record is rendered to bytes. Keys, values and header
+values are printed as raw bytes.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FORMAT_HELP = (
 )
 
 NULL = b"NULL"
-"""How a null key or value is printed where it must not look like an empty one."""
+"""The output for a null key or value, to distinguish it from an empty one."""
 
 Part = bytes | Callable[[Record], bytes]
 
@@ -63,7 +63,7 @@ _FIELDS_WITH_NULL: dict[str, Part] = {
 }
 
 
-_OF_STRANGERS = ("k", "s", "h", "R")
+_FROM_RECORDS = ("k", "s", "h", "R")
 
 
 def _for_terminal(part: Part) -> Part:
@@ -71,11 +71,11 @@ def _for_terminal(part: Part) -> Part:
 
 
 def compile_format(text: str, *, show_null: bool = False, for_terminal: bool = False) -> Callable[[Record], bytes]:
-    r"""Return the function that renders a record as the format `text` says (see FORMAT_HELP).
+    r"""Return the function that renders a record in the format `text` (see FORMAT_HELP).
 
-    :param show_null: print a null key or value as NULL, and not as nothing.
-    :param for_terminal: write out the control characters in keys, values and headers (see `terminal_text`).
-    :raises ValueError: `text` has a field or an escape that does not exist.
+    :param show_null: print a null key or value as NULL instead of nothing.
+    :param for_terminal: escape control characters in keys, values and headers (see `terminal_text`).
+    :raises ValueError: `text` has an unknown field or escape.
 
     >>> record = Record("clicks", 1, 7, 1700, TimestampType.CREATE_TIME, b"k", None, ())
     >>> compile_format(r"%t[%p]@%o %k=%s (%S)\n")(record)
@@ -83,13 +83,13 @@ def compile_format(text: str, *, show_null: bool = False, for_terminal: bool = F
     """
     fields = _FIELDS_WITH_NULL if show_null else _FIELDS
     if for_terminal:
-        fields = {**fields, **{name: _for_terminal(fields[name]) for name in _OF_STRANGERS}}
+        fields = {**fields, **{name: _for_terminal(fields[name]) for name in _FROM_RECORDS}}
     parts = [_part(match, fields) for match in _TOKEN.finditer(text)]
     return lambda record: b"".join([part if isinstance(part, bytes) else part(record) for part in parts])
 
 
 def plain_format(key_delimiter: str | None, delimiter: str) -> str:
-    r"""Return the format that prints values, after their keys if a delimiter for these is given.
+    r"""Return the format that prints values, preceded by their keys if a key delimiter is given.
 
     >>> plain_format(":", r"\n")
     '%k:%s\\n'
@@ -101,22 +101,22 @@ def plain_format(key_delimiter: str | None, delimiter: str) -> str:
 def _part(match: re.Match[str], fields: Mapping[str, Part]) -> Part:
     if (field := match["field"]) is not None:
         if field not in fields:
-            raise ValueError(f"the format has no field %{field}; it has {FORMAT_HELP}")
+            raise ValueError(f"unknown field %{field} in the format; the fields are {FORMAT_HELP}")
         return fields[field]
     if (code := match["hex"]) is not None:
         return bytes([int(code, 16)])
     if (escape := match["escape"]) is not None:
         if escape not in ESCAPES:
-            raise ValueError(rf"the format has no escape \{escape}; it has {FORMAT_HELP}")
+            raise ValueError(rf"unknown escape \{escape} in the format; the format has {FORMAT_HELP}")
         return ESCAPES[escape]
     return match["text"].encode()
 
 
 def json_line(record: Record) -> bytes:
-    r"""Return the record as one line of JSON, with the names that `kcat -J` uses.
+    r"""Return the record as one line of JSON with the field names of `kcat -J`.
 
-    A key or value that is not UTF-8 is not there under kcat's name but as `key_base64` or `payload_base64`; such a
-    header's value is an object, `{"base64": ...}`. So nothing is lost, and null is null alone.
+    A key or value that is not UTF-8 has the field `key_base64` or `payload_base64` instead; such a header value is an
+    object, `{"base64": ...}`. So no data are lost, and null always means null.
     """
     fields = {
         "topic": record.topic,

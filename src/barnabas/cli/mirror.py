@@ -1,4 +1,4 @@
-"""`barnabas mirror`: topics of one cluster, followed in another, until Ctrl-C, SIGTERM or SIGHUP."""
+"""`barnabas mirror`: mirrors topics of one cluster to another until Ctrl-C, SIGTERM or SIGHUP."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 EXIT_STOPPED = 1
 LINE_S = 1.0
-"""How often the line at a terminal changes."""
+"""The interval in seconds between two updates of the status line on a terminal."""
 
 
 def _interval(_context: click.Context, option: click.Parameter, given: str) -> float:
@@ -33,22 +33,22 @@ def _interval(_context: click.Context, option: click.Parameter, given: str) -> f
 
 
 @click.command()
-@click.option("--from", "source", metavar="HOST:PORT[,...]", required=True, help="Brokers of the source.")
-@click.option("--to", "target", metavar="HOST:PORT[,...]", required=True, help="Brokers of the target.")
+@click.option("--from", "source", metavar="HOST:PORT[,...]", required=True, help="Brokers of the source cluster.")
+@click.option("--to", "target", metavar="HOST:PORT[,...]", required=True, help="Brokers of the target cluster.")
 @click.option(
     "--topics",
     metavar="PATTERN",
     required=True,
     multiple=True,
-    help="A regular expression for whole names of topics; may be given again.",
+    help="Regular expression for whole topic names; repeatable.",
 )
-@click.option("--groups", metavar="PATTERN", multiple=True, help="The same for groups, whose offsets then follow.")
-@click.option("--prefix", metavar="TEXT", default="", help="What the topics' names begin with in the target.")
+@click.option("--groups", metavar="PATTERN", multiple=True, help="The same for groups whose offsets to mirror.")
+@click.option("--prefix", metavar="TEXT", default="", help="Prefix of the topic names in the target.")
 @click.option(
     "--replication-factor",
     metavar="N",
     type=click.IntRange(1, 32767),
-    help="Replicas of topics that are made in the target.  [default: what its brokers say]",
+    help="Replication factor of new topics in the target.  [default: the brokers' setting]",
 )
 @click.option(
     "--refresh",
@@ -56,12 +56,12 @@ def _interval(_context: click.Context, option: click.Parameter, given: str) -> f
     default="5s",
     show_default=True,
     callback=_interval,
-    help="How often topics, settings and groups are looked at, as in 0.5s, 5s or 1m.",
+    help="Interval of synchronizing topics, settings and groups: 0.5s, 5s or 1m.",
 )
 @click.option(
     "--audit/--no-audit",
     default=None,
-    help="Tell the audit what is mirrored.  [default: where anybody in the source tells]",
+    help="Report mirrored records to the audit.  [default: if any producer of the source reports]",
 )
 @click.option(
     "--settings",
@@ -70,20 +70,27 @@ def _interval(_context: click.Context, option: click.Parameter, given: str) -> f
     type=click.Choice(["in-force", "topic", "none"]),
     default="in-force",
     show_default=True,
-    help="Settings that follow: those of the topics and all in force that decide how long records live (in-force), "
-    "those of the topics alone (topic), or none.",
+    help="Settings to mirror: the topics' own settings and all effective retention settings (in-force), "
+    "only the topics' own settings (topic), or none.",
 )
 @click.option(
     "--leave-setting",
     "left_settings",
     metavar="NAME",
     multiple=True,
-    help="A setting that does not follow; may be given again.",
+    help="Setting to leave unchanged in the target; repeatable.",
 )
-@click.option("--once", is_flag=True, help="End as soon as all is mirrored that there is.")
-@click.option("--status", metavar="INTERVAL", default="10s", show_default=True, callback=_interval, help="How often.")
+@click.option("--once", is_flag=True, help="Stop when all existing records are mirrored.")
+@click.option(
+    "--status",
+    metavar="INTERVAL",
+    default="10s",
+    show_default=True,
+    callback=_interval,
+    help="Interval of status lines.",
+)
 @http_and_metrics_port_options
-@click.option("--json", "as_json", is_flag=True, help="Print a JSON object a line.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
 @properties_option
 def mirror(
     source: str,
@@ -103,13 +110,13 @@ def mirror(
     as_json: bool,
     properties: dict[str, str],
 ) -> int:
-    """Have topics of one cluster follow in another: records, partitions, settings, and offsets of groups.
+    """Mirror topics of one cluster to another: records, partitions, settings, and offsets of groups.
 
-    What is in the target says how far it is: a mirror that is killed goes on where it was, and neither loses a record
-    nor has it twice. Ctrl-C, SIGTERM or SIGHUP ends it. The exit code is 1 where something could not be mirrored.
+    The target's log shows how far a topic is mirrored. So a killed mirror resumes where it stopped and neither loses
+    nor duplicates records. Ctrl-C, SIGTERM or SIGHUP stops it. The exit code is 1 if some records could not be
+    mirrored.
 
-    \b
-    barnabas mirror --from a:9092 --to b:9092 --topics 'clicks|shop-.*' --groups '.*'
+    \b barnabas mirror --from a:9092 --to b:9092 --topics 'clicks|shop-.*' --groups '.*'
     """
     from barnabas.mirror.mirror import MirrorConfig
     from barnabas.mirror.topic_config_rules import SettingsFilter, SyncRule
@@ -130,7 +137,7 @@ def mirror(
 
 
 class _Output:
-    """Says what happens: lines, and at a terminal one that changes."""
+    """Prints the events of the mirror, and a status line that is updated in place on a terminal."""
 
     def __init__(self, as_json: bool, status_s: float) -> None:
         self._as_json = as_json
@@ -140,7 +147,7 @@ class _Output:
         self._before: tuple[float, Sums] | None = None
 
     def tell(self, event: Mapping[str, object]) -> None:
-        """Print what happened."""
+        """Print an event."""
         time = show_time_ms(SYSTEM_CLOCK.time_ms())
         if self._as_json:
             click.echo(json.dumps({"time": time, **event}, ensure_ascii=False))
@@ -151,16 +158,16 @@ class _Output:
         click.echo(escaped(f"{time} {about}: {kind}{': ' if more else ''}{', '.join(more)}"))
 
     def status(self, sums: Sums, refused_settings: Sequence[str]) -> None:
-        """Print how far it is."""
+        """Print the progress of the mirror."""
         now_s = SYSTEM_CLOCK.monotonic()
         before_s, before = self._before or (now_s, sums)
         rate = (sums.bytes - before.bytes) / max(now_s - before_s, 0.001)
         self._before = now_s, sums
         if self._as_json:
-            told = {"event": "status", "partitions": sums.partitions, "stopped": sums.stopped}
-            told |= {"missing": sums.missing} if sums.missing else {}
+            progress = {"event": "status", "partitions": sums.partitions, "stopped": sums.stopped}
+            progress |= {"missing": sums.missing} if sums.missing else {}
             refused = {"refused_settings": list(refused_settings)} if refused_settings else {}
-            self.tell({**told, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag, **refused})
+            self.tell({**progress, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag, **refused})
             return
         lag = "not known" if sums.lag is None else f"{sums.lag:,}"
         text = f"{with_noun(sums.records, 'record')} mirrored, {rate / 1e6:.1f} MB/s, lag {lag}"
@@ -178,7 +185,7 @@ class _Output:
             click.echo(f"{show_time_ms(SYSTEM_CLOCK.time_ms())} {text}")
 
     def end_line(self) -> None:
-        """Leave the line that changes as it is."""
+        """Clear the status line."""
         if self._has_line:
             click.echo("\r\x1b[K", nl=False, err=True)
             self._has_line = False
@@ -224,7 +231,7 @@ async def _mirror(config: MirrorConfig, output: _Output, http: str | None, *, on
 
 
 async def _starts(mirror: Mirror, stop: asyncio.Event) -> bool:
-    """Start, which waits for clusters that are away; return False where the mirror is to end before that is done."""
+    """Start the mirror, waiting for unavailable clusters; return False if `stop` is set before it has started."""
     tasks = [asyncio.create_task(mirror.start()), asyncio.create_task(stop.wait())]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
@@ -238,12 +245,12 @@ async def _starts(mirror: Mirror, stop: asyncio.Event) -> bool:
 
 
 async def _watch(mirror: Mirror, output: _Output, stop: asyncio.Event, *, once: bool) -> None:
-    """Say how far it is, and see when it is far enough."""
+    """Print the progress, and stop a `--once` mirror when it has caught up."""
     due_s = SYSTEM_CLOCK.monotonic() + output.status_s
     while True:
         await asyncio.sleep(0.1 if once else output.status_s)
         if once and mirror.has_caught_up and await mirror.follow_groups():
-            # The groups' own rounds may have come before the records: offsets follow only where these are known.
+            # The last round of groups may precede the last records, whose offsets it could not map: run another one.
             stop.set()
             return
         if SYSTEM_CLOCK.monotonic() >= due_s:

@@ -1,4 +1,4 @@
-"""Completes topics, groups and settings in the shell. A broker that does not answer soon gives no completions."""
+"""Completes names of topics, groups and settings in the shell. A slow broker gives no completions."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ if TYPE_CHECKING:
     from barnabas import Admin
 
 COMPLETION_TIMEOUT_MS = 1_000
-"""Short, because somebody has pressed the Tab key and waits."""
+"""The request timeout in ms; short, because a user waits after pressing the Tab key."""
 
 
 def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the topics whose names begin so."""
+    """Return the topics whose names begin with `incomplete`."""
     return _complete(context, incomplete, lambda admin: admin.list_topics())
 
 
 def complete_groups(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the groups whose names begin so."""
+    """Return the groups whose names begin with `incomplete`."""
     return _complete(context, incomplete, lambda admin: [listed.group for listed in admin.list_groups()])
 
 
 def complete_settings(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Return the settings whose names begin so, of the topic, broker or group that the command line names."""
+    """Return the settings of the named topic, broker or group that begin with `incomplete`."""
     kind, name = context.params.get("kind"), context.params.get("name")
 
     def names(admin: Admin) -> list[str]:
@@ -47,7 +47,7 @@ def _complete(context: click.Context, incomplete: str, ask: Callable[[Admin], li
     from barnabas import Admin
     from barnabas.cli.options import DEFAULT_BOOTSTRAP
 
-    logging.disable()  # what is written to the terminal now would stand in the middle of the command line
+    logging.disable()  # log lines would corrupt the command line that the user is typing
     bootstrap = context.params.get("bootstrap") or os.environ.get("BARNABAS_BOOTSTRAP") or DEFAULT_BOOTSTRAP
     try:
         with Admin(bootstrap, default_api_timeout_ms=COMPLETION_TIMEOUT_MS) as admin:

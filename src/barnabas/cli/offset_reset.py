@@ -1,4 +1,4 @@
-"""Where `barnabas group reset` puts a group: the targets, and the plan that follows from them."""
+"""The targets of `barnabas group reset`, and the plan of offset changes for a target."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(frozen=True, slots=True)
 class OffsetShift:
-    """A target so many records after the committed offset; before it where `by` is negative."""
+    """A target `by` offsets after the committed offset, or before it if `by` is negative."""
 
     by: int
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentOffsets:
-    """Where the group is; where it has committed nothing, the end."""
+    """The committed offset as target; the log end offset if none is committed."""
 
 
 Target = Bound | OffsetShift | CurrentOffsets | Mapping[TopicPartition, int]
-"""A place in every partition, a shift, where the group is, or an offset for each partition."""
+"""A position in every partition, a shift, the committed offsets, or an offset for each partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """One line of the plan: a partition, and the offsets before (None: none was committed) and after."""
+    """A planned change: a partition, its committed offset before (None: none), and its offset after."""
 
     topic: str
     partition: int
@@ -39,7 +39,7 @@ class Move:
 
 
 def parse_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """Return the topic and the partitions of `TOPIC[:P,...]`; None: all of them.
+    """Return the topic and the partitions of `TOPIC[:P,...]`; partitions None: all.
 
     :raises ValueError: the partitions are not numbers.
 
@@ -56,10 +56,10 @@ def parse_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
 
 
 def read_offsets(lines: Iterable[str], source: str) -> dict[TopicPartition, int]:
-    """Return the offsets of a CSV file with the columns topic, partition, offset; a first line of names may be there.
+    """Return the offsets of a CSV file with the columns topic, partition, offset and an optional header line.
 
-    :param source: its name, for the error.
-    :raises ValueError: a line is something else, or a partition stands there twice.
+    :param source: the file's name for errors.
+    :raises ValueError: a line has another form, or a partition occurs twice.
     """
     offsets: dict[TopicPartition, int] = {}
     for number, row in enumerate(csv.reader(lines), 1):
@@ -70,19 +70,19 @@ def read_offsets(lines: Iterable[str], source: str) -> dict[TopicPartition, int]
             raise ValueError(f"{source}, line {number}: {','.join(row)!r} is not topic,partition,offset")
         tp = TopicPartition(cells[0], int(cells[1]))
         if tp in offsets:
-            raise ValueError(f"{source}, line {number}: {tp} stands there twice")
+            raise ValueError(f"{source}, line {number}: {tp} occurs twice")
         offsets[tp] = int(cells[2])
     if not offsets:
-        raise ValueError(f"{source} holds no offsets; its lines are topic,partition,offset")
+        raise ValueError(f"{source} has no offsets; its lines must be topic,partition,offset")
     return offsets
 
 
 def plan(
     target: Target, partitions: Iterable[TopicPartition], committed: Committed, source: OffsetSource
 ) -> list[Move]:
-    """Return where the group goes in each of the partitions, none of them before its beginning or behind its end.
+    """Return the planned move of each partition; targets are limited to the log start and log end offset.
 
-    :raises ValueError: a shift, and a partition in which nothing was committed.
+    :raises ValueError: a shift needs a committed offset, and a partition has none.
     """
     partitions = sorted(partitions)
     after = _targets(target, partitions, committed, source)
@@ -100,7 +100,7 @@ def _targets(
         nowhere = [tp for tp in partitions if tp not in committed]
         if nowhere:
             raise ValueError(
-                f"nothing was committed in {', '.join(map(str, nowhere))}, so it cannot be shifted; "
+                f"no offset is committed in {', '.join(map(str, nowhere))}, so it cannot be shifted; "
                 "use --to-earliest, --to-latest or --to-offset there"
             )
         wanted = {tp: max(0, committed[tp].offset + target.by) for tp in partitions}

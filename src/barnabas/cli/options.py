@@ -1,4 +1,4 @@
-"""Options that several subcommands share, and the clients that they lead to."""
+"""Options that several subcommands share, and helpers to connect to a cluster."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 DEFAULT_BOOTSTRAP = "localhost:9092"
 GLOBAL_BOOTSTRAP = "barnabas.bootstrap"
-"""Where click keeps what was said before the subcommand."""
+"""The key in click's context for the value of `--bootstrap` before the subcommand."""
 CONNECT_TIMEOUT_MS = 3_000
 
 
 def bootstrap_option(function: Decorated) -> Decorated:
-    """Add `--bootstrap`, by default what was said before the subcommand, or BARNABAS_BOOTSTRAP."""
+    """Add `--bootstrap`; the default is the option before the subcommand, or BARNABAS_BOOTSTRAP."""
     return click.option(
         "-b",
         "--bootstrap",
@@ -37,19 +37,19 @@ def bootstrap_option(function: Decorated) -> Decorated:
         show_default=True,
         show_envvar=True,
         callback=_bootstrap,
-        help="Where the broker is.",
+        help="Address of a broker.",
     )(function)
 
 
 def _bootstrap(context: click.Context, option: click.Parameter, value: str) -> str:
-    """Return the nearest that was said: here, before the subcommand, in the environment."""
+    """Return the value with the highest precedence: after the subcommand, before it, from the environment."""
     said_here = option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     said_before: str | None = context.meta.get(GLOBAL_BOOTSTRAP)
     return value if said_here or said_before is None else said_before
 
 
 def global_bootstrap_option(function: Decorated) -> Decorated:
-    """Add `--bootstrap` before the subcommand, for all that have it."""
+    """Add `--bootstrap` before the subcommand; all subcommands with this option use it."""
 
     def remember(context: click.Context, _option: click.Parameter, value: str | None) -> None:
         context.meta[GLOBAL_BOOTSTRAP] = value
@@ -60,66 +60,66 @@ def global_bootstrap_option(function: Decorated) -> Decorated:
         metavar="HOST:PORT[,...]",
         expose_value=False,
         callback=remember,
-        help="Where the broker is; may stand after the subcommand as well.",
+        help="Address of a broker; also accepted after the subcommand.",
     )(function)
 
 
 def json_option(function: Decorated) -> Decorated:
-    """Add `--json`, for output that programs read."""
+    """Add `--json` for machine-readable output."""
     return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)
 
 
 def properties_option(function: Decorated) -> Decorated:
-    """Add `-X NAME=VALUE`: any setting of the client, by Kafka's name."""
+    """Add `-X NAME=VALUE` for any client setting by Kafka's name."""
     return click.option(
         "-X",
         "properties",
         metavar="NAME=VALUE",
         multiple=True,
         callback=lambda _context, _option, pairs: parse_pairs(pairs),
-        help="A setting of the client, by Kafka's name, for example -X linger.ms=50.",
+        help="Client setting by Kafka's name, for example -X linger.ms=50.",
     )(function)
 
 
 def broker_properties_option(function: Decorated) -> Decorated:
-    """Add `-X NAME=VALUE`: any setting of the broker, by Kafka's name."""
+    """Add `-X NAME=VALUE` for any broker setting by Kafka's name."""
     return click.option(
         "-X",
         "properties",
         metavar="NAME=VALUE",
         multiple=True,
         callback=lambda _context, _option, pairs: parse_pairs(pairs),
-        help="A setting of the broker, by Kafka's name, for example -X num.partitions=6.",
+        help="Broker setting by Kafka's name, for example -X num.partitions=6.",
     )(function)
 
 
 def http_option(function: Decorated) -> Decorated:
-    """Add `--http`: the address of metrics and health."""
+    """Add `--http`, the address of metrics and health."""
     return click.option(
         "--http",
         metavar="[HOST:]PORT",
         callback=_http_address,
-        help="Serve /metrics for Prometheus, /healthz and /readyz at this address; without HOST to this machine alone."
-        "  [default: nowhere]",
+        help="Serve /metrics for Prometheus, /healthz and /readyz at this address; without HOST, only on loopback."
+        "  [default: off]",
     )(function)
 
 
 def http_and_metrics_port_options(function: Decorated) -> Decorated:
-    """Add `--http`, and `--metrics-port`, which is its name in releases up to 0.1."""
+    """Add `--http` and its deprecated name `--metrics-port`, which releases up to 0.1 use."""
     return http_option(
         click.option(
-            "--metrics-port", metavar="PORT", type=click.IntRange(0, 65535), help="The same as --http PORT; goes soon."
+            "--metrics-port", metavar="PORT", type=click.IntRange(0, 65535), help="Deprecated; use --http PORT."
         )(function)
     )
 
 
 def http_address(http: str | None, metrics_port: int | None) -> str | None:
-    """Return the address that `--http` or `--metrics-port` gives.
+    """Return the address from `--http` or `--metrics-port`.
 
-    :raises click.UsageError: both are given.
+    :raises click.UsageError: both options are given.
     """
     if http is not None and metrics_port is not None:
-        raise click.UsageError("--metrics-port is the former name of --http: give --http alone")
+        raise click.UsageError("--metrics-port is the former name of --http; give only --http")
     return str(metrics_port) if metrics_port is not None else http
 
 
@@ -133,32 +133,32 @@ def _http_address(_context: click.Context, option: click.Parameter, value: str |
 
 
 def yes_option(function: Decorated) -> Decorated:
-    """Add `-y`, to do what `confirm` would ask before."""
-    return click.option("-y", "--yes", is_flag=True, help="Do not ask; needed where nobody is at a terminal.")(function)
+    """Add `-y`, which skips the confirmation."""
+    return click.option("-y", "--yes", is_flag=True, help="Do not ask; required without a terminal.")(function)
 
 
 def confirm(question: str, *, yes: bool, otherwise: str = "nothing was deleted") -> None:
-    """Ask before something is destroyed or begun, unless `yes` was given.
+    """Ask for confirmation unless `yes` is set.
 
-    :param otherwise: what is said where the answer is no.
-    :raises click.ClickException: the answer is no.
-    :raises click.UsageError: nobody is at a terminal to answer.
+    :param otherwise: the error message if the user declines.
+    :raises click.ClickException: the user declines.
+    :raises click.UsageError: standard input is not a terminal.
     """
     if yes:
         return
     if not sys.stdin.isatty():
-        raise click.UsageError(f"{question} Nobody is at a terminal to answer; say yes with -y")
+        raise click.UsageError(f"{question} Standard input is not a terminal; confirm with -y")
     if not click.confirm(question, prompt_suffix=" ", err=True):
         raise click.ClickException(otherwise)
 
 
 def confirm_by_name(topic: str) -> None:
-    """Ask for the name of a topic that keeps state of the pipeline, before it is deleted.
+    """Ask the user to type the name of a topic with pipeline state before its deletion.
 
-    :raises click.ClickException: another name was typed.
-    :raises click.UsageError: nobody is at a terminal to answer.
+    :raises click.ClickException: the user types another name.
+    :raises click.UsageError: standard input is not a terminal.
     """
-    question = f"{topic} keeps the state of the pipeline (groups, schemas, audits or mirrors)."
+    question = f"{topic} has state of the pipeline (groups, schemas, audits or mirrors)."
     if not sys.stdin.isatty():
         raise click.UsageError(f"{question} Delete it with --force")
     typed = click.prompt(f"{question} Type its name to delete it", prompt_suffix=": ", err=True)
@@ -167,8 +167,8 @@ def confirm_by_name(topic: str) -> None:
 
 
 def quiet_option(function: Decorated) -> Decorated:
-    """Add `-q`: nothing on standard error but the line of an error."""
-    return click.option("-q", "--quiet", is_flag=True, help="Say nothing but errors on standard error.")(function)
+    """Add `-q`, which suppresses all output on standard error except errors."""
+    return click.option("-q", "--quiet", is_flag=True, help="Print only errors on standard error.")(function)
 
 
 def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
@@ -189,17 +189,16 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
 
 
 def settings(bootstrap: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    """Return a client's settings under Kafka's names."""
     return {"bootstrap.servers": bootstrap, **properties}
 
 
 def connect(bootstrap: str, *, quiet: bool = False, timeout_ms: int | None = None) -> Admin:
-    """Return an `Admin` for the brokers; close it after use.
+    """Return an `Admin` for the cluster; the caller closes it.
 
-    :param quiet: do not show the clients' warnings.
-    :param timeout_ms: how long each call may take; None: as long as the clients' setting says.
-    :raises click.ClickException: no broker answers within CONNECT_TIMEOUT_MS. Later calls have more patience: a
-        broker that was there may come back.
+    :param quiet: hide warnings of the client.
+    :param timeout_ms: timeout of each call in ms; None: the client's default.
+    :raises click.ClickException: no broker responds within CONNECT_TIMEOUT_MS. Later calls use the longer timeout,
+        because a known broker may come back.
     """
     import logging
 
@@ -212,7 +211,7 @@ def connect(bootstrap: str, *, quiet: bool = False, timeout_ms: int | None = Non
         except RetriableError as error:
             reason = f" ({error.reason[:1].lower()}{error.reason[1:]})" if error.reason else ""
             raise click.ClickException(
-                f"no broker answers at {bootstrap}{reason}; start one with: barnabas up, or say where it is with -b"
+                f"no broker responds at {bootstrap}{reason}; start one with: barnabas up, or give its address with -b"
             ) from error
     if not quiet:
         logging.getLogger().setLevel(logging.WARNING)
@@ -222,7 +221,7 @@ def connect(bootstrap: str, *, quiet: bool = False, timeout_ms: int | None = Non
 def require_topics(admin: Admin, names: Iterable[str]) -> None:
     """Check that the topics exist.
 
-    :raises click.ClickException: one does not; the message names those that are spelled alike.
+    :raises click.ClickException: a topic does not exist; the message suggests similar names.
     """
     known = admin.list_topics(include_internal=True)
     for name in names:
@@ -231,14 +230,14 @@ def require_topics(admin: Admin, names: Iterable[str]) -> None:
 
 
 def existing_partitions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return those of the partitions that there are still: a topic may be deleted before its readers are told."""
+    """Return the partitions that still exist; members of a group may not know yet that a topic was deleted."""
     wanted = set(partitions)
     there = _partitions(admin.describe_topics(include_internal=True))
     return sorted(wanted.intersection(there))
 
 
 def partitions_of(admin: Admin, topics: Iterable[str]) -> list[TopicPartition]:
-    """Return all partitions of topics that exist."""
+    """Return all partitions of existing topics."""
     names = sorted(topics)
     if not names:
         return []

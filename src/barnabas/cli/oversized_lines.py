@@ -1,4 +1,4 @@
-"""Lines that are larger than a record may be: skipped, split or refused, and reported with file and line."""
+"""Lines above the record size limit: skipped, split or refused, and reported with file and line number."""
 
 from __future__ import annotations
 
@@ -14,32 +14,32 @@ if TYPE_CHECKING:
 
 MODES = ("skip", "split", "fail")
 REPORTS_MAX = 100
-"""Further lines are only counted."""
+"""The maximum number of reported lines; further lines are only counted."""
 REQUEST_BYTES_MAX = 1_048_576
-"""The default of max.request.size, and of max.message.bytes without the batch's header."""
+"""The default of max.request.size, and of max.message.bytes without the batch header."""
 OVERHEAD_BYTES = 256
-"""What a batch of one record adds to its key, value and headers, with room to spare."""
+"""An upper bound of the bytes that a batch of one record adds to its key, value and headers."""
 HEADER_OVERHEAD_BYTES = 10
 
 
 class OversizedLineError(BarnabasError):
-    """A line is larger than a record may be, and is not to be skipped or split."""
+    """A line exceeds the record size limit in the mode `fail`."""
 
 
 def record_bytes_max(
     admin: Admin, topic: str, properties: Mapping[str, str], key: str | None, headers: Sequence[Header]
 ) -> tuple[int, int]:
-    """Return the bytes that a line may have, by the producer's settings and the topic's max.message.bytes.
+    """Return the size limits of a line from the producer's settings and the topic's max.message.bytes.
 
-    :returns: the most that the producer sends, and the most that the broker takes of it however it is compressed.
+    :returns: the maximum that the producer sends, and the maximum that the broker accepts even uncompressed.
     """
     given = properties.get("max.request.size", properties.get("max_request_size", REQUEST_BYTES_MAX))
-    limit = int(given) if str(given).isdigit() else REQUEST_BYTES_MAX  # the producer refuses what is no number
+    limit = int(given) if str(given).isdigit() else REQUEST_BYTES_MAX  # the producer rejects an invalid number
     taken = limit
     try:
         setting = admin.describe_config(topic).get("max.message.bytes")
     except ApiError:
-        setting = None  # a user may be allowed to write to a topic, and not to read its settings
+        setting = None  # a user with write permission may lack the permission to describe the settings
     if setting is not None and setting.value is not None:
         taken = min(limit, int(setting.value))
     of_headers = sum(len(name.encode()) + len(value or b"") + HEADER_OVERHEAD_BYTES for name, value in headers)
@@ -49,11 +49,11 @@ def record_bytes_max(
 
 
 class OversizedLines:
-    """Takes the lines out of pieces that are larger than `bytes_max`.
+    """Removes or splits lines larger than `bytes_max`.
 
     :param mode: `skip`, `split` or `fail`.
-    :param report: gets a line for each.
-    :param taken_bytes_max: the most that the broker takes however it is compressed; None for `bytes_max`.
+    :param report: called with a message for each such line.
+    :param taken_bytes_max: the maximum that the broker accepts even uncompressed; None: `bytes_max`.
     """
 
     def __init__(
@@ -67,10 +67,10 @@ class OversizedLines:
         self.count = 0
 
     def fitting(self, piece: Piece, lines: list[bytes]) -> tuple[list[bytes], list[int] | None]:
-        """Return the values to send, and the places of their lines in the piece where some are left out or split.
+        """Return the values to send; if some lines are omitted or split, also the index of each value's line.
 
-        :param lines: those of the piece, perhaps without carriage returns.
-        :raises OversizedLineError: a line is too large, and the mode is `fail`.
+        :param lines: the lines of the piece, possibly without carriage returns.
+        :raises OversizedLineError: a line is too large and the mode is `fail`.
         """
         if max(map(len, lines), default=0) <= self._bytes_max:
             return lines, None
@@ -83,13 +83,13 @@ class OversizedLines:
         return values, places
 
     def may_be_refused(self, line: bytes) -> bool:
-        """Return whether a line is larger than what the broker takes uncompressed."""
+        """Return whether a line exceeds the size that the broker accepts uncompressed."""
         return len(line) > self._taken_bytes_max
 
     def parts(self, piece: Piece, at: int, line: bytes) -> list[bytes]:
-        """Report a line that is too large, and return the values to send in its place.
+        """Report a line that is too large; return the values to send instead.
 
-        :param at: the place of the line in the piece.
+        :param at: the index of the line in the piece.
         :raises OversizedLineError: the mode is `fail`.
         """
         position = piece.start + sum(map(len, piece.lines[:at])) + at

@@ -1,4 +1,4 @@
-"""Moves of partitions to other brokers: the plan, the confirmation, and the progress."""
+"""Moves of partitions between brokers: plan, confirmation, and progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from barnabas.cli.options import confirm
 from barnabas.cli.progress_bar import byte_progress
-from barnabas.cli.reassignment_throttle import Targets, set_throttle, take_throttles_back
+from barnabas.cli.reassignment_throttle import Targets, remove_throttles, set_throttle
 from barnabas.cli.table_output import show_json, show_table
 from barnabas.cli.terminal_text import with_noun
 from barnabas.clock import SYSTEM_CLOCK
@@ -20,11 +20,11 @@ if TYPE_CHECKING:
     from barnabas.client.admin.reassignments import Reassignment
 
 LOOK_S = 0.5
-"""How often it is asked how far they have come."""
+"""The interval in seconds between two queries for the progress of moves."""
 
 
 def show_plan(before: Targets, targets: Targets, *, as_json: bool = False) -> None:
-    """Show where partitions are, and where they are to be."""
+    """Print the current and the planned replicas of partitions."""
     if as_json:
         rows = [
             {"topic": tp.topic, "partition": tp.partition, "from": list(before[tp]), "to": list(replicas)}
@@ -39,7 +39,7 @@ def show_plan(before: Targets, targets: Targets, *, as_json: bool = False) -> No
 
 
 def show_moves(moving: Mapping[TopicPartition, Reassignment], *, as_json: bool = False) -> None:
-    """Show what is on its way."""
+    """Print the reassignments in progress."""
     if as_json:
         rows = [
             {
@@ -61,18 +61,18 @@ def show_moves(moving: Mapping[TopicPartition, Reassignment], *, as_json: bool =
             ],
         )
     else:
-        click.echo("nothing is on its way", err=True)
+        click.echo("no partition is moving", err=True)
 
 
 def begin_and_wait(
     admin: Admin, before: Targets, targets: Targets, *, yes: bool, waits: bool, again: str, throttle: int | None = None
 ) -> None:
-    """Ask, let partitions move, and look on until they are there.
+    """Ask for confirmation, start the moves, and wait for their end.
 
-    :param before: where they are.
-    :param waits: whether to look on.
-    :param throttle: how fast, in bytes a second; it is taken back by whoever has looked on to the end.
-    :param again: the command that shows how far they are.
+    :param before: the current replicas.
+    :param waits: True to wait for the end.
+    :param throttle: limit in bytes per second, removed after the moves; None: no limit.
+    :param again: the command that shows the progress.
     """
     what = f"{len(targets)} partition{'' if len(targets) == 1 else 's'}"
     confirm(f"move {what}?", yes=yes, otherwise="nothing was moved")
@@ -84,22 +84,22 @@ def begin_and_wait(
     try:
         admin.alter_partition_reassignments(wanted)
         if not waits:
-            click.echo(f"{what} began to move; see: {again}")
+            click.echo(f"started to move {what}; see: {again}")
             return
         _wait(admin, targets)
     except KeyboardInterrupt:
-        click.echo(f"the move goes on; see: {again}", err=True)
+        click.echo(f"the move continues; see: {again}", err=True)
         raise
     except BaseException:
-        take_throttles_back(admin, {tp.topic for tp in targets})
+        remove_throttles(admin, {tp.topic for tp in targets})
         raise
-    take_throttles_back(admin, {tp.topic for tp in targets})
+    remove_throttles(admin, {tp.topic for tp in targets})
     click.echo(f"moved {what}")
 
 
-def take_back_throttles_left(admin: Admin, topics: Collection[str]) -> None:
-    """Take back what an interrupted command has left; look on first until what it has begun is over."""
-    while left := take_throttles_back(admin, topics):
+def remove_remaining_throttles(admin: Admin, topics: Collection[str]) -> None:
+    """Remove the throttles of an interrupted command, after waiting for its moves to end."""
+    while left := remove_throttles(admin, topics):
         click.echo(f"still moving, with a throttle: {with_noun(len(left), 'partition')}", err=True)
         _wait(admin, dict.fromkeys(left, ()))
 
@@ -126,7 +126,7 @@ def _wait(admin: Admin, targets: Targets) -> None:
 
 
 def _sizes(admin: Admin) -> dict[tuple[int, TopicPartition], int]:
-    """Return how many bytes each broker has of each partition."""
+    """Return the size in bytes of each replica, by broker id and partition."""
     return {(folder.broker, tp): size for folder in admin.log_dirs() for tp, size in folder.sizes.items()}
 
 

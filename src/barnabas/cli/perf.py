@@ -1,4 +1,4 @@
-"""`barnabas perf`: throughput, latency and requests per second, against any broker of Kafka's protocol."""
+"""`barnabas perf`: measures throughput, latency and requests per second of any broker with Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -38,15 +38,15 @@ SEND_MODES = ("send", "many", "arrow")
 READ_MODES = ("records", "poll", "arrow")
 IN_FLIGHT_DEFAULT = 100
 LATENCY_SIZE_MIN = 8
-"""A record of `latency` carries the moment it was due."""
+"""The minimum value size of `latency`, whose records contain the time at which they were due."""
 
 
 @click.group()
 def perf() -> None:
     """Measure brokers and clients: throughput, latency, requests.
 
-    Each run prints what it measured with the machine it ran on; --json prints one line for programs. Records are
-    made beforehand, and after producing the log is asked whether all of them are there.
+    Each run prints its results with the properties of the machine; --json prints one line for programs. Records are
+    generated in advance. After producing, the log is checked for missing records.
     """
 
 
@@ -56,22 +56,22 @@ def perf() -> None:
         "-m",
         "--mode",
         type=click.Choice(SEND_MODES),
-        help="A call for each record, for a list, or for an Arrow array.  [default: send]",
+        help="API of the producer: one record per call, a list, or an Arrow array.  [default: send]",
     ),
     click.option(
         "--batch-records",
         metavar="N",
         type=click.IntRange(min=1),
-        help="Instead: exactly N records in each request, pipelined.",
+        help="Send exactly N records per request, pipelined, without a Producer.",
     ),
     click.option(
         "--in-flight",
         metavar="N",
         type=click.IntRange(min=1),
-        help=f"With --batch-records: requests without an answer.  [default: {IN_FLIGHT_DEFAULT}]",
+        help=f"With --batch-records: maximum requests in flight.  [default: {IN_FLIGHT_DEFAULT}]",
     ),
     click.option(
-        "--producers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="A process each."
+        "--producers", metavar="N", type=click.IntRange(min=1), default=1, show_default=True, help="Producer processes."
     ),
     record_options,
     topic_options,
@@ -86,16 +86,16 @@ def produce(
     topic: NewTopic,
     common: Common,
 ) -> int:
-    """Produce as fast as it goes, until all is acknowledged.
+    """Produce at the maximum rate until all records are acknowledged.
 
     \b
     barnabas perf produce --records 5000000 --acks 1
     barnabas perf produce --batch-records 50 --size 200 --acks 0 --partitions 1
     """
     if mode is not None and batch_records is not None:
-        raise click.UsageError("--mode says how Producer is used; --batch-records does without it")
+        raise click.UsageError("--mode selects an API of Producer, which --batch-records does not use; give only one")
     if in_flight is not None and batch_records is None:
-        raise click.UsageError("--in-flight goes with --batch-records; else it is -X max.in.flight=N")
+        raise click.UsageError("--in-flight requires --batch-records; otherwise use -X max.in.flight=N")
 
     def run(context: RunContext) -> Report:
         from barnabas.laboratory.perf.produce_run import run_produce
@@ -114,14 +114,14 @@ def produce(
         type=click.IntRange(min=1),
         default=IN_FLIGHT_DEFAULT,
         show_default=True,
-        help="Requests without an answer, unless acks is 0.",
+        help="Maximum requests in flight, unless acks is 0.",
     ),
     record_options,
     topic_options,
     common_options,
 )
 def requests(in_flight: int, sent: Records, topic: NewTopic, common: Common) -> int:
-    """Send Produce requests of one record each, pipelined: what a request costs.
+    """Send Produce requests of one record each, pipelined, to measure the cost of a request.
 
     \b
     barnabas perf requests --acks 0 --records 1000000
@@ -137,14 +137,16 @@ def requests(in_flight: int, sent: Records, topic: NewTopic, common: Common) -> 
 
 @perf.command()
 @stacked(
-    click.option("-t", "--topic", metavar="TOPIC", required=True, shell_complete=complete_topics, help="What to read."),
+    click.option(
+        "-t", "--topic", metavar="TOPIC", required=True, shell_complete=complete_topics, help="Topic to read."
+    ),
     click.option(
         "-m",
         "--mode",
         type=click.Choice(READ_MODES),
         default="records",
         show_default=True,
-        help="One record after the other, in lists, or in Arrow batches.",
+        help="API of the consumer: single records, lists, or Arrow batches.",
     ),
     click.option(
         "--consumers",
@@ -152,17 +154,17 @@ def requests(in_flight: int, sent: Records, topic: NewTopic, common: Common) -> 
         type=click.IntRange(min=1),
         default=1,
         show_default=True,
-        help="A process each; they share the partitions.",
+        help="Consumer processes, which share the partitions.",
     ),
     click.option(
         "-g",
         "--group",
         metavar="GROUP",
         shell_complete=complete_groups,
-        help="As members of this group, from where it stopped.",
+        help="Consume as members of this group, from its committed offsets.",
     ),
-    click.option("--fetch-bytes", metavar="BYTES", type=click.IntRange(min=1), help="What one fetch brings at most."),
-    records_option("all there are"),
+    click.option("--fetch-bytes", metavar="BYTES", type=click.IntRange(min=1), help="Maximum bytes of one fetch."),
+    records_option("all records"),
     seconds_option,
     warm_up_option,
     common_options,
@@ -178,14 +180,14 @@ def consume(
     warm_up: int,
     common: Common,
 ) -> int:
-    """Read a topic as fast as it goes, from its beginning to its end as it is now.
+    """Consume a topic at the maximum rate, from its beginning to its current end.
 
     \b
     barnabas perf consume --topic clicks --mode arrow
     barnabas perf consume --topic clicks --consumers 3
     """
     if group is not None and warm_up:
-        raise click.UsageError("--warm-up reads the beginning twice, which a group does not; leave one of them out")
+        raise click.UsageError("--warm-up reads the beginning twice, which a group cannot; give only one of them")
 
     def run(context: RunContext) -> Report:
         from barnabas.laboratory.perf.consume_run import ConsumeSpec, run_consume
@@ -210,23 +212,23 @@ def consume(
 @perf.command()
 @stacked(
     click.option(
-        "-m", "--mode", type=click.Choice(SEND_MODES), default="send", show_default=True, help="As for produce."
+        "-m", "--mode", type=click.Choice(SEND_MODES), default="send", show_default=True, help="Like --mode of produce."
     ),
     click.option(
         "--read-mode",
         type=click.Choice(READ_MODES),
         default="records",
         show_default=True,
-        help="As --mode for consume.",
+        help="Like --mode of consume.",
     ),
     record_options,
     topic_options,
     common_options,
 )
 def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Common) -> int:
-    """Produce and consume at once, in a process each.
+    """Produce and consume at the same time, in two processes.
 
-    The rate is that of the consumer while the producer was at it.
+    The rate is that of the consumer while the producer runs.
     """
 
     def run(context: RunContext) -> Report:
@@ -254,13 +256,13 @@ def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Comm
         type=click.FloatRange(min=0, min_open=True),
         default=10.0,
         show_default="10",
-        help="How long to measure.",
+        help="Duration of the measurement.",
     ),
     click.option(
         "--warm-up",
         metavar="N",
         type=click.IntRange(min=0),
-        help="Records before, which do not count.  [default: those of one second]",
+        help="Records to send before the measurement.  [default: those of one second]",
     ),
     click.option(
         "-s",
@@ -269,7 +271,7 @@ def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Comm
         type=click.IntRange(min=LATENCY_SIZE_MIN),
         default=100,
         show_default=True,
-        help="Of a value.",
+        help="Size of a value.",
     ),
     acks_option,
     compression_option,
@@ -286,9 +288,9 @@ def latency(
     topic: NewTopic,
     common: Common,
 ) -> int:
-    """Send at a fixed rate; measure from when a record was due to when the consumer has it.
+    """Send at a fixed rate, and measure the time from when a record is due to when the consumer has it.
 
-    An open loop: a broker that stalls is charged for every record that was due meanwhile.
+    The loop is open: a stalled broker increases the latency of all records that become due meanwhile.
     """
 
     def run(context: RunContext) -> Report:
@@ -309,7 +311,7 @@ def latency(
 
 
 def _perform(common: Common, run: Callable[[RunContext], Report]) -> int:
-    """Do a run where the user says, and show what came out; returns the exit code."""
+    """Run a workload on the given cluster and print the report; return the exit code."""
     from barnabas.laboratory.perf.produce_workload import loss_warnings_disabled
     from barnabas.laboratory.perf.run_context import RunContext
 

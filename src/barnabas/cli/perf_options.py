@@ -1,4 +1,4 @@
-"""The options of `barnabas perf`, gathered into what a run takes."""
+"""The options of `barnabas perf`, collected into dataclasses."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 PAYLOADS = ("zeros", "random", "text")
 RECORDS_DEFAULT = 1_000_000
 BYTES_DEFAULT = 1_000_000_000
-"""Without --records and --seconds a run stops at the first of the two."""
+"""The default limits of a run without --records and --seconds; the run stops at the first one."""
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
 
 def stacked(*options: Option) -> Option:
-    """Return one decorator for many options, which stand in the help in the order given."""
+    """Return one decorator for several options, listed in the help in this order."""
 
     def add(command: Command) -> Command:
         return functools.reduce(lambda done, option: option(done), reversed(options), command)
@@ -33,7 +33,7 @@ def stacked(*options: Option) -> Option:
 
 @dataclass(frozen=True, slots=True)
 class Common:
-    """What all runs have."""
+    """The options that all runs have."""
 
     bootstrap: str
     properties: dict[str, str]
@@ -41,7 +41,7 @@ class Common:
 
 
 def common_options(command: Command) -> Command:
-    """Add what all runs have, as `common`."""
+    """Add the options of all runs, as the argument `common`."""
 
     @functools.wraps(command)
     def gathered(bootstrap: str, properties: dict[str, str], as_json: bool, **others: Any) -> Any:
@@ -57,7 +57,7 @@ def common_options(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """Which topic to send to, and what it is to be like if it is made."""
+    """The topic to produce to, and the settings with which to create it."""
 
     name: str | None
     partitions: int
@@ -67,7 +67,7 @@ class NewTopic:
 
 
 def topic_options(command: Command) -> Command:
-    """Add the choice of a topic that is made if it is missing, as `topic`."""
+    """Add the options of a topic that is created if necessary, as the argument `topic`."""
 
     @functools.wraps(command)
     def gathered(
@@ -86,11 +86,17 @@ def topic_options(command: Command) -> Command:
             "--topic",
             metavar="TOPIC",
             shell_complete=complete_topics,
-            help="Made if it is missing, and kept.  [default: a new one, deleted at the end]",
+            help="Topic, created if missing, and kept.  [default: a new topic, deleted at the end]",
         ),
         click.option("--keep", is_flag=True, help="Do not delete the new topic."),
         click.option(
-            "-p", "--partitions", metavar="N", type=click.IntRange(min=1), default=6, show_default=True, help="If made."
+            "-p",
+            "--partitions",
+            metavar="N",
+            type=click.IntRange(min=1),
+            default=6,
+            show_default=True,
+            help="Partitions of a new topic.",
         ),
         click.option(
             "-r",
@@ -99,7 +105,7 @@ def topic_options(command: Command) -> Command:
             type=click.IntRange(min=1),
             default=1,
             show_default=True,
-            help="If made.",
+            help="Replication factor of a new topic.",
         ),
         click.option(
             "-c",
@@ -108,7 +114,7 @@ def topic_options(command: Command) -> Command:
             metavar="NAME=VALUE",
             multiple=True,
             callback=lambda _context, _option, pairs: parse_pairs(pairs),
-            help="A setting of the topic, if made; may repeat.",
+            help="Setting of a new topic; repeatable.",
         ),
     )
     return add(gathered)
@@ -116,7 +122,7 @@ def topic_options(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class Records:
-    """What is sent, and how much of it."""
+    """The kind and number of records to produce."""
 
     size: int
     payload: str
@@ -136,7 +142,7 @@ def acks_option(command: Command) -> Command:
         type=click.Choice(["0", "1", "all"]),
         default="all",
         show_default=True,
-        help="Who must have a record before it counts: nobody, the leader, all replicas.",
+        help="Required acknowledgement: none, by the leader, by all in-sync replicas.",
     )(command)
 
 
@@ -148,12 +154,12 @@ def compression_option(command: Command) -> Command:
         type=click.Choice(COMPRESSIONS),
         default="none",
         show_default=True,
-        help="How to compress.",
+        help="Compression type.",
     )(command)
 
 
 def record_options(command: Command) -> Command:
-    """Add what is sent and how much of it, as `sent`."""
+    """Add the options of produced records, as the argument `sent`."""
 
     @functools.wraps(command)
     def gathered(
@@ -168,7 +174,7 @@ def record_options(command: Command) -> Command:
         **others: Any,
     ) -> Any:
         if value_file is not None and (size is not None or payload is not None):
-            raise click.UsageError("--value-file says what the values are; --size and --payload do not go with it")
+            raise click.UsageError("--value-file provides the values; leave out --size and --payload")
         size = 100 if size is None else size
         if records is None and seconds is None:
             records = max(1, min(RECORDS_DEFAULT, BYTES_DEFAULT // max(size, 1)))
@@ -179,13 +185,15 @@ def record_options(command: Command) -> Command:
         records_option("1,000,000 or 1 GB"),
         seconds_option,
         warm_up_option,
-        click.option("-s", "--size", metavar="BYTES", type=click.IntRange(min=0), help="Of a value.  [default: 100]"),
-        click.option("--payload", type=click.Choice(PAYLOADS), help="What values are made of.  [default: text]"),
+        click.option(
+            "-s", "--size", metavar="BYTES", type=click.IntRange(min=0), help="Size of a value.  [default: 100]"
+        ),
+        click.option("--payload", type=click.Choice(PAYLOADS), help="Content of values.  [default: text]"),
         click.option(
             "--value-file",
             metavar="FILE",
             type=click.Path(exists=True, dir_okay=False),
-            help="Instead: its lines, round and round.",
+            help="Use the lines of this file as values, repeatedly.",
         ),
         acks_option,
         compression_option,
@@ -194,16 +202,16 @@ def record_options(command: Command) -> Command:
 
 
 def records_option(default: str) -> Option:
-    """Return `--records`, whose help says what happens without it."""
+    """Return the option `--records`; `default` describes its default in the help."""
     return click.option(
-        "-n", "--records", metavar="N", type=click.IntRange(min=1), help=f"Stop after N.  [default: {default}]"
+        "-n", "--records", metavar="N", type=click.IntRange(min=1), help=f"Stop after N records.  [default: {default}]"
     )
 
 
 def seconds_option(command: Command) -> Command:
     """Add `--seconds`."""
     return click.option(
-        "--seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), help="Stop after so long."
+        "--seconds", metavar="S", type=click.FloatRange(min=0, min_open=True), help="Stop after this time."
     )(command)
 
 
@@ -214,5 +222,5 @@ def warm_up_option(command: Command) -> Command:
         metavar="N",
         type=click.IntRange(min=0),
         default=0,
-        help="Records before the clock starts.  [default: none]",
+        help="Records before the measurement starts.  [default: none]",
     )(command)

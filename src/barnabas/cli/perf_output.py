@@ -1,4 +1,4 @@
-"""What `barnabas perf` shows: how far it is, on a terminal, and what came out."""
+"""The output of `barnabas perf`: the progress on a terminal, and the report."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SHOW_EVERY_S = 0.2
 
 
 class ProgressLine:
-    """One line on standard error, drawn anew with each sample; only if that is a terminal.
+    """A progress line on standard error, redrawn with new samples, only if standard error is a terminal.
 
-    A plain line, because drawing must not take time from what is measured.
+    It is plain text, because drawing must not take CPU time from the measured processes.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -55,24 +55,24 @@ class ProgressLine:
         return f"{name}: {done:,} records, {records_per_s:,.0f}/s, {mb_per_s:,.1f} MB/s"
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Clear the line."""
         if self._last:
             click.echo(ERASE_LINE, err=True, nl=False)
 
 
 def show_report(report: Report, *, as_json: bool) -> None:
-    """Print the outcome: one line of JSON, or a table with the machine under it."""
+    """Print the report as one line of JSON, or as a table with the properties of the machine."""
     figures = report.as_json()
     if as_json:
         click.echo(json.dumps(figures))
         return
     show_table([report.workload, ""], rows_of(figures))
     if report.interrupted:
-        click.echo("interrupted: these are the figures up to then", err=True)
+        click.echo("interrupted: these are the results up to the interruption", err=True)
 
 
 def rows_of(figures: Mapping[str, Any]) -> list[Row]:
-    """Return the lines of the table: what was run, what came out, where.
+    """Return the rows of the table: results, workload and machine.
 
     >>> figures = {"records": 1000, "records_per_s": 500.0, "mb_per_s": 0.05, "elapsed_s": 2.0, "cpu_client_s": 0.5}
     >>> for name, value in rows_of(figures)[:3]:

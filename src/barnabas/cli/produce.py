@@ -1,4 +1,4 @@
-"""`barnabas produce`: one message a line (or what else ends a message), from standard input or from files."""
+"""`barnabas produce`: sends one record per line (or other delimiter) from standard input or files."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CHUNKS_IN_FLIGHT = 64
-"""How many reads may wait for their acknowledgement before the oldest is looked at."""
+"""The number of unacknowledged reads after which the oldest one is waited for."""
 
 Lines = Iterable[list[bytes]]
 
 
 def _complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete a topic where one is to be named, then files."""
+    """Complete the topic first, then file names."""
     if context.params.get("topic") is None and not context.params.get("names"):
         return complete_topics(context, parameter, incomplete)
     return [CompletionItem(incomplete, type="file")]
@@ -46,7 +46,7 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) 
     except ValueError as error:
         raise click.BadParameter(str(error)) from None
     if not delimiter:
-        raise click.BadParameter("an empty delimiter ends nothing")
+        raise click.BadParameter("the delimiter must not be empty")
     return delimiter
 
 
@@ -56,11 +56,11 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) 
     "--topic",
     metavar="TOPIC",
     shell_complete=complete_topics,
-    help="The topic; or name it first: produce TOPIC [FILE...]",
+    help="Topic; or give it as the first argument: produce TOPIC [FILE...]",
 )
-@click.option("-p", "--partition", type=click.IntRange(min=-1), default=-1, help="The partition; -1: by key.")
-@click.option("-k", "--key", metavar="KEY", help="The same key for every message.")
-@click.option("-K", "--key-delimiter", metavar="DELIM", callback=_bytes, help="Each line is KEY, DELIM, VALUE.")
+@click.option("-p", "--partition", type=click.IntRange(min=-1), default=-1, help="Partition; -1: by key.")
+@click.option("-k", "--key", metavar="KEY", help="Key of all records.")
+@click.option("-K", "--key-delimiter", metavar="DELIM", callback=_bytes, help="Each line is a key, DELIM, and a value.")
 @click.option(
     "-D",
     "--delimiter",
@@ -68,13 +68,15 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) 
     callback=_bytes,
     default=r"\n",
     show_default=True,
-    help=r"What ends a message; \0 goes with find -print0.",
+    help=r"Delimiter of records; use \0 with find -print0.",
 )
-@click.option("-l", "--lines", "more_files", metavar="FILE", multiple=True, help="As the argument; -: standard input.")
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may repeat.")
-@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="How to compress.")
+@click.option(
+    "-l", "--lines", "more_files", metavar="FILE", multiple=True, help="File, like the argument; -: standard input."
+)
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="Record header; repeatable.")
+@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="Compression type.")
 @click.option("-Z", "--null", "empty_is_null", is_flag=True, help="Send an empty value or key as null.")
-@click.option("-c", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N messages.")
+@click.option("-c", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
 @quiet_option
 @properties_option
 @bootstrap_option
@@ -95,7 +97,7 @@ def produce(
     bootstrap: str,
     names: tuple[str, ...],
 ) -> None:
-    """Send one message a line, from standard input or from FILEs.
+    """Send one record per line, from standard input or from FILEs.
 
     \b
     echo hello | barnabas produce greetings
@@ -107,7 +109,7 @@ def produce(
         topic, *names_left = names
         names = tuple(names_left)
     if key is not None and key_delimiter is not None:
-        raise click.UsageError("give either -k, one key for all, or -K, a key in each line")
+        raise click.UsageError("give either -k, one key for all records, or -K, a key in each line")
     from barnabas import Producer
 
     names = (*names, *more_files)
@@ -135,7 +137,7 @@ def _open_source(name: str, stack: ExitStack) -> BufferedIOBase:
 
 
 def parse_headers(texts: Iterable[str]) -> list[Header]:
-    """Return NAME=VALUE texts as record headers; a name alone has a null value, as in kcat.
+    """Return NAME=VALUE texts as record headers; a name without a value has a null value, as in kcat.
 
     >>> parse_headers(["source=web", "flag"])
     [('source', b'web'), ('flag', None)]
@@ -150,9 +152,9 @@ KeysAndValues = tuple[Sequence[bytes | None] | None, Sequence[bytes | None]]
 def line_splitter(
     key: str | None, delimiter: bytes | None, *, empty_is_null: bool = False
 ) -> Callable[[list[bytes]], KeysAndValues]:
-    r"""Return the function that makes keys and values out of lines.
+    r"""Return the function that splits lines into keys and values.
 
-    A line without the delimiter is all value, with a null key, as in kcat.
+    A line without the delimiter is a value with a null key, as in kcat.
 
     >>> line_splitter(None, b":")([b"a:1", b"b"])
     ([b'a', None], [b'1', b'b'])
@@ -191,9 +193,9 @@ def send_lines(
     partition: int | None,
     headers: list[Header],
 ) -> int:
-    """Send all lines and wait for their acknowledgements. Returns how many there were.
+    """Send all lines and wait for their acknowledgements; return the number of lines.
 
-    :raises BarnabasError: a line was not acknowledged; those after it may have been.
+    :raises BarnabasError: a line was not acknowledged; later lines may have been.
     """
     waiting: deque[Deliveries] = deque()
     count = 0
@@ -217,7 +219,7 @@ def _counted(chunks: Lines, advance: Callable[[int], None]) -> Iterator[list[byt
 
 
 def _first(chunks: Lines, count: int | None) -> Iterator[list[bytes]]:
-    """Yield the first `count` lines, all if it is None; read no chunk more than that takes."""
+    """Yield the first `count` lines, or all if it is None, without reading further chunks."""
     left = count
     for lines in chunks:
         yield lines[:left]

@@ -1,9 +1,9 @@
-"""The throttle of a reassignment (KIP-73): set before the move, removed after it.
+"""The throttle of a reassignment (KIP-73), set before the moves and removed after them.
 
-As `kafka-reassign-partitions --throttle` does: the topics' settings name the replicas that give and those that get, and
-the brokers' say how fast, here for all brokers together. A command that is interrupted leaves them, since what it has
-begun goes on; the next one that finds nothing of these topics on its way takes them back, whether it has a throttle or
-not. Lists that somebody has written with `*` are left alone.
+As in `kafka-reassign-partitions --throttle`, topic settings name the throttled replicas, and broker settings have the
+rate; here the rate applies to all brokers. An interrupted command leaves the throttles, because its moves continue. The
+next command that finds none of these partitions moving removes them, with or without a throttle of its own. Lists with
+the wildcard `*` were set by someone else and stay unchanged.
 """
 
 from __future__ import annotations
@@ -32,15 +32,15 @@ def throttle_option(function: Decorated) -> Decorated:
         "--throttle",
         type=click.IntRange(min=1),
         metavar="BYTES",
-        help="Copy no more than so many bytes a second: to each broker, and from each.",
+        help="Limit copying to this many bytes per second, to and from each broker.",
     )(function)
 
 
 def set_throttle(admin: Admin, before: Targets, targets: Targets, rate: int) -> None:
-    """Let partitions move at a rate from now on.
+    """Throttle the moves of partitions.
 
-    :param before: where they are.
-    :param rate: bytes a second.
+    :param before: the current replicas.
+    :param rate: the limit in bytes per second.
     """
     lists = _lists(admin, {tp.topic for tp in targets})
     for tp, replicas in targets.items():
@@ -52,10 +52,10 @@ def set_throttle(admin: Admin, before: Targets, targets: Targets, rate: int) -> 
         admin.alter_config(topic, to_set={name: ",".join(each) for name, each in of_topic.items() if ALL not in each})
 
 
-def take_throttles_back(admin: Admin, topics: Collection[str]) -> set[TopicPartition]:
-    """Take back the throttles of topics' partitions that do not move, and the rates with the last of them.
+def remove_throttles(admin: Admin, topics: Collection[str]) -> set[TopicPartition]:
+    """Remove the throttles of partitions that are not moving; without remaining ones, also remove the rates.
 
-    :returns: partitions that move, and are throttled still.
+    :returns: the partitions that are still moving with a throttle.
     """
     found = {topic: lists for topic, lists in _lists(admin, topics).items() if _without_star(lists)}
     if not found:
@@ -67,29 +67,29 @@ def take_throttles_back(admin: Admin, topics: Collection[str]) -> set[TopicParti
         throttled.update(_where(topic, each) for replicas in kept.values() for each in replicas)
         to_set = {name: ",".join(each) for name, each in kept.items() if each}
         admin.alter_config(topic, to_set=to_set, to_unset=[name for name, each in kept.items() if not each])
-        # Who is asked next may not have heard of that yet.
+        # The metadata of the next broker asked may be older than this change.
         lists.update({name: dict.fromkeys(each) for name, each in kept.items()})
     left = {**_lists(admin, admin.list_topics(include_internal=True)), **found}
     if not any(each for lists in left.values() for each in lists.values()):
-        told = admin.describe_config(all_brokers=True)
-        admin.alter_config(all_brokers=True, to_unset=[rate for rate in RATES if rate in told])
+        configured = admin.describe_config(all_brokers=True)
+        admin.alter_config(all_brokers=True, to_unset=[rate for rate in RATES if rate in configured])
     return throttled
 
 
 def _lists(admin: Admin, topics: Iterable[str]) -> dict[str, dict[str, dict[str, None]]]:
-    """Return the replicas that topics name, by setting."""
-    told = admin.describe_topic_configs(sorted(topics), [LEADERS, FOLLOWERS])
+    """Return the throttled replicas in the settings of topics, by topic and setting."""
+    configured = admin.describe_topic_configs(sorted(topics), [LEADERS, FOLLOWERS])
     return {
         topic: {
             name: dict.fromkeys(part for each in (settings[name].value or "").split(",") if (part := each.strip()))
             for name in (LEADERS, FOLLOWERS)
         }
-        for topic, settings in told.items()
+        for topic, settings in configured.items()
     }
 
 
 def _without_star(lists: Mapping[str, Mapping[str, None]]) -> list[str]:
-    """Return the settings of a topic that name single replicas."""
+    """Return the settings of a topic that list single replicas."""
     return [name for name, each in lists.items() if each and ALL not in each]
 
 

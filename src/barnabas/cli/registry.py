@@ -1,4 +1,4 @@
-"""`barnabas registry`: a schema registry, in the foreground."""
+"""`barnabas registry`: runs a schema registry in the foreground."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
 
 
 @click.command()
-@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="The address to listen on.")
-@click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="The port; 0: a free one.")
-@click.option("--url", metavar="URL", help="The address that `ready` names.  [default: http://HOST:PORT]")
-@click.option("--topic", metavar="TOPIC", default="_schemas", show_default=True, help="Where schemas are kept.")
+@click.option("--host", metavar="HOST", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", type=click.IntRange(0, 65535), default=8081, show_default=True, help="Port; 0: a free port.")
+@click.option("--url", metavar="URL", help="URL to print after `ready`.  [default: http://HOST:PORT]")
+@click.option("--topic", metavar="TOPIC", default="_schemas", show_default=True, help="Topic that stores the schemas.")
 @click.option(
     "--group",
     metavar="GROUP",
     hidden=True,
     expose_value=False,
-    help="Without effect.",
+    help="No effect.",
 )
 @http_option
 @log_format_option
@@ -44,7 +44,7 @@ def registry(
 ) -> int:
     """Start a schema registry in the foreground, with Confluent's REST interface.
 
-    Prints `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several may run for one topic, and each of
+    Print `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several registries may use one topic; each of
     them answers all requests.
     """
     for package in NEEDED:

@@ -1,4 +1,4 @@
-"""`barnabas report`: what loaded tables tell, as a table in the terminal and as a picture."""
+"""`barnabas report`: prints reports on loaded tables, and draws them as pictures."""
 
 from __future__ import annotations
 
@@ -18,43 +18,49 @@ from barnabas.reports.report import Report, shown
 from barnabas.reports.roles import MEANING, Role, Roles
 
 REPORTS = {
-    "popularity": "what is wanted most",
-    "trending": "what is wanted more than usual, and when",
-    "co-occurrence": "what is seen together in a session",
-    "recommendations": "who has seen this has also seen",
-    "ctr": "how many impressions were clicked, by hour",
-    "abuse": "addresses from which too much comes in a minute",
-    "newsfeed": "what those whom somebody follows have shared, put together",
+    "popularity": "the most requested items",
+    "trending": "items requested more than usual, by time",
+    "co-occurrence": "items seen together in a session",
+    "recommendations": "items that viewers of an item also viewed",
+    "ctr": "the share of impressions that were clicked, by hour",
+    "abuse": "addresses with too many requests per minute",
+    "newsfeed": "items shared by the accounts that a member follows",
 }
-"""Those of `barnabas.spark.reports`, which needs Spark; the help does not."""
+"""The reports of `barnabas.spark.reports`, copied because importing that module requires Spark."""
 ROWS_SHOWN_MAX = 100
 TYPES = ("impression", "click", "share", "follow")
 
 
 def _columns_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--item-column` and so on, and `--impression-type` and so on."""
+    """Add the options `--ROLE-column` and `--TYPE-type`, such as `--item-column` and `--click-type`."""
     for kind in reversed(TYPES):
-        told = f"The type of events that are {kind}s."
-        command = click.option(f"--{kind}-type", metavar="VALUE", default=kind, show_default=True, help=told)(command)
+        text = f"Value of the type column for {kind}s."
+        command = click.option(f"--{kind}-type", metavar="VALUE", default=kind, show_default=True, help=text)(command)
     for role in reversed(Role):
-        told = f"The column of {MEANING[role]}."
-        command = click.option(f"--{role}-column", metavar="NAME", help=told)(command)
+        text = f"Column of {MEANING[role]}."
+        command = click.option(f"--{role}-column", metavar="NAME", help=text)(command)
     return command
 
 
 @click.command()
 @click.argument("name", metavar="NAME", type=click.Choice(list(REPORTS)))
 @click.argument("topics", nargs=-1, required=True, metavar="TOPIC...", shell_complete=complete_topics)
-@click.option("-w", "--warehouse", metavar="DIR", help="The folder of the embedded warehouse.")
-@click.option("--catalog", metavar="NAME", help="Instead: a catalog of pyiceberg's configuration.")
-@click.option("--png", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw a picture.")
-@click.option("--top", metavar="N", type=int, default=10, show_default=True, help="How many rows.")
-@click.option("--where", metavar="SQL", help="Only events of which this is true: \"type = 'click'\".")
-@click.option("--window", metavar="LENGTH", default="1 hour", show_default=True, help="Of windows over time.")
-@click.option("--gap", metavar="LENGTH", default="30 minutes", show_default=True, help="A pause that ends a session.")
-@click.option("--within", metavar="LENGTH", default="30 minutes", show_default=True, help="So long a click may take.")
-@click.option("--threshold", metavar="N", type=int, default=60, show_default=True, help="No abuse: N a minute.")
-@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("-w", "--warehouse", metavar="DIR", help="Directory of the embedded warehouse.")
+@click.option("--catalog", metavar="NAME", help="Catalog of pyiceberg's configuration, instead of --warehouse.")
+@click.option(
+    "--png", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Draw a picture to this file."
+)
+@click.option("--top", metavar="N", type=int, default=10, show_default=True, help="Maximum number of rows.")
+@click.option("--where", metavar="SQL", help="Use only events with this condition, such as \"type = 'click'\".")
+@click.option("--window", metavar="LENGTH", default="1 hour", show_default=True, help="Length of time windows.")
+@click.option("--gap", metavar="LENGTH", default="30 minutes", show_default=True, help="Pause that ends a session.")
+@click.option(
+    "--within", metavar="LENGTH", default="30 minutes", show_default=True, help="Time limit from impression to click."
+)
+@click.option(
+    "--threshold", metavar="N", type=int, default=60, show_default=True, help="Events per minute that are not abuse."
+)
+@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark master.")
 @_columns_options
 @json_option
 def report(
@@ -68,18 +74,17 @@ def report(
     as_json: bool,
     **asked: Any,
 ) -> None:
-    """Report on tables that `barnabas load` has made of TOPICs; several are taken together.
+    """Report on the tables that `barnabas load` has created from TOPICs; several tables are combined.
 
-    NAME is popularity, trending, co-occurrence, recommendations, ctr, abuse or newsfeed. Which column is what is
-    told by its usual name, or by the options.
+    NAME is popularity, trending, co-occurrence, recommendations, ctr, abuse or newsfeed. Columns are found by their
+    usual names, or named by options.
 
-    \b
-    barnabas report popularity clicks --warehouse ./warehouse --png popularity.png
-    barnabas report abuse access --warehouse ./warehouse --threshold 30
-    barnabas report co-occurrence flights --warehouse ./warehouse --item-column dest --visitor-column tailnum
+    \b barnabas report popularity clicks --warehouse ./warehouse --png popularity.png barnabas report abuse access
+    --warehouse ./warehouse --threshold 30 barnabas report co-occurrence flights --warehouse ./warehouse --item-column
+    dest --visitor-column tailnum
     """
     if (warehouse is None) == (catalog is None):
-        raise click.UsageError("say where the tables are: either --warehouse DIR or --catalog NAME")
+        raise click.UsageError("give the location of the tables: either --warehouse DIR or --catalog NAME")
     draw = None if png is None else pictures().draw
     with _spark(master) as spark:
         frame = _events(spark, topics, warehouse, catalog, where)
@@ -90,7 +95,7 @@ def report(
 
 
 def pictures() -> Any:
-    """Import the module that draws.
+    """Import the module that draws pictures.
 
     :raises MissingExtraError: matplotlib is not installed.
     """
@@ -99,24 +104,24 @@ def pictures() -> Any:
 
 @contextmanager
 def _spark(master: str) -> Iterator[Any]:
-    """Run a session, and say so where somebody waits at a terminal."""
+    """Run a Spark session, with a status line on a terminal."""
     from rich.console import Console
 
     from barnabas.cli.spark_sessions import spark_session
 
     console = Console(stderr=True)
     with (
-        console.status("Spark is at work") if sys.stderr.isatty() else nullcontext(),
+        console.status("Spark is running") if sys.stderr.isatty() else nullcontext(),
         spark_session("report", master) as session,
     ):
         yield session
 
 
 def _events(spark: Any, topics: tuple[str, ...], warehouse: str | None, catalog: str | None, where: str | None) -> Any:
-    """Return the rows of all tables; a column that one of them does not have is null in its rows.
+    """Return the rows of all tables; a column that a table lacks is null in its rows.
 
-    :raises WarehouseError: a table is not there.
-    :raises ConfigurationError: the condition is none.
+    :raises WarehouseError: a table does not exist.
+    :raises ConfigurationError: `where` is not a valid condition.
     """
     return require("barnabas.spark.reports.events").events_of_tables(spark, topics, warehouse, catalog, where)
 
@@ -143,8 +148,8 @@ def _show(found: Report, *, as_json: bool) -> None:
     if rows:
         show_table([column.name for column in found.columns], rows)
     else:
-        click.echo("there is nothing to tell", err=True)
+        click.echo("the report has no rows", err=True)
     if len(found.rows) > len(rows):
-        click.echo(f"{len(found.rows) - len(rows):,} more rows: --json", err=True)
+        click.echo(f"{len(found.rows) - len(rows):,} more rows; see all with --json", err=True)
     for remark in found.remarks:
         click.echo(remark)

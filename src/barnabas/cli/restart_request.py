@@ -1,8 +1,7 @@
-"""How a second process asks a running `barnabas cluster up` to restart a broker: by files in the cluster's folder.
+"""Requests to a running `barnabas cluster up` to restart a broker, as files in the cluster's directory.
 
-The request is `restart.json`, `{"broker": 2}`, which the supervisor removes when it carries it out; that it is done
-shows in `cluster.json`, which names another process then. Whether somebody is there to carry it out shows the lock on
-`cluster.lock`.
+The request is `restart.json`, `{"broker": 2}`; the supervisor deletes it and restarts the broker. Then `cluster.json`
+has another process id for the broker. A locked `cluster.lock` shows that a supervisor is running.
 """
 
 from __future__ import annotations
@@ -21,18 +20,19 @@ LOCK_NAME = "cluster.lock"
 REQUEST_BYTES_MAX = 1024
 LOOK_S = 0.05
 LOOKS_FOR_EACH_LOCK = 20
-"""The lock is looked at less often than the file: a cluster that starts just then would find it taken."""
+"""The number of checks of the file per check of the lock, because a cluster that starts at that moment would find it
+locked."""
 
 
-def ask_for_restart(folder: Path, broker: int) -> None:
-    """Ask for a restart; what was asked before and not yet carried out is forgotten."""
+def request_restart(folder: Path, broker: int) -> None:
+    """Request a restart, replacing a pending request."""
     new = folder / f"{NAME}.new"
     new.write_text(json.dumps({"broker": broker}) + "\n")
     new.replace(folder / NAME)
 
 
 def take_request(folder: Path) -> int | None:
-    """Return the broker that is to be restarted, once; None: none is, or what stands there cannot be understood."""
+    """Return the broker to restart and delete the request; None: there is no valid request."""
     path = folder / NAME
     try:
         with path.open("rb") as file:
@@ -44,13 +44,13 @@ def take_request(folder: Path) -> int | None:
 
 
 def withdraw_request(folder: Path) -> None:
-    """Ask for nothing any more."""
+    """Delete the request."""
     with contextlib.suppress(OSError):
         (folder / NAME).unlink()
 
 
 def runs_in(folder: Path) -> bool:
-    """Whether a cluster runs in a folder."""
+    """Return whether a cluster runs in a directory."""
     try:
         with (folder / LOCK_NAME).open("r") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
@@ -62,11 +62,11 @@ def runs_in(folder: Path) -> bool:
 
 
 class LocalRestart:
-    """Has a broker of the cluster in a folder restarted, and returns when it serves again.
+    """Restarts brokers of the cluster in a directory, and waits until they serve again.
 
-    :param patience_s: so long it may take.
-    :param now_s: monotonic seconds.
-    :param sleep: waits for so many seconds.
+    :param patience_s: time limit in seconds.
+    :param now_s: returns the monotonic time in seconds.
+    :param sleep: sleeps for a number of seconds.
     """
 
     def __init__(
@@ -78,12 +78,12 @@ class LocalRestart:
         self._patience_s = patience_s
 
     def __call__(self, broker: int) -> None:
-        """Restart it.
+        """Restart a broker.
 
-        :raises BarnabasError: it does not serve again in time, or the cluster has ended.
+        :raises BarnabasError: the broker does not serve again in time, or the cluster has ended.
         """
         before = self._process_of(broker)
-        ask_for_restart(self._folder, broker)
+        request_restart(self._folder, broker)
         try:
             self._wait(broker, before)
         finally:
@@ -97,8 +97,8 @@ class LocalRestart:
                 raise BarnabasError(f"no cluster runs in {self._folder} any more")
             if self._now_s() >= deadline_s:
                 raise BarnabasError(
-                    f"broker {broker} did not come back within {self._patience_s:g} s; what it says stands where"
-                    " barnabas cluster up runs"
+                    f"broker {broker} has not restarted within {self._patience_s:g} s; its log is in the output of"
+                    " barnabas cluster up"
                 )
             looks += 1
             self._sleep(LOOK_S)

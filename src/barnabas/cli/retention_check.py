@@ -1,4 +1,4 @@
-"""Records that are older than what their topic keeps: a log's own times may lie years back."""
+"""Records older than their topic's retention: the lines of a log file may have timestamps years ago."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ DAY_MS = 86_400_000
 
 
 def create_topic_for_old_records(admin: Admin, topic: str, partitions: int, report: Callable[[str], None]) -> None:
-    """Create a topic that keeps records however old their timestamps are.
+    """Create a topic that keeps records of any age.
 
-    :raises ApiError: the topic exists, or cannot be created.
+    :raises ApiError: the topic exists or cannot be created.
     """
     admin.create_topic(topic, partitions, config={"retention.ms": KEEP_ALL})
     report(
-        f"created topic {topic} with retention.ms={KEEP_ALL}, because retention goes by the times of the lines; "
-        f"to keep less: barnabas config set topic {topic} retention.ms=..."
+        f"created topic {topic} with retention.ms={KEEP_ALL}, because retention uses the timestamps of the lines; "
+        f"to limit retention: barnabas config set topic {topic} retention.ms=..."
     )
 
 
 class RetentionCheck:
-    """Counts records whose timestamps are older than a topic's retention."""
+    """Counts records that are older than a topic's retention."""
 
     def __init__(self, topic: str, retention_ms: int) -> None:
         self._topic = topic
@@ -37,11 +37,11 @@ class RetentionCheck:
 
     @classmethod
     def of_topic(cls, admin: Admin, topic: str) -> Self | None:
-        """Return the check for a topic; None where its retention deletes nothing by timestamps of producers."""
+        """Return the check for a topic; None: its retention does not delete by the producers' timestamps."""
         try:
             settings = admin.describe_config(topic)
         except ApiError:
-            return None  # a user may be allowed to write to a topic, and not to read its settings
+            return None  # a user with write permission may lack the permission to describe the settings
         values = {name: setting.value or "" for name, setting in settings.items()}
         retention = values.get("retention.ms", KEEP_ALL)
         deletes = "delete" in values.get("cleanup.policy", "delete")
@@ -51,13 +51,13 @@ class RetentionCheck:
         return cls(topic, int(retention))
 
     def count(self, timestamps_ms: Sequence[int], now_ms: int) -> None:
-        """Count records that are sent."""
+        """Count sent records by their timestamps."""
         oldest_ms = now_ms - self._retention_ms
         self._old += sum(timestamp_ms < oldest_ms for timestamp_ms in timestamps_ms)
         self._all += len(timestamps_ms)
 
     def take_report(self) -> str | None:
-        """Return the warning about records counted since the last call; None where none is old."""
+        """Return a warning about the records counted since the last call; None: no record is too old."""
         old, count = self._old, self._all
         self._old = self._all = 0
         if not old:

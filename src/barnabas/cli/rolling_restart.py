@@ -1,7 +1,8 @@
-"""Restarts the brokers of a cluster one after the other, so that no partition lacks a replica that it could need.
+"""Rolling restart: restarts the brokers of a cluster one at a time, so that partitions stay available.
 
-Each broker stops in order, which hands on what it leads, and starts again; before the next one does, every replica is
-in sync again. Where that is not so at the beginning, nothing is restarted, unless that is asked for.
+Each broker shuts down in order, which moves its leaderships to other brokers, and starts again. The next broker follows
+only when every replica is in sync again. If the cluster is unhealthy at the start, no broker is restarted unless
+forced.
 """
 
 from __future__ import annotations
@@ -13,22 +14,22 @@ from barnabas.cli.supervision import Say
 from barnabas.errors import BarnabasError, RetriableError
 
 LOOK_S = 0.25
-TOLD_AGAIN_S = 5.0
-"""What is waited for is told at once, and when it is something else so much later."""
+REPORT_INTERVAL_S = 5.0
+"""The minimum interval in seconds between two lines about different reasons for waiting."""
 
 Restart = Callable[[int], None]
-"""Restarts a broker; returns when it has started again."""
+"""Restarts a broker, and returns once it has started again."""
 
 
 class RollingRestart:
     """One rolling restart.
 
-    :param brokers: their ids, in the order in which they are restarted.
-    :param ask: returns how the cluster is; may raise what clients raise.
-    :param now_s: monotonic seconds.
-    :param sleep: waits for so many seconds.
-    :param patience_s: so long it may take until all is in sync again.
-    :param say: tells people what happens, in one line.
+    :param brokers: broker ids in the order of their restarts.
+    :param ask: returns the health of the cluster; may raise errors of the client.
+    :param now_s: returns the monotonic time in seconds.
+    :param sleep: sleeps for a number of seconds.
+    :param patience_s: time limit in seconds until all replicas are in sync again.
+    :param say: called with a message for the user.
     """
 
     def __init__(
@@ -51,18 +52,19 @@ class RollingRestart:
         self._patience_s = patience_s
 
     def run(self, *, force: bool) -> None:
-        """Restart all.
+        """Restart all brokers.
 
-        :param force: begin also where something is wrong, and go on when a broker has caught up with what it keeps
-            itself.
-        :raises BarnabasError: something is wrong before, a broker does not come back, or does not catch up; those after
-            it were not restarted.
+        :param force: start even if the cluster is unhealthy, and wait only for the replicas on the restarted broker.
+        :raises BarnabasError: the cluster is unhealthy, or a broker does not come back or catch up; the remaining
+            brokers are not restarted.
         """
         trouble = self._trouble()
         if trouble and not force:
-            raise BarnabasError(f"nothing was restarted, for not all is well: {trouble}; --force restarts all the same")
+            raise BarnabasError(
+                f"no broker was restarted, because the cluster is unhealthy: {trouble}; use --force to restart"
+            )
         for number, broker in enumerate(self._brokers, start=1):
-            self._say(f"broker {broker}, {number} of {len(self._brokers)}: stops and starts again")
+            self._say(f"broker {broker}, {number} of {len(self._brokers)}: restarting")
             started_s = self._now_s()
             try:
                 self._restart(broker)
@@ -77,26 +79,26 @@ class RollingRestart:
 
     def _wait(self, only: int | None) -> None:
         deadline_s = self._now_s() + self._patience_s
-        told, tell_s = "", 0.0
+        reported, report_s = "", 0.0
         while trouble := self._trouble(only):
             now_s = self._now_s()
             if now_s >= deadline_s:
-                raise BarnabasError(f"after {self._patience_s:g} s not all is in sync again: {trouble}")
-            if trouble != told and now_s >= tell_s:
+                raise BarnabasError(f"not all replicas are in sync after {self._patience_s:g} s: {trouble}")
+            if trouble != reported and now_s >= report_s:
                 self._say(f"waiting: {trouble}")
-                told, tell_s = trouble, now_s + TOLD_AGAIN_S
+                reported, report_s = trouble, now_s + REPORT_INTERVAL_S
             self._sleep(LOOK_S)
 
     def _trouble(self, only: int | None = None) -> str:
-        """Return what is wrong, with one broker or with any; empty: nothing."""
+        """Return the problems of the cluster, or of one broker; empty if there are none."""
         try:
             health = self._ask()
         except RetriableError as error:
-            return f"the brokers do not say how they are ({error})"
+            return f"the brokers do not respond ({error})"
         there = {each.id for each in health.brokers if each.address is not None and each.groups is not None}
         away = [each for each in (self._brokers if only is None else [only]) if each not in there]
         if away:
-            return " and ".join(f"broker {each} is away" for each in away)
+            return " and ".join(f"broker {each} is unavailable" for each in away)
         if only is None:
             return "" if health.is_healthy else health.summary
         lagging = sum(only in each.lagging for each in health.partitions)
@@ -104,9 +106,9 @@ class RollingRestart:
 
 
 class ManualRestart:
-    """Says which broker somebody is to restart, and returns when that has gone.
+    """Asks the user to restart a broker, and returns once the broker has shut down.
 
-    :param live: returns the brokers that live.
+    :param live: returns the ids of the registered brokers.
     """
 
     def __init__(self, live: Callable[[], Sequence[int]], *, sleep: Callable[[float], object], say: Say) -> None:
@@ -115,7 +117,7 @@ class ManualRestart:
         self._say = say
 
     def __call__(self, broker: int) -> None:
-        """Wait for as long as it takes."""
+        """Ask for the restart and wait without a limit."""
         self._say(f"restart broker {broker} now, with SIGTERM (for example: systemctl restart barnabas@{broker})")
         while self._is_there(broker):
             self._sleep(LOOK_S)
@@ -124,4 +126,4 @@ class ManualRestart:
         try:
             return broker in self._live()
         except RetriableError:
-            return True  # who was asked may have been the one that goes; others will tell
+            return True  # the broker that should respond may be the one shutting down: ask again

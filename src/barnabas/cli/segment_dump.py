@@ -1,8 +1,8 @@
-"""Reads the files of a segment as they are, without a lock and without a broker, and goes on after damage if it can.
+"""Reads segment files without a lock and without a broker, and continues after damage where possible.
 
-Each function goes along one file and yields what it finds, damage among it. Files of a log that is being written may
-be read: the end is looked for again before a batch that is not whole yet is called damaged. Formats:
-`barnabas.records.header`, `barnabas.storage.segment_index`.
+Each function reads one file and yields its entries and any damage. The log may be in use: before a function reports an
+incomplete batch as damage, it checks whether the file has grown. `barnabas.records.header` and
+`barnabas.storage.segment_index` describe the formats.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _PLACE = re.compile(r"^batch at position \d+: ")
 
 
 class Damage(NamedTuple):
-    """What is wrong in a file, and the position in bytes where that begins."""
+    """The position in bytes and the description of damage in a file."""
 
     position: int
     reason: str
 
 
 class DumpedBatch(NamedTuple):
-    """A sound batch, and its records if they were asked for."""
+    """An undamaged batch, with its records if requested."""
 
     position: int
     header: BatchHeader
@@ -45,15 +45,18 @@ class DumpedBatch(NamedTuple):
 
 
 class OffsetEntry(NamedTuple):
-    """An entry of an offset index: the batch at `log_position` ends with `offset`; in a file that Kafka wrote, perhaps
-    before it: there an entry may stand for many batches that were written at once."""
+    """An entry of an offset index: the batch at `log_position` ends at `offset`.
+
+    In an index written by Apache Kafka, the batch may end earlier, because one entry may cover several batches of a
+    write.
+    """
 
     offset: int
     log_position: int
 
 
 class TimeEntry(NamedTuple):
-    """An entry of a time index: up to `offset` no record is later than `timestamp_ms`."""
+    """An entry of a time index: no record up to `offset` is later than `timestamp_ms`."""
 
     timestamp_ms: int
     offset: int
@@ -62,10 +65,10 @@ class TimeEntry(NamedTuple):
 def dump_batches(
     file: BinaryIO, base_offset: int, place: TopicPartition, *, with_records: bool
 ) -> Iterator[DumpedBatch | Damage]:
-    """Yield the batches of a `.log` file. After a batch that is damaged, but has a length, it goes on.
+    """Yield the batches of a `.log` file, continuing after a damaged batch of known length.
 
-    :param base_offset: the offset that the file is named after.
-    :param place: whose records they are said to be.
+    :param base_offset: the offset in the file's name.
+    :param place: the partition to set in the records.
     """
     position, next_offset = 0, base_offset
     while position < (size := _size(file)):
@@ -73,7 +76,7 @@ def dump_batches(
             header = _header(file, position, size)
         except CorruptBatchError as error:
             if _size(file) > size:
-                continue  # somebody is writing
+                continue  # a broker is appending
             yield Damage(position, _PLACE.sub("", str(error)))
             return
         if header.base_offset < next_offset:
@@ -92,11 +95,11 @@ def _size(file: BinaryIO) -> int:
 
 
 def _header(file: BinaryIO, position: int, size: int) -> BatchHeader:
-    """Return the header at a position; check that it can be one, and that the file holds the whole batch."""
+    """Return the header at a position, after checking its structure and that the file has the complete batch."""
     header = read_header(os.pread(file.fileno(), BATCH_HEADER_SIZE, position))
     check_structure(header, position)
     if position + header.size > size:
-        raise CorruptBatchError(f"the batch has {header.size} bytes, and {size - position} are left in the file")
+        raise CorruptBatchError(f"the batch has {header.size} bytes, but the file has only {size - position} more")
     return header
 
 
@@ -109,7 +112,7 @@ def _checked(
 
 
 class _Batches:
-    """Where the batches of a `.log` file are, as far as they can be read; what indexes are compared with."""
+    """The positions of the readable batches of a `.log` file, to compare indexes with."""
 
     def __init__(self, log: BinaryIO) -> None:
         self._bases: list[int] = []
@@ -120,19 +123,19 @@ class _Batches:
             try:
                 header = _header(log, position, size)
             except CorruptBatchError:
-                break  # told when the log itself is dumped
+                break  # dumping the log itself reports this damage
             self._at[position] = header
             self._bases.append(header.base_offset)
             self._headers.append(header)
             position += header.size
 
     def last_offset_at(self, position: int) -> int:
-        """Return the last offset of the batch that begins at a position; -1 if none does."""
+        """Return the last offset of the batch at a position; -1 if no batch starts there."""
         header = self._at.get(position)
         return -1 if header is None else header.last_offset
 
     def max_timestamp_ms_at(self, offset: int) -> int | None:
-        """Return the greatest timestamp of the batch that holds an offset."""
+        """Return the highest timestamp of the batch that contains an offset; None: no such batch."""
         number = bisect_right(self._bases, offset) - 1
         if number < 0 or self._headers[number].last_offset < offset:
             return None
@@ -140,39 +143,39 @@ class _Batches:
 
 
 def dump_offset_index(data: bytes, base_offset: int, log: BinaryIO | None) -> Iterator[OffsetEntry | Damage]:
-    """Yield the entries of an `.index` file, compared with the batches of its log if that is there."""
+    """Yield the entries of an `.index` file, compared with the batches of its log if that exists."""
     batches = None if log is None else _Batches(log)
     before = OffsetEntry(base_offset - 1, -1)
     for position, (relative, log_position) in _entries(_OFFSET_ENTRY, data):
         entry = OffsetEntry(base_offset + relative, log_position)
         yield entry
         if entry.offset <= before.offset or entry.log_position <= before.log_position:
-            yield Damage(position, f"the entry {tuple(entry)} does not lie behind {tuple(before)}")
+            yield Damage(position, f"the entry {tuple(entry)} is not after {tuple(before)}")
         elif batches is not None and not -1 < (last := batches.last_offset_at(log_position)) <= entry.offset:
-            ends = "no batch begins there" if last < 0 else f"the batch there ends with {last}"
+            ends = "no batch starts there" if last < 0 else f"the batch there ends with {last}"
             yield Damage(position, f"offset {entry.offset} at position {log_position} of the log: {ends}")
         before = entry
     yield from _rest(_OFFSET_ENTRY, data)
 
 
 def dump_time_index(data: bytes, base_offset: int, log: BinaryIO | None) -> Iterator[TimeEntry | Damage]:
-    """Yield the entries of a `.timeindex` file, compared with the batches of its log if that is there."""
+    """Yield the entries of a `.timeindex` file, compared with the batches of its log if that exists."""
     batches = None if log is None else _Batches(log)
     before: TimeEntry | None = None
     for position, (timestamp_ms, relative) in _entries(_TIME_ENTRY, data):
         entry = TimeEntry(timestamp_ms, base_offset + relative)
         yield entry
         if before is not None and (entry.timestamp_ms <= before.timestamp_ms or entry.offset <= before.offset):
-            yield Damage(position, f"the entry {tuple(entry)} does not lie behind {tuple(before)}")
+            yield Damage(position, f"the entry {tuple(entry)} is not after {tuple(before)}")
         elif batches is not None and (newest := batches.max_timestamp_ms_at(entry.offset)) != timestamp_ms:
-            said = "is in no batch" if newest is None else f"is in a batch whose newest record is of {newest}"
+            said = "is in no batch" if newest is None else f"is in a batch whose highest timestamp is {newest}"
             yield Damage(position, f"timestamp {timestamp_ms} at offset {entry.offset}, which {said}")
         before = entry
     yield from _rest(_TIME_ENTRY, data)
 
 
 def _entries(kind: struct.Struct, data: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield position and content of the entries; zeros at the end are room that Kafka allots in advance."""
+    """Yield position and content of the entries, without the zeros at the end, which Kafka preallocates."""
     whole = data[: len(data) - len(data) % kind.size]
     used = -(-len(whole.rstrip(b"\0")) // kind.size)
     for number, entry in enumerate(kind.iter_unpack(whole[: used * kind.size])):
@@ -181,4 +184,4 @@ def _entries(kind: struct.Struct, data: bytes) -> Iterator[tuple[int, tuple[int,
 
 def _rest(kind: struct.Struct, data: bytes) -> Iterator[Damage]:
     if rest := len(data) % kind.size:
-        yield Damage(len(data) - rest, f"{rest} bytes at the end, an entry has {kind.size}")
+        yield Damage(len(data) - rest, f"{rest} extra bytes at the end; an entry has {kind.size} bytes")

@@ -1,7 +1,7 @@
-"""`barnabas ship`: log files into a topic, a line a message, at least once.
+"""`barnabas ship`: ships log files to a topic, one record per line, with at-least-once delivery.
 
-Each file goes on where the last run stopped, and is followed like `tail -F`, through rotation and truncation, until
-Ctrl-C or SIGTERM; with `--exit` the files are read to their ends, and that is all.
+Each file continues where the last run stopped, and is followed like `tail -F`, through rotation and truncation, until
+Ctrl-C or SIGTERM. With `--exit` the command stops at the ends of the files.
 """
 
 from __future__ import annotations
@@ -51,46 +51,48 @@ EXIT_FAILED = 1
     metavar="TOPIC",
     required=True,
     shell_complete=complete_topics,
-    help="Where to; made if it does not exist.",
+    help="Topic, created if it does not exist.",
 )
 @click.option(
     "-F/-e",
     "--follow/--exit",
     default=True,
-    help="Go on as the files grow, are rotated and are cut, or exit at their ends.  [default: follow]",
+    help="Follow growing, rotated and truncated files, or exit at their ends.  [default: follow]",
 )
-@click.option("--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Of a new topic.")
-@click.option("-k", "--key", metavar="KEY", help="The key of every message: keeps them in one partition.")
-@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="A header; may repeat.")
-@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="How to compress.")
+@click.option(
+    "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Partitions of a new topic."
+)
+@click.option("-k", "--key", metavar="KEY", help="Key of all records, which puts them into one partition.")
+@click.option("-H", "--header", "headers", metavar="NAME=VALUE", multiple=True, help="Record header; repeatable.")
+@click.option("-z", "--compression", type=click.Choice(CODECS), default="none", help="Compression type.")
 @click.option(
     "--format",
     "value_format",
     metavar="FORMAT",
     default="raw",
-    help="What lines are: raw, json, or lines:PATTERN, with a pattern as `barnabas load` has them.",
+    help="Format of the lines: raw, json, or lines:PATTERN with a pattern as in `barnabas load`.",
 )
 @click.option(
     "--event-time",
     metavar="WHERE",
-    help="Where a record's timestamp comes from: record (the time of shipping), line (the first time in it), a field "
-    "of JSON or group of the pattern, or FIELD:UNIT (s, ms, us, ns).  [default: record; the group `time` of a pattern]",
+    help="Source of record timestamps: record (the time of shipping), line (the first time in it), a JSON field or "
+    "group of the pattern, or FIELD:UNIT (s, ms, us, ns).  [default: record; for a pattern, the group `time`]",
 )
 @click.option(
     "--timezone",
     metavar="ZONE",
-    help="The zone of times that name none, as Europe/Berlin or +02:00.  [default: UTC]",
+    help="Time zone of times without one, such as Europe/Berlin or +02:00.  [default: UTC]",
 )
 @click.option(
     "--oversized",
     type=click.Choice(MODES),
     default="skip",
     show_default=True,
-    help="What to do with a line that is larger than a record may be: skip and report it, split it into several "
-    "records, or fail.",
+    help="Handling of lines above the record size limit: skip and report the line, split it into several records, or "
+    "fail.",
 )
 @click.option(
-    "--state", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Where to remember positions."
+    "--state", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Directory for the read positions."
 )
 @properties_option
 @bootstrap_option
@@ -110,7 +112,7 @@ def ship(
     properties: dict[str, str],
     bootstrap: str,
 ) -> None:
-    """Ship log files to a topic, one message a line, from where the last run stopped.
+    """Ship log files to a topic, one record per line, from where the last run stopped.
 
     \b
     barnabas ship /var/log/nginx/access.log --topic access
@@ -153,7 +155,7 @@ def ship(
         with byte_progress(topic, shipper.bytes_left()) as advance:
             shipper.read_to_end(advance)
         if follow:
-            click.echo(f"shipped {shipper.line_count:,} lines to {topic}; following, Ctrl-C ends", err=True)
+            click.echo(f"shipped {shipper.line_count:,} lines to {topic}; following until Ctrl-C", err=True)
             shipper.report_retention()
             shipper.follow(threading.Event())
         shipper.finish()
@@ -161,7 +163,10 @@ def ship(
     lines = "line" if shipper.line_count == 1 else "lines"
     click.echo(f"shipped {shipper.line_count:,} {lines} ({shipper.byte_count:,} bytes) to {topic}", err=True)
     if shipper.without_time:
-        click.echo(f"{shipper.without_time:,} of them say no time: they have the time of shipping", err=True)
+        click.echo(
+            f"{shipper.without_time:,} of them have no time in the line: their timestamp is the time of shipping",
+            err=True,
+        )
     if shipper.oversized_count:
         what = "skipped" if oversized == "skip" else "split"
         click.echo(f"{what} lines of more than {limit:,} bytes: {shipper.oversized_count:,}", err=True)
@@ -174,7 +179,7 @@ def _report(line: str) -> None:
 
 
 def _line_times(value_format: str, event_time: str | None, timezone: str | None) -> LineTimes | None:
-    """Return what finds the lines' own times; None, and without pyarrow, where nobody asked for them."""
+    """Return the parser of the lines' timestamps; None, without importing pyarrow, if records get the current time."""
     if value_format == "raw" and event_time in (None, "record") and timezone is None:
         return None
     from barnabas.records.arrow import import_pyarrow
@@ -186,13 +191,13 @@ def _line_times(value_format: str, event_time: str | None, timezone: str | None)
 
 
 class Shipper:
-    """Reads followed paths and produces their lines; notes a position once all before it is acknowledged.
+    """Reads followed paths and produces their lines; records a position once all lines before it are acknowledged.
 
-    :param states: one for each path, entered.
-    :param times: finds the lines' own times; None for the time of shipping.
-    :param lines: skips, splits or refuses lines that are larger than a record may be.
-    :param retention: counts the records that the topic does not keep; None where no record is old.
-    :param strips_cr: whether a carriage return before a line feed belongs to the end of the line.
+    :param states: one entered state per path.
+    :param times: parses the timestamps of lines; None: use the time of shipping.
+    :param lines: skips, splits or refuses lines above the record size limit.
+    :param retention: counts records older than the topic's retention; None: no check.
+    :param strips_cr: True to remove a carriage return at the end of a line.
     """
 
     def __init__(
@@ -228,31 +233,31 @@ class Shipper:
 
     @property
     def sources(self) -> list[tuple[ShipState, FollowedPath]]:
-        """The paths with their states."""
+        """The followed paths with their states."""
         return self._sources
 
     def bytes_left(self) -> int:
-        """Return how much there is to ship by the files' sizes now."""
+        """Return the number of bytes to ship, from the current sizes of the files."""
         return sum(followed.bytes_left() for _, followed in self._sources)
 
     @property
     def oversized_count(self) -> int:
-        """How many lines were larger than a record may be."""
+        """The number of lines above the record size limit."""
         return self._lines.count
 
     @property
     def problem_count(self) -> int:
-        """How many files were reported that could not be read to their ends."""
+        """The number of reported files that could not be read completely."""
         return sum(followed.problem_count for _, followed in self._sources)
 
     def report_retention(self) -> None:
-        """Report how many records sent since the last call are older than the topic's retention."""
+        """Report the number of records older than the topic's retention since the last call."""
         self._retention_reported_at = self._clock.monotonic()
         if self._retention is not None and (line := self._retention.take_report()) is not None:
             _report(line)
 
     def read_to_end(self, advance: Callable[[int], None] = lambda _bytes: None) -> bool:
-        """Ship what is there now. Returns whether there was anything."""
+        """Ship all available lines; return whether there were any."""
         before = self.line_count
         for state, followed in self._sources:
             for piece in followed.read_all():
@@ -261,7 +266,7 @@ class Shipper:
         return self.line_count > before
 
     def follow(self, stop: threading.Event) -> None:
-        """Ship what comes, until `stop` is set or the process is told to end."""
+        """Ship new lines until `stop` is set or the process is stopped."""
         while not stop.is_set():
             if not self.read_to_end():
                 self._settle()
@@ -270,14 +275,14 @@ class Shipper:
                 stop.wait(LOOK_AGAIN_S)
 
     def finish(self) -> None:
-        """Ship last lines that have no line feed, wait for all acknowledgements, save."""
+        """Ship last lines without a line feed, wait for all acknowledgements, and save the positions."""
         for state, followed in self._sources:
             for piece in followed.finish():
                 self._send(state, piece)
         self._settle()
 
     def close(self) -> None:
-        """Save what is acknowledged by now, or is within CLOSE_TIMEOUT_S, and close the files."""
+        """Save the positions acknowledged within CLOSE_TIMEOUT_S, and close the files."""
         with suppress(BarnabasError):
             self._producer.flush(CLOSE_TIMEOUT_S)
         while self._waiting and _is_acknowledged(self._waiting[0][0]):
@@ -307,7 +312,7 @@ class Shipper:
         return [line.removesuffix(b"\r") for line in piece.lines] if self._strips_cr else piece.lines
 
     def _send_values(self, values: list[bytes], timed: list[bytes]) -> Deliveries:
-        """Send values with the times of the lines that they are of."""
+        """Send values with the timestamps of their lines."""
         count = len(values)
         timestamps_ms = None
         if self._times is not None and values:
@@ -346,9 +351,9 @@ class Shipper:
         state.note_piece(piece)
 
     def _replace_refused(self, deliveries: Deliveries, piece: Piece, places: list[int] | None) -> None:
-        """Skip or split the lines that compression has not made small enough for the broker.
+        """Skip or split the lines that exceed the broker's limit even when compressed.
 
-        :raises BarnabasError: a line failed for another reason, or lines that are too large are to fail.
+        :raises BarnabasError: a line failed for another reason, or the mode for large lines is `fail`.
         """
         errors = [delivery.exception() for delivery in deliveries]
         for failed in errors:
@@ -386,7 +391,7 @@ def _followed(state: ShipState, clock: Clock) -> FollowedPath:
 
 
 def _topic_id(admin: Admin, topic: str, partitions: int, times: LineTimes | None) -> str:
-    """Return the topic's id, empty if the brokers give none; create the topic when there is none."""
+    """Return the topic id, creating the topic if necessary; empty if the brokers have no topic ids."""
     if topic not in admin.list_topics():
         try:
             if times is None:
@@ -405,11 +410,11 @@ def _report_resumed(shipper: Shipper) -> None:
         for mark in followed.lost_marks:
             state.forget(mark)
             _report(
-                f"{followed.path}: the file shipped before, to byte {mark.position:,}, is deleted or was written over, "
-                "and no copy of it was found; lines written to it after that are not shipped"
+                f"{followed.path}: the file shipped up to byte {mark.position:,} was deleted or overwritten, and no "
+                "copy of it was found; lines written to it after that are not shipped"
             )
         state.note_known(followed.known_marks)
         state.save()
         for mark in state.marks:
             if sys.stderr.isatty() and mark.position:
-                click.echo(f"{followed.path}: going on at byte {mark.position:,}", err=True)
+                click.echo(f"{followed.path}: resuming at byte {mark.position:,}", err=True)

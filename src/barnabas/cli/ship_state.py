@@ -1,10 +1,10 @@
-"""Remembers how far `barnabas ship` has read a file: in the user's state folder, not beside the log.
+"""The read positions of `barnabas ship`, stored in the user's state directory.
 
-One small JSON file for each topic and path, under the topic's id, so that a topic that was deleted and made
-again gets everything again. It is written after the acknowledgements: a ship that is killed sends the lines
-since the last save again, and skips none (at least once).
+There is one small JSON file per topic and path. Its name contains the topic id, so a topic that was deleted and created
+again receives all lines again. The file is written after the acknowledgements: a killed ship sends the lines since the
+last save again and skips none (at least once).
 
-Invariant: one process at a time holds a state; a lock file beside it says so.
+Invariant: one process at a time uses a state, which a lock file next to it ensures.
 """
 
 from __future__ import annotations
@@ -26,25 +26,25 @@ from barnabas.model import in_file_name
 
 
 class ShipStateError(BarnabasError):
-    """Another process ships the file to the same topic, or the file of the state holds something else."""
+    """Another process ships the file to the same topic, or the state file is damaged."""
 
 
 NAME_BYTES_MAX = 230
-"""Of a topic or a log in the name of a folder or file, behind which a topic's id or a digest stands."""
+"""The maximum length in bytes of a topic or file name within a state file's path."""
 
 
 def default_state_folder() -> Path:
-    """Return the folder for all states: `barnabas/ship` in XDG_STATE_HOME, by default ~/.local/state."""
+    """Return the directory of all states: `barnabas/ship` in XDG_STATE_HOME, by default ~/.local/state."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "barnabas" / "ship"
 
 
 class ShipState:
-    """The marks of one path in one topic. A context manager: entering locks and reads it, leaving unlocks it.
+    """The marks of one path in one topic. A context manager that locks and reads the state on entry.
 
-    :param folder: where states are kept.
-    :param topic_id: the id that the brokers gave to the topic.
-    :param path: the log's name, made absolute.
+    :param folder: the directory of all states.
+    :param topic_id: the id of the topic.
+    :param path: path of the log file, made absolute.
     """
 
     def __init__(self, folder: Path, topic: str, topic_id: str, path: Path) -> None:
@@ -75,28 +75,28 @@ class ShipState:
     def __exit__(
         self, _kind: type[BaseException] | None, _error: BaseException | None, _trace: TracebackType | None
     ) -> None:
-        assert self._lock is not None, "left without having been entered"
+        assert self._lock is not None, "exit without entry"
         os.close(self._lock)
 
     @property
     def marks(self) -> list[FileMark]:
-        """The marks, the oldest file first."""
+        """The marks in the order of their files, the oldest first."""
         return list(self._marks.values())
 
     @property
     def known(self) -> list[FileMark] | None:
-        """The files beside the path that are not to be read; None before they were noted."""
+        """The marks of files next to the path that are not to be read; None: not recorded yet."""
         return None if self._known is None else list(self._known)
 
     @property
     def saved_at_ns(self) -> int | None:
-        """When the state was saved, in nanoseconds since the epoch; None before the first run."""
+        """The time of the last save in nanoseconds since the epoch; None: this is the first run."""
         return self._saved_at_ns
 
     def note(self, mark: FileMark, replaces: FileMark | None = None) -> None:
-        """Take a mark as shipped: all lines before it are acknowledged.
+        """Record a mark: all lines before it are acknowledged.
 
-        :param replaces: the mark of the file that this one is a copy of.
+        :param replaces: the mark of the original file, if this file is a copy.
         """
         if replaces is not None:
             self.forget(replaces)
@@ -104,26 +104,26 @@ class ShipState:
         self._is_saved = False
 
     def note_piece(self, piece: Piece) -> None:
-        """Take the lines of a piece as shipped, and all before them."""
+        """Record all lines up to the end of a piece as acknowledged."""
         for mark, replaces in piece.copies:
             self.note(mark, replaces)
         self.note(piece.mark, piece.replaces)
 
     def note_known(self, known: list[FileMark]) -> None:
-        """Replace the marks of the files beside the path that are not to be read."""
+        """Replace the marks of files that are not to be read."""
         if known != self._known:
             self._known = list(known)
             self._is_saved = False
 
     def forget(self, mark: FileMark) -> None:
-        """Drop a mark; the mark of a later position or of another file with the same inode stays."""
+        """Drop a mark, but keep one with a later position or of another file with the same inode."""
         held = self._marks.get(mark.identity)
         if held is not None and (held.position, held.head_sha256) == (mark.position, mark.head_sha256):
             del self._marks[mark.identity]
             self._is_saved = False
 
     def save(self) -> None:
-        """Write the marks to disk if they have changed. After a crash the file holds all old ones or all new ones."""
+        """Write changed marks to disk atomically."""
         if self._is_saved:
             return
         content = {

@@ -1,4 +1,4 @@
-"""SIGTERM, SIGHUP and Ctrl-C as ordinary ways to end a command: quietly, and with what is open closed."""
+"""Handles SIGTERM, SIGHUP and Ctrl-C so that a command ends without a traceback and with its resources closed."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import sys
 from barnabas.stop_signals import stop_signals
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # spelled so because `typing` takes its time, and the entry must be quick to deal with Ctrl-C
+if TYPE_CHECKING:  # a constant instead of `typing.TYPE_CHECKING`, whose import would delay the handling of Ctrl-C
     from types import FrameType
 
 EXIT_INTERRUPTED = 130
 SIGNALLED = 128
-"""A shell's exit code of a process that a signal ended is this plus the signal's number."""
+"""The offset of a shell's exit codes for signals: the exit code is this plus the signal number."""
 
 
 def end_on_sigterm() -> None:
-    """Make SIGTERM and SIGHUP leave the command through its `finally` blocks, with exit code 143 or 129."""
+    """Make SIGTERM and SIGHUP exit through the command's `finally` blocks, with exit code 143 or 129."""
     for number in stop_signals():
         if number is not signal.SIGINT:
             signal.signal(number, _leave)
@@ -29,17 +29,17 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def end_at_once_on_interrupt() -> None:
-    """Make Ctrl-C end the process with exit code 130, without a word; for as long as nothing is open.
+    """Make Ctrl-C end the process at once with exit code 130, for phases without open resources.
 
-    KeyboardInterrupt would be a traceback from the middle of an import. Where Ctrl-C is ignored, as in a shell's
-    background jobs, it stays so.
+    A KeyboardInterrupt during an import would print a traceback. If Ctrl-C is ignored, as in a shell's background jobs,
+    it stays ignored.
     """
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, _end)
 
 
 def interrupt_as_usual() -> None:
-    """Make Ctrl-C raise KeyboardInterrupt again."""
+    """Make Ctrl-C raise KeyboardInterrupt."""
     if signal.getsignal(signal.SIGINT) is _end:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -1,4 +1,4 @@
-"""`barnabas simulate`: activity that never was, for trying things out, and for reports whose truth is known."""
+"""`barnabas simulate`: generates activity for experiments, and for reports whose correct results are known."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ COUNT_DEFAULT = 1_000_000
 DAY_S = 86_400
 SENDS_IN_FLIGHT = 64
 BATCHES_PER_S = 20
-"""How finely a stream with a rate is paced."""
+"""The number of batches per second into which a stream with a rate is divided."""
 
 
 @click.group()
 def simulate() -> None:
-    """Make up activity, and send it to a topic."""
+    """Generate activity and send it to a topic."""
 
 
 def _time(_context: click.Context, _option: click.Parameter, given: str | None) -> int | None:
@@ -49,39 +49,51 @@ def _time(_context: click.Context, _option: click.Parameter, given: str | None) 
 
 @simulate.command()
 @click.option(
-    "-t", "--topic", default="clicks", show_default=True, shell_complete=complete_topics, help="Made if it is missing."
+    "-t",
+    "--topic",
+    default="clicks",
+    show_default=True,
+    shell_complete=complete_topics,
+    help="Topic, created if missing.",
 )
 @click.option(
     "-n",
     "--count",
     metavar="N",
     type=click.IntRange(min=1),
-    help="Stop after N events.  [default: 1,000,000; with --rate never]",
+    help="Stop after N events.  [default: 1,000,000; no limit with --rate]",
 )
 @click.option(
     "--rate",
     metavar="R",
     type=click.FloatRange(min=0, min_open=True),
-    help="Send R events a second.  [default: as fast as it goes]",
+    help="Send R events per second.  [default: maximum]",
 )
 @click.option(
     "--event-rate",
     metavar="R",
     type=click.FloatRange(min=0, min_open=True),
-    help="How many events there are in a second of event time.  [default: --rate; else so that they take a day]",
+    help="Events per second of event time.  [default: --rate; otherwise the events cover a day]",
 )
-@click.option("-s", "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Which events.")
-@click.option("--start", "start_ms", metavar="TIME", callback=_time, help=f"The first event's time: {TIME_HELP}.")
+@click.option("-s", "--seed", type=click.IntRange(min=0), default=0, show_default=True, help="Seed of the events.")
+@click.option("--start", "start_ms", metavar="TIME", callback=_time, help=f"Time of the first event: {TIME_HELP}.")
+@click.option("--members", metavar="N", type=int, help="Number of members.  [default: 2,000 times the event rate]")
+@click.option("--items", metavar="N", type=int, default=1_000, show_default=True, help="Number of items.")
+@click.option("--bots", metavar="N", type=int, default=10, show_default=True, help="Number of bots.")
 @click.option(
-    "--members", metavar="N", type=int, help="How many people there are.  [default: 2,000 times the event rate]"
+    "-p",
+    "--partitions",
+    metavar="N",
+    type=click.IntRange(min=1),
+    default=6,
+    show_default=True,
+    help="Partitions of a new topic.",
 )
-@click.option("--items", metavar="N", type=int, default=1_000, show_default=True, help="How many things to click.")
-@click.option("--bots", metavar="N", type=int, default=10, show_default=True, help="How many bots.")
 @click.option(
-    "-p", "--partitions", metavar="N", type=click.IntRange(min=1), default=6, show_default=True, help="If it is made."
-)
-@click.option(
-    "--truth", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path), help="Write what reports are to find."
+    "--truth",
+    metavar="FILE",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="Write the expected report results.",
 )
 @quiet_option
 @properties_option
@@ -97,10 +109,10 @@ def clicks(
     bootstrap: str,
     **asked: Any,
 ) -> int | None:
-    """Send the activity of a web site: impressions, clicks, shares, and who follows whom.
+    """Send the activity of a web site: impressions, clicks, shares and follows.
 
-    Items are popular by Zipf's law, some belong together, some come into fashion for an hour; one event in a hundred is
-    late; bots click fast. The same options with the same --start send the same bytes.
+    The popularity of items follows Zipf's law. Some items appear together, some are popular for an hour. One event in a
+    hundred is late. Bots click fast. The same options with the same --start generate the same bytes.
 
     \b
     barnabas simulate clicks --count 1000000 --truth truth.json
@@ -133,9 +145,9 @@ def clicks(
 
 
 def require_extra() -> None:
-    """Import the packages that make up activity.
+    """Import the packages that generate activity.
 
-    :raises MissingExtraError: one of them is not installed.
+    :raises MissingExtraError: a package is not installed.
     """
     for package in ("numpy", "pyarrow"):
         require(package, "activity")
@@ -152,14 +164,14 @@ def click_settings(
     bots: int,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ClickSettings:
-    """Return what was asked for. Where no start was said, the events end now, or those with a rate begin now."""
+    """Return the settings of the stream. Without a start time, the events end now, or start now with a rate."""
     from barnabas.laboratory.clickstream.site_model import ClickSettings
 
     density = event_rate or rate or max((total or 0) / DAY_S, 0.001)
     if start_ms is None:
         lasts_ms = 0 if rate is not None else round((total or 0) / density * 1000)
         start_ms = clock.time_ms() - lasts_ms
-    is_live = rate is not None and event_rate is None  # the times of events are then about those of sending
+    is_live = rate is not None and event_rate is None  # event times are then close to the times of sending
     return ClickSettings(seed, start_ms, density, members, items, bots, daily=not is_live)
 
 
@@ -170,13 +182,13 @@ def _stream(chosen: ClickSettings) -> ClickStream:
 
 
 def _make_topic(admin: Admin, topic: str, partitions: int) -> None:
-    """Make the topic, unless it is there; its events may be of long ago, and are to stay."""
+    """Create the topic unless it exists, without retention by time, because events may be old."""
     if topic not in admin.list_topics():
         admin.create_topic(topic, partitions, config={"retention.ms": "-1"})
 
 
 def _send(producer: Producer, topic: str, stream: ClickStream, total: int | None, rate: float | None) -> Iterator[int]:
-    """Send the events, each when it is due, and yield how many more were sent.
+    """Send each event when it is due; yield the number of events of each batch.
 
     :raises BarnabasError: an event was not acknowledged.
     """
@@ -200,7 +212,7 @@ def _send(producer: Producer, topic: str, stream: ClickStream, total: int | None
 
 
 def _wait_until(due_s: float) -> None:
-    """Wait, if it is not late already; Ctrl-C and SIGTERM end it."""
+    """Wait until a time, if it is in the future; Ctrl-C and SIGTERM interrupt the wait."""
     left_s = due_s - SYSTEM_CLOCK.monotonic()
     if left_s > 0:
         threading.Event().wait(left_s)

@@ -1,4 +1,4 @@
-"""Spark in a command: it fails in one line, and ends with Ctrl-C without a word, as all commands do."""
+"""Spark sessions of commands: errors are printed in one line, and Ctrl-C ends the command without a traceback."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import Any
 
 
 def silence_py4j_log() -> None:
-    """Keep from people what Py4J logs with tracebacks, to the root logger too (0.10.9): it raises all of that as well.
+    """Hide the tracebacks that Py4J (0.10.9) logs, also to the root logger; Py4J raises all these errors as well.
 
-    It does so when Ctrl-C comes while it waits for Java, and when Java is gone.
+    It logs them when Ctrl-C interrupts a wait for Java, and when Java has ended.
     """
     logging.getLogger().addFilter(_is_of_others)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
@@ -24,11 +24,12 @@ def _is_of_others(record: logging.LogRecord) -> bool:
 
 @contextmanager
 def spark_session(name: str, master: str) -> Iterator[Any]:
-    """Run a session.
+    """Run a Spark session.
 
-    :param name: of the command. `master`: as for `spark-submit --master`.
-    :raises JavaNotFoundError: no Java runtime that Spark can use.
-    :raises SparkFailedError: Spark did not start, or has failed at work.
+    :param name: name of the command.
+    :param master: Spark master, as for `spark-submit --master`.
+    :raises JavaNotFoundError: there is no Java runtime for Spark.
+    :raises SparkFailedError: Spark failed to start or failed later.
     """
     from barnabas.spark import local_session, stop_session
     from barnabas.spark.errors import SparkFailedError

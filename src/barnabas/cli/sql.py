@@ -1,4 +1,4 @@
-"""`barnabas sql`: queries on topics, by DuckDB at once or by Spark; one, many from standard input, or at a prompt."""
+"""`barnabas sql`: queries topics in DuckDB or Spark, with a statement, statements from standard input, or a prompt."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ SCREEN_BEGINNING = "\x1b[H\x1b[J"
     is_flag=False,
     flag_value=str(WATCH_S),
     metavar="[SECONDS]",
-    help=f"Ask again every so often, and show the new answer in place of the last one.  [{WATCH_S:g} without a number]",
+    help=f"Repeat the query at this interval, replacing the last result.  [{WATCH_S:g} without a number]",
 )
 @click.option(
     "--engine",
@@ -44,9 +44,9 @@ SCREEN_BEGINNING = "\x1b[H\x1b[J"
     type=click.Choice(["duckdb", "spark"]),
     default="duckdb",
     show_default=True,
-    help="Who answers: DuckDB in this process, or Spark, for what is too much for one process.",
+    help="Query engine: DuckDB in this process, or Spark for data too large for one process.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print an object of JSON for each row.")
+@click.option("--json", "as_json", is_flag=True, help="Print one JSON object per row.")
 @click.option("--csv", "as_csv", is_flag=True, help="Print CSV.")
 @click.option(
     "--format",
@@ -54,19 +54,19 @@ SCREEN_BEGINNING = "\x1b[H\x1b[J"
     metavar="FORMAT",
     default="auto",
     show_default=True,
-    help="What values are: json, raw, avro, protobuf (with --registry) or lines:PATTERN, as for load; auto looks.",
+    help="Format of values: json, raw, avro, protobuf (with --registry) or lines:PATTERN, as for load; auto: detect.",
 )
-@click.option("--nested", is_flag=True, help="Objects and arrays in JSON as structs and lists, instead of as text.")
+@click.option("--nested", is_flag=True, help="Read JSON objects and arrays as structs and lists instead of text.")
 @click.option(
     "--registry",
     "registry_url",
     metavar="URL",
     envvar="BARNABAS_REGISTRY",
     show_envvar=True,
-    help="Where schemas are, for Avro, Protobuf and JSON with schema ids.",
+    help="Schema registry for Avro, Protobuf, and JSON with schema ids.",
 )
-@click.option("--memory", default="1GB", show_default=True, help="How much DuckDB keeps in memory; more goes to disk.")
-@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Where Spark runs.")
+@click.option("--memory", default="1GB", show_default=True, help="Memory limit of DuckDB; it spills to disk beyond.")
+@click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark master.")
 @bootstrap_option
 def sql(
     statement: str | None,
@@ -76,19 +76,18 @@ def sql(
     bootstrap: str,
     **asked: Any,
 ) -> None:
-    """Ask topics with SQL: each topic is a table.
+    """Query topics with SQL: each topic is a table.
 
-    It has the columns topic, partition, offset, timestamp, key and value, and one for each field of the values. Names
-    with other signs than letters are quoted, and so is "offset". Without a STATEMENT there is a prompt, or statements
-    are read from standard input.
+    A table has the columns topic, partition, offset, timestamp, key and value, and one column per field of the values.
+    Quote names with characters other than letters, and quote "offset". Without a STATEMENT, the command shows a prompt,
+    or reads statements from standard input.
 
-    \b
-    barnabas sql "select page, count(*) from clicks group by page order by 2 desc limit 10"
-    barnabas sql "select * from clicks where timestamp > now() - interval 5 minutes" --json
-    barnabas sql "select status, count(*) from access group by all" --watch 5
+    \b barnabas sql "select page, count(*) from clicks group by page order by 2 desc limit 10" barnabas sql "select *
+    from clicks where timestamp > now() - interval 5 minutes" --json barnabas sql "select status, count(*) from access
+    group by all" --watch 5
     """
     if as_json and as_csv:
-        raise click.UsageError("say in one way how to print: --json or --csv")
+        raise click.UsageError("give only one of --json and --csv")
     if watch_s is not None and statement is None:
         raise click.UsageError('--watch needs a statement: barnabas sql "select ..." --watch')
     end_on_sigterm()
@@ -96,7 +95,7 @@ def sql(
     if text is None and not sys.stdin.isatty():
         text = sys.stdin.read(STATEMENTS_BYTES_MAX + 1)
         if len(text) > STATEMENTS_BYTES_MAX:
-            raise click.UsageError(f"the statements are too long; the most are {STATEMENTS_BYTES_MAX:,} letters")
+            raise click.UsageError(f"the statements are too long; the maximum is {STATEMENTS_BYTES_MAX:,} characters")
     with ending_with_reader(), _engine(bootstrap, text, **asked) as (engine, topics):
         from barnabas.cli.sql_output import writer_for
 
@@ -137,7 +136,7 @@ def _engine(
         from barnabas.sql.spark_engine import split_queries
 
         if not text.lstrip().startswith("."):
-            split_queries(text)  # what is no query is refused before Spark starts, which takes seconds
+            split_queries(text)  # reject a wrong statement before the start of Spark, which takes seconds
     from barnabas.sql.sampling import ValueOptions, json_rules
     from barnabas.sql.topics import Topics
 
@@ -168,7 +167,7 @@ def _run(engine: Engine, text: str, make_writer: MakeWriter, output: TextIO) -> 
 
 
 def _watch(engine: Engine, text: str, make_writer: MakeWriter, watch_s: float, *, redraws: bool) -> None:
-    """Ask again and again. What does not fit on the screen is not shown, as it would roll the rest away."""
+    """Repeat the query. On a terminal, only the rows that fit on the screen are shown."""
     while True:
         shown = io.StringIO() if redraws else sys.stdout
         _run(engine, text, make_writer, shown)

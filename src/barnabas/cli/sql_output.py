@@ -1,8 +1,7 @@
-"""Rows of a query as people and programs want them: a table, lines of JSON, CSV; written as the rows come.
+"""Writes the rows of a query as they arrive: as a table, as JSON lines, or as CSV.
 
-A table's columns are as wide as its first rows need, so that a result of any size is written with what one batch takes
-in memory. On a terminal a row is a line: what is too long is cut. Control characters are written out there
-(`terminal_text`).
+The width of a table's columns comes from its first rows, so a result of any size needs memory for one batch only. On a
+terminal each row is one line, with long cells cut, and control characters are escaped (`terminal_text`).
 """
 
 from __future__ import annotations
@@ -24,27 +23,27 @@ from barnabas.cli.terminal_text import escaped, escaped_json, escaped_lines
 
 NULL = "NULL"
 ROWS_MEASURED = 1_000
-"""The first rows of a table tell how wide its columns are."""
+"""The number of rows that determine the widths of a table's columns."""
 PLANS = (["explain_key", "explain_value"], ["plan"])
-"""The columns of what EXPLAIN gives, in DuckDB and in Spark."""
+"""The columns of an EXPLAIN result in DuckDB and in Spark."""
 
 
 class RowWriter(Protocol):
-    """Writes a result."""
+    """Writes the rows of a query result."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows, now or later."""
+        """Write the rows of a batch, or keep them for later."""
         ...
 
     def finish(self) -> None:
-        """Write what is left."""
+        """Write all remaining rows."""
         ...
 
 
 class TableWriter:
-    """Aligned columns under their names.
+    """Writes aligned columns with a header line.
 
-    :param width: the letters of a line, None for as many as there are.
+    :param width: the width of a line in characters; None: unlimited.
     """
 
     def __init__(self, schema: pa.Schema, output: TextIO, width: int | None = None) -> None:
@@ -55,7 +54,7 @@ class TableWriter:
         self._waiting: list[list[str]] = []
         self._widths: list[int] | None = None
         self._is_list = False
-        """Whether the line is too short for the columns, so that each cell has a line of its own."""
+        """True if the line is too short for the columns, so that each cell is written on its own line."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._waiting += [[escaped(cell_text(value)) for value in row] for row in rows_of(batch)]
@@ -90,7 +89,7 @@ class TableWriter:
 
 
 class JsonWriter:
-    """An object a line."""
+    """Writes one JSON object per line."""
 
     def __init__(self, schema: pa.Schema, output: TextIO) -> None:
         self._names = schema.names
@@ -102,13 +101,13 @@ class JsonWriter:
             self._output.write(escaped_json(json.dumps(line, ensure_ascii=False)) + "\n")
 
     def finish(self) -> None:
-        """Nothing is left."""
+        """Do nothing: all rows are written."""
 
 
 class CsvWriter:
-    """RFC 4180, with the names first; null is empty.
+    """Writes CSV (RFC 4180) with a header line; null is empty.
 
-    :param for_terminal: whether control characters are written out.
+    :param for_terminal: True to escape control characters.
     """
 
     def __init__(self, schema: pa.Schema, output: TextIO, *, for_terminal: bool = False) -> None:
@@ -122,11 +121,11 @@ class CsvWriter:
         )
 
     def finish(self) -> None:
-        """Nothing is left."""
+        """Do nothing: all rows are written."""
 
 
 class PlanWriter:
-    """The text of EXPLAIN, as it was drawn."""
+    """Writes the text of an EXPLAIN result unchanged."""
 
     def __init__(self, output: TextIO) -> None:
         self._output = output
@@ -136,14 +135,14 @@ class PlanWriter:
             self._output.write(escaped_lines(f"{row[-1]}\n"))
 
     def finish(self) -> None:
-        """Nothing is left."""
+        """Do nothing: all rows are written."""
 
 
 MakeWriter = Callable[[pa.Schema, TextIO], RowWriter]
 
 
 def writer_for(*, as_json: bool, as_csv: bool, is_terminal: bool) -> MakeWriter:
-    """Return what makes the writer that the options ask for."""
+    """Return the factory of the writer for the given options."""
     if as_json:
         return JsonWriter
     if as_csv:
@@ -157,7 +156,7 @@ def writer_for(*, as_json: bool, as_csv: bool, is_terminal: bool) -> MakeWriter:
 
 
 def fitted(widths: Sequence[int], line: int | None) -> list[int]:
-    """Return widths of columns that fit into a line, the widest made narrower first.
+    """Return column widths that fit into a line, by narrowing the widest columns first.
 
     >>> fitted([30, 10], 32), fitted([30, 10], None)
     ([20, 10], [30, 10])
@@ -172,7 +171,7 @@ def fitted(widths: Sequence[int], line: int | None) -> list[int]:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Sequence[Any]]:
-    """Yield rows as Python's objects; times beyond Python's calendar as text."""
+    """Yield rows as Python objects; times outside of Python's range become text."""
     return zip(*[_objects(column) for column in batch.columns], strict=True)
 
 
@@ -187,7 +186,7 @@ def _objects(column: pa.Array) -> list[Any]:
 
 
 def cell_text(value: object) -> str:
-    """Return a value as text, times in UTC.
+    """Return a value as text, with times in UTC.
 
     >>> cell_text(None), cell_text(True), cell_text(datetime(2013, 1, 31, 15, tzinfo=UTC)), cell_text([1, None])
     ('NULL', 'true', '2013-01-31T15:00:00.000Z', '[1, null]')
@@ -201,7 +200,7 @@ def cell_text(value: object) -> str:
 
 
 def json_value(value: object) -> object:
-    """Return a value as JSON has it: times and decimals as text, as no number there keeps them whole."""
+    """Return a value as a JSON value; times and decimals become text, because JSON numbers would lose precision."""
     match value:
         case dict():
             found: object = {str(name): json_value(each) for name, each in value.items()}
@@ -209,7 +208,7 @@ def json_value(value: object) -> object:
             found = [json_value(each) for each in value]
         case bytes():
             found = bytes_value(value)
-        case date():  # a datetime too
+        case date():  # includes datetime
             found = _time_text(value)
         case float():
             found = value if isfinite(value) else str(value)

@@ -1,6 +1,7 @@
-"""The prompt of `barnabas sql`: statements that end with a semicolon, over several lines if need be.
+"""The prompt of `barnabas sql`: statements end with a semicolon and may have several lines.
 
-Ctrl-C ends what runs, or forgets what is written; Ctrl-D leaves. Lines are remembered in the user's state folder.
+Ctrl-C interrupts a running statement or discards the current input; Ctrl-D exits. The history is stored in the user's
+state directory.
 """
 
 from __future__ import annotations
@@ -26,20 +27,20 @@ if TYPE_CHECKING:
     from barnabas.sql.topics import Topics
 
 HISTORY_LINES = 1_000
-WELCOME = "Topics are tables. .tables lists them, .schema TOPIC shows the columns of one, .help the rest."
+WELCOME = "Topics are tables. .tables lists them, .schema TOPIC shows the columns of a topic, .help shows more."
 HELP = """\
 SELECT ...;      a query; it ends with a semicolon
 .tables          the topics
-.schema TOPIC    the columns of a topic, and what its values are
-.quit            leave, as Ctrl-D does
-"offset" and names with other signs than letters are quoted. Times are in UTC."""
+.schema TOPIC    the columns of a topic, and the format of its values
+.quit            exit, like Ctrl-D
+Quote "offset", and names with characters other than letters. Times are in UTC."""
 WORDS = ("select", "from", "where", "group by", "order by", "limit", "count(*)", "timestamp", "partition", ".schema")
 
 
 def script_parts(text: str) -> list[str]:
-    """Return the statements and the commands with a dot that a text has, in order.
+    """Return the statements and dot commands in a text, in order.
 
-    A command has a line of its own, before or behind a statement that ends with a semicolon.
+    A dot command is on a line of its own, before or after a statement that ends with a semicolon.
 
     >>> script_parts(".tables\\nselect 1;\\nselect\\n2")
     ['.tables', 'select 1;\\nselect\\n2']
@@ -56,7 +57,7 @@ def script_parts(text: str) -> list[str]:
 
 
 class Prompt:
-    """Reads statements and shows what they give, until somebody leaves."""
+    """Reads statements and prints their results until the user exits."""
 
     def __init__(self, engine: Engine, topics: Topics, make_writer: MakeWriter) -> None:
         self._engine = engine
@@ -65,7 +66,7 @@ class Prompt:
         self._names: Sequence[str] = ()
 
     def run(self) -> None:
-        """Ask and answer."""
+        """Run the prompt until the user exits."""
         click.echo(WELCOME, err=True)
         with contextlib.suppress(BarnabasError):
             self._names = self._topics.names()
@@ -79,9 +80,9 @@ class Prompt:
                     click.echo("\ninterrupted", err=True)
 
     def run_script(self, parts: Sequence[str]) -> None:
-        """Carry out statements and commands one after the other, up to `.quit`.
+        """Run statements and commands one after the other, up to `.quit`.
 
-        :raises BarnabasError: one of them failed; those behind it are left out.
+        :raises BarnabasError: a statement failed; the later ones are not run.
         """
         for part in parts:
             if not part.startswith("."):
@@ -93,7 +94,7 @@ class Prompt:
                 return
 
     def _read(self) -> str:
-        """Return a statement or a command with a dot; nothing where Ctrl-C took it back."""
+        """Return a statement or a dot command; empty after Ctrl-C."""
         text = ""
         try:
             while True:
@@ -150,14 +151,14 @@ class Prompt:
 
 
 def default_history_file() -> Path:
-    """Return where lines are remembered: `barnabas/sql_history` in XDG_STATE_HOME, by default ~/.local/state."""
+    """Return the path of the history: `barnabas/sql_history` in XDG_STATE_HOME, by default ~/.local/state."""
     base = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
     return Path(base) / "barnabas" / "sql_history"
 
 
 @contextlib.contextmanager
 def _history(file: Path) -> Iterator[None]:
-    """Know the lines of before, and remember those of now; without a word where that cannot be."""
+    """Load the history, and store it at the end; ignore errors of the file."""
     with contextlib.suppress(OSError):
         readline.read_history_file(file)
     readline.set_history_length(HISTORY_LINES)

@@ -1,8 +1,8 @@
-"""Standard output: what fails there says so, and a reader that goes away ends the command at once.
+"""Standard output: errors name it, and the command ends as soon as its reader closes the pipe.
 
-Who writes to a pipe learns from the next write that nobody reads it any more. A command that waits for records may not
-write for hours, and `barnabas consume clicks | head -1` would wait with it. So a thread watches: poll(2) reports
-POLLERR for a pipe without readers and POLLHUP for a terminal or a socket whose other end is closed, asked for or not.
+A process notices a closed pipe only at its next write. A command that waits for records may not write for hours, so
+`barnabas consume clicks | head -1` would not end. Therefore a thread watches: poll(2) reports POLLERR for a pipe
+without readers, and POLLHUP for a terminal or socket whose other end is closed.
 """
 
 from __future__ import annotations
@@ -25,21 +25,23 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = "standard output"
 
 ESCAPED = "barnabas-escaped"
-"""What becomes of characters that the encoding of standard output lacks."""
+"""The name of the error handler for characters that the encoding of standard output lacks."""
 
 EXIT_READER_GONE = 141
-"""128 and SIGPIPE's number: what a shell shows for other commands whose reader has gone, such as `yes | head`."""
+"""128 plus the number of SIGPIPE: the exit code of other commands after their reader closed the pipe, such as `yes |
+head`."""
 
 SIGNAL_AGAIN_S = 0.05
-"""A signal that comes just before a thread begins to wait for a lock does not end that wait; one of the next does."""
+"""The interval in seconds of repeated signals: a signal just before the main thread waits for a lock does not end that
+wait."""
 
 
 class ReaderGoneError(Exception):
-    """Nobody reads standard output any more. No failure: whoever read it has seen enough."""
+    """The reader of standard output has closed it. This is not a failure: the reader needs no more output."""
 
 
 class _NamedOutput(io.FileIO):
-    """A file whose errors name it; those of file descriptors do not."""
+    """A file whose errors contain its name, unlike those of file descriptors."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -50,9 +52,9 @@ class _NamedOutput(io.FileIO):
 
 
 def name_standard_output() -> None:
-    """Let the errors of `sys.stdout` carry its name, so that it is clear which disk is full.
+    """Make errors of `sys.stdout` contain its name, so that users see which disk is full.
 
-    Where the command is started with its standard output closed, what it prints goes nowhere.
+    If the process starts with standard output closed, its output is discarded.
     """
     stdout = sys.stdout
     if not isinstance(stdout, io.TextIOWrapper):
@@ -68,7 +70,7 @@ def name_standard_output() -> None:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    r"""Write characters that the encoding lacks as JSON escapes them, so that JSON stays JSON.
+    r"""Return characters that the encoding lacks as JSON escapes, so that JSON output stays valid.
 
     >>> _escaped(UnicodeEncodeError("latin-1", "a\u20ac\U0001f600", 1, 3, ""))
     ('\\u20ac\\ud83d\\ude00', 3)
@@ -80,7 +82,7 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def give_up_standard_output() -> None:
-    """Let go of what was not written, so that the interpreter does not fail to write it at its exit."""
+    """Discard unwritten output, so that the interpreter does not fail to write it at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -88,10 +90,10 @@ def give_up_standard_output() -> None:
 
 @contextmanager
 def ending_with_reader() -> Iterator[None]:
-    """Leave the block with `ReaderGoneError` as soon as nobody reads standard output; in the main thread alone.
+    """Leave the block with `ReaderGoneError` when the reader closes standard output. Call this on the main thread only.
 
-    The block is left as by Ctrl-C, whatever it waits for: by a signal to the main thread, SIGPIPE. Where that comes
-    from a socket, it means nothing here, as usual in Python.
+    A signal to the main thread, SIGPIPE, interrupts the block in any wait, like Ctrl-C. A SIGPIPE of a socket is
+    ignored, as usual in Python.
     """
     fd = sys.stdout.fileno()
     stop_read, stop_write = os.pipe()
@@ -129,7 +131,7 @@ def ending_with_reader() -> Iterator[None]:
 
 
 def _wait_for_reader_to_go(output: int, stop: int) -> bool:
-    """Wait until the reader of `output` has gone (True), or there is something to read from `stop` (False)."""
+    """Wait until the reader of `output` has closed it (return True), or `stop` is readable (return False)."""
     poll = select.poll()
     poll.register(output, 0)
     poll.register(stop, select.POLLIN)

@@ -1,7 +1,7 @@
-"""Keeps the brokers of a cluster on this machine running: started together, started again, stopped one after the other.
+"""Supervises the brokers of a cluster on this machine: starts them, restarts them, and stops them in order.
 
-Everything happens on the thread that calls; the processes' own threads only put events into a queue. So whoever calls
-can be interrupted at any point (KeyboardInterrupt), and calls `stop` then.
+All methods run on the calling thread; the threads of the processes only put events into a queue. So a KeyboardInterrupt
+may interrupt the caller at any point, after which it calls `stop`.
 """
 
 from __future__ import annotations
@@ -19,35 +19,35 @@ from barnabas.exit_codes import EXIT_WRONG_SETTINGS, how_it_ended
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-"""How long a broker may take to hand over what it leads and to store everything, before it is killed."""
+"""The time in seconds for a broker's controlled shutdown, after which the broker is killed."""
 LOOK_INTERVAL_S = 0.5
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 Say = Callable[[str], None]
 OnLine = Callable[[int, str], None]
-"""Takes the id of a broker and a line that it logged."""
+"""Takes the id of a broker and one of its log lines."""
 
 
 @dataclass(slots=True)
 class Restarts:
-    """When something that died is started again: after 1 s, then 2 s, 4 s ... 30 s.
+    """The backoff before a process is started again after its end: 1 s, then 2 s, 4 s ... 30 s.
 
-    What has run for as long as the longest pause begins with the shortest again.
+    A process that ran for at least the longest pause restarts with the shortest pause.
 
-    :param now_s: monotonic seconds.
+    :param now_s: returns the monotonic time in seconds.
     """
 
     now_s: Callable[[], float]
     first_s: float = FIRST_PAUSE_S
     longest_s: float = LONGEST_PAUSE_S
     due_s: float | None = None
-    """When it is to be started again; None while it runs."""
+    """The monotonic time in seconds of the next start; None: the process is running."""
     _deaths: int = 0
     _started_s: float = float("inf")
 
     def died(self) -> float:
-        """Note that it died; return after which pause it is due."""
+        """Record the end of the process; return the pause before its next start in seconds."""
         if self.now_s() - self._started_s >= self.longest_s:
             self._deaths = 0
         pause_s = min(self.first_s * 2.0 ** min(self._deaths, 16), self.longest_s)
@@ -56,19 +56,19 @@ class Restarts:
         return pause_s
 
     def started(self) -> None:
-        """Note that it was started."""
+        """Record the start of the process."""
         self.due_s = None
         self._started_s = self.now_s()
 
     @property
     def is_due(self) -> bool:
-        """Whether it is to be started now."""
+        """True if it is time to start the process."""
         return self.due_s is not None and self.now_s() >= self.due_s
 
 
 @dataclass(slots=True)
 class Supervised:
-    """One broker. After its first start its port is the one that it had.
+    """A supervised broker. After its first start, it keeps its port.
 
     :param command: returns the command line for a port.
     """
@@ -79,23 +79,23 @@ class Supervised:
     restarts: Restarts
     child: ChildProcess | None = None
     address: str | None = None
-    """Where it serves; None while it does not."""
+    """The address of the broker; None until it is ready."""
     kill_due_s: float | None = None
-    """Where it was asked to end, to be started again at once: when it is killed if it has not ended."""
+    """The monotonic time in seconds at which a restarting broker is killed; None: no restart in progress."""
 
     @property
     def name(self) -> str:
-        """What it is called in what people read."""
+        """The name of the broker in messages."""
         return f"broker {self.id}"
 
 
 class Supervisor:
-    """Starts, keeps and stops brokers.
+    """Starts, supervises and stops brokers.
 
-    :param say: tells people what happened, in one line.
-    :param on_line: called on threads.
-    :param on_change: called when a broker begins to serve, and when one has ended.
-    :param look: called a few times in a second while the brokers run.
+    :param say: called with a message for the user.
+    :param on_line: called on threads with log lines of brokers.
+    :param on_change: called when a broker is ready and when one has ended.
+    :param look: called several times per second while brokers run.
     """
 
     def __init__(
@@ -121,10 +121,11 @@ class Supervisor:
         self._events: queue.SimpleQueue[Event] = queue.SimpleQueue()
 
     def start(self) -> None:
-        """Start all, and return when all of them serve.
+        """Start all brokers and wait until they are ready.
 
-        :raises ConfigurationError: a broker refuses its settings.
-        :raises BarnabasError: one ended, or does not serve in time; the message has what it said. Call `stop` then.
+        :raises ConfigurationError: a broker rejects its settings.
+        :raises BarnabasError: a broker ended or is not ready in time; the message has its last log line. The caller
+            must call `stop`.
         """
         for broker in self.brokers:
             self._launch(broker)
@@ -133,7 +134,7 @@ class Supervisor:
             event = self._next_event(deadline_s - self._clock.monotonic())
             if event is None:
                 names = ", ".join(each.name for each in waiting)
-                raise BarnabasError(f"{names} did not serve within {START_TIMEOUT_S:.0f} s")
+                raise BarnabasError(f"{names} did not become ready within {START_TIMEOUT_S:.0f} s")
             begun = self._broker_of(event.child)
             if begun is not None and isinstance(event, Ended):
                 failure = ConfigurationError if event.code == EXIT_WRONG_SETTINGS else BarnabasError
@@ -142,7 +143,7 @@ class Supervisor:
                 self._serves(begun, event)
 
     def keep(self) -> None:
-        """Tell of those that die, and start them again if that is wanted; return when none is left."""
+        """Report brokers that end, and restart them if configured; return when no broker is left."""
         while any(each.child or each.restarts.due_s is not None for each in self.brokers):
             event = self._next_event(LOOK_INTERVAL_S)
             broker = self._broker_of(event.child) if event is not None else None
@@ -158,9 +159,9 @@ class Supervisor:
                     self._launch(each)
 
     def restart(self, broker_id: int) -> None:
-        """Let a broker end in order, and start it again when it has; `keep` does that. Called by `look`.
+        """Stop a broker in order; `keep` then starts it again. `look` calls this.
 
-        A broker that there is not is passed over.
+        An unknown broker id is ignored.
         """
         broker = next((each for each in self.brokers if each.id == broker_id), None)
         if broker is None or broker.kill_due_s is not None:
@@ -175,18 +176,19 @@ class Supervisor:
         now_s = self._clock.monotonic()
         for broker in self.brokers:
             if broker.child is not None and broker.kill_due_s is not None and now_s >= broker.kill_due_s:
-                self._say(f"{broker.name} did not end within {STOP_TIMEOUT_S:.0f} s, and was killed")
+                self._say(f"{broker.name} did not end within {STOP_TIMEOUT_S:.0f} s and was killed")
                 broker.child.kill()
 
     def stop(self) -> None:
-        """End all, one after the other, so that each can hand over what it leads; at once when that is interrupted."""
-        with self._killing_what_is_left():
+        """Stop all brokers one after the other, so that each can move its leaderships; kill the rest on an
+        interrupt."""
+        with self._killing_remaining():
             for broker in self.brokers:
                 if broker.child is not None and broker.child.is_running and not broker.child.stop(STOP_TIMEOUT_S):
-                    self._say(f"{broker.name} did not end within {STOP_TIMEOUT_S:.0f} s, and was killed")
+                    self._say(f"{broker.name} did not end within {STOP_TIMEOUT_S:.0f} s and was killed")
 
     @contextlib.contextmanager
-    def _killing_what_is_left(self) -> Iterator[None]:
+    def _killing_remaining(self) -> Iterator[None]:
         try:
             yield
         finally:
@@ -227,5 +229,5 @@ class Supervisor:
             return
         then = ""
         if self._restart:
-            then = f"; it is started again in {broker.restarts.died():.0f} s"
+            then = f"; restarting it in {broker.restarts.died():.0f} s"
         self._say(f"{broker.name} {how_it_ended(event.code)}{then}")

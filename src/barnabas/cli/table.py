@@ -1,4 +1,4 @@
-"""`barnabas table`: how a loaded table is, and its maintenance; without Spark and without brokers."""
+"""`barnabas table`: shows the state of loaded tables and maintains them, without Spark and brokers."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @click.group()
 def table() -> None:
-    """Look at tables that `barnabas load` has made, and maintain them."""
+    """Show tables that `barnabas load` has created, and maintain them."""
     from barnabas.cli.without_pandas import hide_pandas
 
     hide_pandas()
@@ -34,7 +34,7 @@ def table() -> None:
 @place_options
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def status(name: str, place: TablePlace, as_json: bool) -> None:
-    """Show up to which offsets and which event time a table is complete, and how it is stored.
+    """Show the offsets and the event time up to which a table is complete, and its storage.
 
     \b
     barnabas table status clicks --warehouse ./warehouse
@@ -54,9 +54,9 @@ def status(name: str, place: TablePlace, as_json: bool) -> None:
     show_table(["topic", "partition", "loaded up to", "latest event"], rows)
     click.echo(f"complete up to {_time(found.complete.event_time_ms)} (event time)")
     if found.audited_until_ms is not None:
-        click.echo(f"has all that was produced until {_time(found.audited_until_ms)}, as the audit knows")
+        click.echo(f"has all records produced until {_time(found.audited_until_ms)}, according to the audit")
     if found.complete.at_ms:
-        click.echo(f"has all that was in the log at {_time(found.complete.at_ms)}")
+        click.echo(f"has all records that were in the log at {_time(found.complete.at_ms)}")
     small = f", {found.small_files:,} of them small" if found.small_files else ""
     click.echo(f"{with_noun(found.records, 'record')} in {with_noun(found.files, 'file')}{small}", nl=False)
     click.echo(f"; {with_noun(found.bytes, 'byte')}, {with_noun(found.snapshots, 'snapshot')}")
@@ -70,15 +70,21 @@ def status(name: str, place: TablePlace, as_json: bool) -> None:
 @click.argument("names", nargs=-1, required=True, metavar="[NAMESPACE.]TABLE...")
 @place_options
 @click.option(
-    "--target-mb", type=click.IntRange(1, 4096), default=128, show_default=True, help="About the size of new files."
+    "--target-mb", type=click.IntRange(1, 4096), default=128, show_default=True, help="Approximate size of new files."
 )
-@click.option("--snapshot-days", type=click.FloatRange(min=0), default=7, show_default=True, help="Older ones expire.")
+@click.option(
+    "--snapshot-days",
+    type=click.FloatRange(min=0),
+    default=7,
+    show_default=True,
+    help="Expire snapshots older than this.",
+)
 @click.option(
     "--orphan-days",
     type=click.FloatRange(min=0),
     default=3,
     show_default=True,
-    help="Files that no snapshot names are removed when they are older; more than the longest load takes.",
+    help="Delete unreferenced files older than this; must exceed the duration of the longest load.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def maintain(
@@ -89,7 +95,7 @@ def maintain(
     orphan_days: float,
     as_json: bool,
 ) -> None:
-    """Put small files together, expire old snapshots, remove orphans; where loads go on is kept.
+    """Merge small files, expire old snapshots, and delete unreferenced files; the offsets of loads are kept.
 
     \b
     barnabas table maintain clicks --warehouse ./warehouse

@@ -1,4 +1,4 @@
-"""Tables for people: drawn by rich on a terminal, aligned text in a pipe. JSON for programs."""
+"""Prints tables, drawn by rich on a terminal and as aligned text in a pipe, or JSON for programs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Row = Sequence[Cell]
 
 
 def show_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
-    """Print the rows under their column names. Numbers are aligned right, and easier to read on a terminal (1,000)."""
+    """Print the rows under their column names. Numbers are right-aligned, with separators (1,000) on a terminal."""
     if sys.stdout.isatty() or os.environ.get("FORCE_COLOR"):
         if is_too_wide(columns, rows, shutil.get_terminal_size().columns):
             click.echo(listed(columns, rows))
@@ -27,7 +27,7 @@ def show_table(columns: Sequence[str], rows: Sequence[Row]) -> None:
 
 
 def show_json(value: object) -> None:
-    """Print a value as JSON: indented on a terminal, in one line in a pipe."""
+    """Print a value as JSON: indented on a terminal, on one line in a pipe."""
     import json
 
     click.echo(json.dumps(value, indent=2 if sys.stdout.isatty() else None))
@@ -55,12 +55,12 @@ def plain_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 CELL_LETTERS_MIN = 8
-"""A column that has longer cells is not made narrower than this."""
+"""The minimum width in characters of a column with longer cells."""
 GAP = "  "
 
 
 def is_too_wide(columns: Sequence[str], rows: Sequence[Row], width: int) -> bool:
-    """Return whether a table does not fit into a terminal's width, even with its cells folded.
+    """Return whether a table exceeds a terminal's width even with folded cells.
 
     >>> is_too_wide(["topic", "partition", "offset"], [["clicks", 1, 123_456_789]], 25)
     True
@@ -71,7 +71,7 @@ def is_too_wide(columns: Sequence[str], rows: Sequence[Row], width: int) -> bool
 
 
 def listed(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return rows below each other, with a line for each cell, for terminals that are too narrow for a table.
+    """Return rows with one line per cell, for terminals that are too narrow for a table.
 
     >>> print(listed(["topic", "lag"], [["clicks", 12], ["views", None]]))
     topic: clicks

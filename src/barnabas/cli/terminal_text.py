@@ -1,8 +1,7 @@
 r"""Text for a terminal, with control characters as escapes.
 
-Records, names and messages come from anybody who reaches a broker. Escape sequences in them could move the cursor, hide
-lines, or type answers. So all output to a terminal goes through this module. Output to files and programs does not
-change.
+Records, names and messages come from any client of the broker. Escape sequences in them could move the cursor, hide
+lines, or type input. So all terminal output passes through this module. Output to files and programs stays unchanged.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import re
 
 _OTHERS = r"\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-"""Control characters beyond ASCII's first ones, and those that change the direction of what follows."""
+"""Control characters other than the first ones of ASCII, and those that change the text direction."""
 
 _CONTROL = re.compile(rf"[\x00-\x1f{_OTHERS}]")
 _CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_OTHERS}]")
@@ -18,7 +17,7 @@ _CONTROL_IN_JSON = re.compile(rf"[{_OTHERS}]")
 
 
 def with_noun(count: int, noun: str) -> str:
-    """Return a count with its noun, in the plural where that fits.
+    """Return a count with its noun in singular or plural.
 
     >>> with_noun(1, "file"), with_noun(1_200, "file")
     ('1 file', '1,200 files')
@@ -27,7 +26,7 @@ def with_noun(count: int, noun: str) -> str:
 
 
 def escaped(text: str) -> str:
-    r"""Return a text of one line with its control characters as escapes.
+    r"""Return one line of text with its control characters escaped.
 
     >>> print(escaped("a\x1b[2J\nb"))
     a\x1b[2J\nb
@@ -36,7 +35,7 @@ def escaped(text: str) -> str:
 
 
 def escaped_lines(text: str) -> str:
-    r"""Return a text of several lines with its control characters as escapes, apart from line feeds and tabs.
+    r"""Return several lines of text with control characters escaped, except line feeds and tabs.
 
     >>> print(escaped_lines("a\x1b[2J\nb"))
     a\x1b[2J
@@ -46,7 +45,7 @@ def escaped_lines(text: str) -> str:
 
 
 def escaped_bytes(data: bytes) -> bytes:
-    r"""Return UTF-8 bytes of several lines with control characters and invalid bytes as escapes.
+    r"""Return UTF-8 bytes of several lines with control characters and invalid bytes escaped.
 
     >>> print(escaped_bytes(b"\xc5\xbc\xff\x1b[2J").decode())
     ż\xff\x1b[2J
@@ -55,7 +54,7 @@ def escaped_bytes(data: bytes) -> bytes:
 
 
 def escaped_json(text: str) -> str:
-    r"""Return the same JSON with control characters as escapes, apart from the blanks between its tokens.
+    r"""Return the same JSON with control characters escaped, except white space between tokens.
 
     >>> print(escaped_json('{"a": "\x9b2J"}'))
     {"a": "\u009b2J"}

@@ -1,4 +1,4 @@
-"""Points in time, durations and intervals in options and output: ISO 8601, UTC by default; intervals such as 30s."""
+"""Parses and formats times (ISO 8601, by default UTC), durations, and intervals such as 30s."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ _MILLISECOND = timedelta(milliseconds=1)
 
 
 def parse_time_ms(text: str) -> int:
-    """Return milliseconds since the epoch.
+    """Return a time in milliseconds since the epoch.
 
-    :raises ValueError: `text` is none of TIME_HELP.
+    :raises ValueError: `text` has none of the forms in TIME_HELP.
 
     >>> parse_time_ms("1970-01-01T00:00:01.500Z"), parse_time_ms("1970-01-02"), parse_time_ms("1234")
     (1500, 86400000, 1234)
@@ -31,7 +31,7 @@ def parse_time_ms(text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
     except ValueError:
-        raise ValueError(f"{text!r} is no point in time; give {TIME_HELP}") from None
+        raise ValueError(f"{text!r} is not a time; use {TIME_HELP}") from None
     aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return (aware - _EPOCH) // _MILLISECOND
 
@@ -39,22 +39,23 @@ def parse_time_ms(text: str) -> int:
 def parse_duration_ms(text: str) -> int:
     """Return a duration in milliseconds.
 
-    :raises ValueError: `text` is not DURATION_HELP; or it is more than `timedelta` can hold, 2.7 million years.
+    :raises ValueError: `text` is not in the form DURATION_HELP, or exceeds the range of `timedelta` (2.7 million
+        years).
 
     >>> parse_duration_ms("P1DT2H"), parse_duration_ms("PT0.5S")
     (93600000, 500)
     """
     found = _DURATION.fullmatch(text)
     if found is None:
-        raise ValueError(f"{text!r} is no duration; give {DURATION_HELP}")
+        raise ValueError(f"{text!r} is not a duration; use {DURATION_HELP}")
     try:
         return timedelta(**{unit: float(count) for unit, count in found.groupdict("0").items()}) // _MILLISECOND
     except OverflowError:
-        raise ValueError(f"{text!r} is too long a duration") from None
+        raise ValueError(f"{text!r} is too long for a duration") from None
 
 
 def show_time_ms(time_ms: int) -> str:
-    """Return a time as ISO 8601 in UTC; a number that is no time of the calendar as it is.
+    """Return a time as ISO 8601 in UTC, or the number itself if it is out of the calendar's range.
 
     >>> show_time_ms(1500)
     '1970-01-01T00:00:01.500Z'
@@ -73,12 +74,12 @@ _INTERVAL = re.compile(r"(\d{1,6}(?:\.\d{1,3})?)(s|m|h)")
 def parse_interval_s(text: str) -> float:
     """Return an interval in seconds.
 
-    :raises ValueError: it is none.
+    :raises ValueError: `text` is not an interval.
 
     >>> parse_interval_s("1m"), parse_interval_s("30s"), parse_interval_s("0.5h")
     (60.0, 30.0, 1800.0)
     """
     match = _INTERVAL.fullmatch(text)
     if match is None or not float(match[1]):
-        raise ValueError(f"{text!r} is no interval; give it as in 30s, 1m or 2h")
+        raise ValueError(f"{text!r} is not an interval; use for example 30s, 1m or 2h")
     return float(match[1]) * _UNITS_S[match[2]]

@@ -39,17 +39,24 @@ def topic() -> None:
 
 @topic.command()
 @click.argument("name")
-@click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="How many.")
+@click.option(
+    "-p", "--partitions", type=click.IntRange(min=1), default=1, show_default=True, help="Number of partitions."
+)
 @click.option(
     "-r",
     "--replication-factor",
     type=click.IntRange(min=1),
-    help="How many brokers keep each of them.  [default: what the brokers' default.replication.factor says]",
+    help="Replicas per partition.  [default: the brokers' default.replication.factor]",
 )
 @click.option(
-    "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="For example -c retention.ms=86400000."
+    "-c",
+    "--config",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Topic setting, such as retention.ms=86400000.",
 )
-@click.option("--if-not-exists", is_flag=True, help="Do nothing when the topic exists.")
+@click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
 @bootstrap_option
 def create(
     name: str,
@@ -75,7 +82,7 @@ def create(
 
 
 @topic.command(name="list")
-@click.option("--internal", is_flag=True, help="Show the brokers' own topics too.")
+@click.option("--internal", is_flag=True, help="Also show internal topics.")
 @json_option
 @bootstrap_option
 def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
@@ -106,7 +113,7 @@ def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def describe(name: str, as_json: bool, bootstrap: str) -> None:
-    """Show the partitions of the topic NAME, leader, replicas, offsets; and the settings that are its own."""
+    """Show the partitions of the topic NAME with leaders, replicas and offsets, and the topic's own settings."""
     with connect(bootstrap) as admin:
         require_topics(admin, [name])
         (found,) = admin.describe_topics([name])
@@ -145,10 +152,12 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
 @topic.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=complete_topics)
 @yes_option
-@click.option("--force", is_flag=True, help="Also topics of the pipeline itself: _audit, _schemas, _mirror, __...")
+@click.option(
+    "--force", is_flag=True, help="Also delete topics of the pipeline without asking: _audit, _schemas, _mirror, __..."
+)
 @bootstrap_option
 def delete(names: tuple[str, ...], yes: bool, force: bool, bootstrap: str) -> None:
-    """Delete topics and all that is in them."""
+    """Delete topics with all their records."""
     with connect(bootstrap) as admin:
         require_topics(admin, names)
         for name in () if force else filter(_is_of_pipeline, names):
@@ -160,25 +169,31 @@ def delete(names: tuple[str, ...], yes: bool, force: bool, bootstrap: str) -> No
 
 
 def _is_of_pipeline(name: str) -> bool:
-    """Return whether a topic keeps the state of a part of the pipeline."""
+    """Return whether a topic has state of the pipeline."""
     return name.startswith(("__", "_audit", "_schemas", "_mirror"))
 
 
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
-@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Let it grow to so many.")
+@click.option("-p", "--partitions", type=click.IntRange(min=1), help="Increase the number of partitions.")
 @click.option(
-    "-c", "--config", "configs", metavar="NAME=VALUE", multiple=True, help="Set a setting, as -c retention.ms=86400000."
+    "-c",
+    "--config",
+    "configs",
+    metavar="NAME=VALUE",
+    multiple=True,
+    help="Set a setting, such as retention.ms=86400000.",
 )
-@click.option("--unset", "unset", metavar="NAME", multiple=True, help="Give a setting its default again.")
+@click.option("--unset", "unset", metavar="NAME", multiple=True, help="Reset a setting to its default.")
 @bootstrap_option
 def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
-    """Change settings of the topic NAME, or let it grow.
+    """Change settings of the topic NAME, or increase its number of partitions.
 
-    A topic never shrinks. When it grows, records stay where they are, and keys may go elsewhere from then on.
+    The number of partitions cannot decrease. After an increase, existing records stay in their partitions, but keys may
+    map to other partitions.
     """
     if partitions is None and not configs and not unset:
-        raise click.UsageError("say what to change: --partitions N, --config NAME=VALUE or --unset NAME")
+        raise click.UsageError("give a change: --partitions N, --config NAME=VALUE or --unset NAME")
     to_set = parse_pairs(configs)
     with connect(bootstrap) as admin:
         require_topics(admin, [name])
@@ -186,7 +201,7 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
         for setting in (*to_set, *unset):
             if setting not in known:
                 raise unknown_setting(setting, known, "topic", name)
-        # The settings first: all of them are refused or none, and nothing has grown then that cannot shrink.
+        # Change the settings first: they are all accepted or all rejected, but added partitions cannot be removed.
         admin.alter_config(name, to_set=to_set, to_unset=unset)
         if partitions is not None:
             admin.add_partitions(name, partitions)
@@ -201,7 +216,7 @@ topic.add_command(move_log)
 
 
 def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the first and the end offset of each partition that has a leader: nobody else can tell."""
+    """Return the log start and end offsets of each partition with a leader; only a leader can report them."""
     led = [TopicPartition(each.name, part.partition) for each in topics for part in each.partitions if part.leader >= 0]
     first, end = admin.beginning_offsets(led), admin.end_offsets(led)
     return {tp: (first[tp], end[tp]) for tp in led}

@@ -1,4 +1,4 @@
-"""`barnabas topic reassign`: have a topic's partitions move to other brokers, and look on."""
+"""`barnabas topic reassign`: moves a topic's partitions to other brokers, and shows the progress."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import click
 
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import bootstrap_option, connect, json_option, require_topics, yes_option
-from barnabas.cli.partition_moves import begin_and_wait, show_moves, show_plan, take_back_throttles_left
+from barnabas.cli.partition_moves import begin_and_wait, remove_remaining_throttles, show_moves, show_plan
 from barnabas.cli.reassignment_throttle import Targets, throttle_option
 from barnabas.model import TopicPartition
 
@@ -24,14 +24,16 @@ if TYPE_CHECKING:
     "partitions",
     metavar="N=ID,ID,...",
     multiple=True,
-    help="Where partition N is to be, the preferred leader first; may repeat.",
+    help="New replicas of partition N, the preferred leader first; repeatable.",
 )
-@click.option("--brokers", metavar="ID,ID,...", help="The brokers that may hold the topic; as little moves as can.")
-@click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="How many replicas each is to have.")
+@click.option(
+    "--brokers", metavar="ID,ID,...", help="Brokers for the topic's replicas; moves as few replicas as possible."
+)
+@click.option("-r", "--replication-factor", type=click.IntRange(min=1), help="Replicas per partition.")
 @throttle_option
-@click.option("--status", is_flag=True, help="Show what is on its way.")
-@click.option("--cancel", is_flag=True, help="Let all that is on its way stay where it was.")
-@click.option("--no-wait", is_flag=True, help="Return when it has begun.")
+@click.option("--status", is_flag=True, help="Show the reassignments in progress.")
+@click.option("--cancel", is_flag=True, help="Cancel all reassignments in progress.")
+@click.option("--no-wait", is_flag=True, help="Start the move and return.")
 @json_option
 @yes_option
 @bootstrap_option
@@ -50,26 +52,26 @@ def reassign(
 ) -> None:
     """Move the partitions of the topic NAME to other brokers.
 
-    Shows the plan and asks first. The partitions are served all the while. Ctrl-C ends the looking on, not the move.
+    The command shows the plan and asks first. The partitions stay available. Ctrl-C ends the command, but not the move.
     """
     wanted = bool(partitions) + (brokers is not None or replication_factor is not None) + status + cancel
     if wanted != 1:
-        raise click.UsageError("say where to: --partition N=ID,ID or --brokers ID,ID; or ask: --status, --cancel")
+        raise click.UsageError("give one of --partition N=ID,ID, --brokers ID,ID, --status and --cancel")
     with connect(bootstrap) as admin:
         require_topics(admin, [name])
         if status or cancel:
             moving = {tp: each for tp, each in admin.list_partition_reassignments().items() if tp.topic == name}
         if (status or cancel) and not moving:
-            take_back_throttles_left(admin, [name])
+            remove_remaining_throttles(admin, [name])
         if status:
             show_moves(moving, as_json=as_json)
             return
         if cancel and not moving:
-            click.echo("nothing is on its way", err=True)
+            click.echo("no partition is moving", err=True)
             return
         if cancel:
             admin.alter_partition_reassignments(dict.fromkeys(moving))
-            click.echo(f"{_partitions(len(moving))} of {name} stay{'s' if len(moving) == 1 else ''}")
+            click.echo(f"canceled the reassignment of {_partitions(len(moving))} of {name}")
             return
         before = {
             TopicPartition(name, each.partition): each.replicas for each in admin.describe_topics([name])[0].partitions
@@ -79,8 +81,8 @@ def reassign(
         else:
             targets = _chosen(admin, before, brokers, replication_factor)
         if not targets:
-            take_back_throttles_left(admin, [name])
-            click.echo(f"{name} is where it is to be", err=True)
+            remove_remaining_throttles(admin, [name])
+            click.echo(f"the partitions of {name} need no move", err=True)
             return
         show_plan(before, targets, as_json=as_json)
         again = f"barnabas topic reassign {name} --status"
@@ -111,7 +113,7 @@ def _chosen(admin: Admin, before: Targets, brokers: str | None, replication_fact
 def _ids(text: str) -> tuple[int, ...]:
     parts = text.split(",")
     if not all(part.strip().isdigit() for part in parts):
-        raise click.UsageError(f"{text!r} is no list of broker ids, as 1,2,3")
+        raise click.UsageError(f"{text!r} is not a list of broker ids such as 1,2,3")
     return tuple(int(part) for part in parts)
 
 

@@ -1,4 +1,4 @@
-"""`barnabas up`: one broker, with all that it needs, in the foreground."""
+"""`barnabas up`: runs one broker in the foreground."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@click.option("--id", "broker_id", type=click.IntRange(0), metavar="N", help="The broker's number.  [default: 0]")
+@click.option("--id", "broker_id", type=click.IntRange(0), metavar="N", help="Broker id.  [default: 0]")
 @click.option(
     "--zookeeper",
     metavar="HOST:PORT,.../PATH",
-    help="The ZooKeeper of the cluster that it belongs to.  [default: none: it is a cluster of its own]",
+    help="ZooKeeper of the broker's cluster.  [default: none, for a cluster of one broker]",
 )
 @click.option(
     "--zookeeper-listener",
     metavar="[HOST:]PORT",
-    help="Where to serve the tree in ZooKeeper's protocol, for consumers that coordinate among themselves."
-    "  [default: nowhere]",
+    help="Address to serve the metadata store in ZooKeeper's protocol, for consumers that coordinate through it."
+    "  [default: off]",
 )
-@click.option("--host", metavar="HOST", help="The address to listen on.  [default: 127.0.0.1]")
-@click.option("--port", type=click.IntRange(0, 65535), help="The port; 0: a free one.  [default: 9092]")
-@click.option("--rack", metavar="NAME", help="Where it stands: replicas are spread over racks.")
+@click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
+@click.option("--port", type=click.IntRange(0, 65535), help="Port; 0: a free port.  [default: 9092]")
+@click.option("--rack", metavar="NAME", help="Rack of the broker; replicas are spread over racks.")
 @click.option(
     "--data",
     metavar="DIR",
     multiple=True,
-    help="The folder of the log; again for more of them, on other disks.  [default: barnabas-data]",
+    help="Log directory; repeatable, for several disks.  [default: barnabas-data]",
 )
-@click.option("--config", metavar="FILE", help="A file of settings, with Kafka's names: TOML, or *.properties.")
+@click.option("--config", metavar="FILE", help="File with settings under Kafka's names: TOML, or *.properties.")
 @broker_properties_option
 @http_option
 @click.option(
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     type=click.IntRange(0),
     default=0,
     show_default=True,
-    help="How many replicas of this broker may be out of sync while /readyz says that it is ready.",
+    help="Maximum number of this broker's out-of-sync replicas for /readyz to report ready.",
 )
 @log_format_option
 @click.pass_obj
@@ -67,8 +67,9 @@ def up(
 ) -> int:
     """Start a broker in the foreground.
 
-    Prints `ready HOST:PORT` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it cleanly. Settings come from the
-    file, from the environment (BARNABAS_NUM_PARTITIONS for num.partitions) and from these flags; the later of them win.
+    Print `ready HOST:PORT` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it cleanly. Settings come from the file,
+    from the environment (BARNABAS_NUM_PARTITIONS for num.partitions) and from these options; later ones take
+    precedence.
     """
     from barnabas.broker.main import run
     from barnabas.broker.settings.loading import load_config
@@ -93,5 +94,5 @@ def _data_flags(folders: tuple[str, ...]) -> dict[str, str]:
     if len(folders) < 2:
         return {"data": folders[0]} if folders else {}
     if with_comma := next((each for each in folders if "," in each), None):
-        raise click.BadParameter(f"{with_comma!r}: one of several folders cannot have a comma in its name")
+        raise click.BadParameter(f"{with_comma!r}: with several log directories, no name may contain a comma")
     return {"log_dirs": ",".join(folders)}

@@ -1,4 +1,4 @@
-"""What `barnabas --version` says, found out without importing what it speaks of."""
+"""The output of `barnabas --version`, computed without importing the codec."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ import barnabas
 
 
 def version_line() -> str:
-    """Return the version, and which record codec is in use."""
+    """Return the version and the record codec in use."""
     codec = codec_in_use()
     slower = "" if codec == "compiled" else ": correct, but slower; with a C compiler, pip builds the compiled one"
     return f"barnabas {barnabas.__version__} ({codec} record codec{slower})"
 
 
 def codec_in_use() -> str:
-    """Return what `barnabas.records.CODEC` is: the compiled codec where there is one for this Python.
+    """Return the value of `barnabas.records.CODEC`: the compiled codec if it exists for this Python.
 
-    :raises ConfigurationError: BARNABAS_CODEC asks for one that there is not.
+    :raises ConfigurationError: BARNABAS_CODEC names a codec that does not exist.
     """
     if os.environ.get("BARNABAS_CODEC"):
         from barnabas.records import CODEC

@@ -1,4 +1,4 @@
-"""Options for the place of tables, shared by `load` and `table`."""
+"""Options for the location of tables, shared by `load`, `table` and `audit`."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def place_options(function: Decorated) -> Callable[..., Any]:
-    """Add the options; the function takes what they say, checked, as `place`."""
+    """Add the options; the function receives the location as `place`."""
     return _with_options(function, is_needed=True)
 
 
 def maybe_place_options(function: Decorated) -> Callable[..., Any]:
-    """Add the options; where none of them is given, `place` is None."""
+    """Add the options; `place` is None if none of them is given."""
     return _with_options(function, is_needed=False)
 
 
@@ -55,9 +55,9 @@ def _with_options(function: Decorated, *, is_needed: bool) -> Callable[..., Any]
 
 
 def _require_extra(place: TablePlace) -> None:
-    """Name the extra of the tables' format before anything is connected.
+    """Check that the packages for the table format are installed, before any connection.
 
-    :raises MissingExtraError: it is not installed.
+    :raises MissingExtraError: the extra is not installed.
     """
     if place.table_format == DELTA:
         require_installed("deltalake", "delta")
@@ -66,7 +66,7 @@ def _require_extra(place: TablePlace) -> None:
 
 
 def _catalog_of(others: dict[str, Any]) -> str | None:
-    """Return the catalog with which a table's name of three parts begins, where a command has such a name."""
+    """Return the catalog in a table name of three parts, if the command has such a name."""
     name = others.get("table") or others.get("name") or next(iter(others.get("names") or ()), None)
     return name.split(".")[0] if isinstance(name, str) and name.count(".") >= 2 else None
 
@@ -76,25 +76,25 @@ _OPTIONS = (
         "-w",
         "--warehouse",
         metavar="DIR",
-        help="The folder of the embedded warehouse; with a catalog, where that puts new tables (s3://...).",
+        help="Directory of the embedded warehouse; with a catalog, the location of new tables (s3://...).",
     ),
     click.option(
-        "--catalog", metavar="NAME", help="A catalog of pyiceberg's configuration, or of Spark's (spark-defaults.conf)."
+        "--catalog", metavar="NAME", help="Catalog of pyiceberg's configuration, or of Spark's (spark-defaults.conf)."
     ),
-    click.option("--catalog-uri", metavar="URI", help="A catalog by its address: http://HOST:PORT for a REST catalog."),
+    click.option("--catalog-uri", metavar="URI", help="URI of a catalog: http://HOST:PORT for a REST catalog."),
     click.option(
         "--catalog-property",
         "catalog_properties",
         metavar="NAME=VALUE",
         multiple=True,
         callback=lambda _context, _option, pairs: parse_pairs(pairs),
-        help="A property of the catalog or of its storage, by pyiceberg's name, for example s3.endpoint=http://HOST:PORT.",
+        help="Property of the catalog or its storage, by pyiceberg's name, such as s3.endpoint=http://HOST:PORT.",
     ),
     click.option(
         "--table-format",
         type=click.Choice(TABLE_FORMATS),
         default=TABLE_FORMATS[0],
         show_default=True,
-        help="The format of the tables.",
+        help="Table format.",
     ),
 )

@@ -1,8 +1,8 @@
-"""Has pyarrow do without pandas in this process, for commands that are to answer at once.
+"""Keeps pyarrow from importing pandas in this process, so that commands start fast.
 
-pyarrow looks for pandas when it makes its first array of a list, and imports it where it is installed. That is a
-quarter of the CPU time of a small query, which has no use for it. Whether it is there is asked once: what pyarrow finds
-while pandas is out of sight holds for the process, and who imports pandas later has it.
+pyarrow imports pandas, if installed, when it creates its first array from a list. That import takes a quarter of the
+CPU time of a small query. pyarrow checks only once, so hiding pandas during that check suffices; later imports of
+pandas work.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from importlib.machinery import ModuleSpec
 from types import ModuleType
 
 
-class _OutOfSight:
-    """Stands first among those who find modules, and says of one that there is none."""
+class _PandasHider:
+    """An import finder that hides pandas."""
 
     @staticmethod
     def find_spec(
         name: str, _path: Sequence[str] | None = None, _target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        """Raise where pandas is asked for; leave all else to others."""
+        """Raise ModuleNotFoundError for pandas; return None for all other modules."""
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is not wanted here", name=name)
+            raise ModuleNotFoundError("pandas is hidden to save its import time", name=name)
         return None
 
 
 def hide_pandas() -> None:
-    """Have pyarrow find no pandas, unless somebody has imported it already."""
+    """Make pyarrow find no pandas, unless pandas is already imported."""
     if "pandas" in sys.modules:
         return
-    sys.meta_path.insert(0, _OutOfSight)
+    sys.meta_path.insert(0, _PandasHider)
     try:
         import pyarrow as pa
 
         pa.array([])
     finally:
-        sys.meta_path.remove(_OutOfSight)
+        sys.meta_path.remove(_PandasHider)

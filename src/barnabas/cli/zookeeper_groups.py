@@ -1,4 +1,4 @@
-"""Groups that coordinate among themselves in ZooKeeper, for the commands that show and change groups."""
+"""Consumer groups that coordinate through ZooKeeper, for the commands that show and change groups."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 CONNECT_TIMEOUT_S = 5.0
 SESSION_TIMEOUT_S = 18.0
 ZOOKEEPER = "zookeeper"
-"""What such groups have as their type."""
+"""The type of these groups in listings."""
 
 
 def zookeeper_option(function: Decorated) -> Decorated:
-    """Add `--zookeeper`: groups whose consumers coordinate among themselves there, instead of the brokers' groups."""
+    """Add `--zookeeper`, which selects groups that coordinate through ZooKeeper instead of the brokers' groups."""
     return click.option(
         "--zookeeper",
         metavar="HOST:PORT,.../PATH",
-        help="Groups whose consumers coordinate among themselves in this ZooKeeper, instead of the brokers' groups.",
+        help="Use groups that coordinate through this ZooKeeper, instead of the brokers' groups.",
     )(function)
 
 
 class Groups(Protocol):
-    """What the commands need of groups; `Admin` has it for those that brokers coordinate."""
+    """The group operations that the commands need; `Admin` implements them for the brokers' groups."""
 
     def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]: ...
     def describe_group(self, group: str) -> GroupDescription: ...
@@ -50,9 +50,9 @@ class Groups(Protocol):
 
 @contextmanager
 def groups_of(admin: Admin, zookeeper: str | None) -> Iterator[Groups]:
-    """Yield the groups in ZooKeeper, or, where no address is given, those of the brokers.
+    """Yield the groups in ZooKeeper, or those of the brokers if `zookeeper` is None.
 
-    :raises click.ClickException: ZooKeeper does not answer, or no brokers are registered at that address.
+    :raises click.ClickException: ZooKeeper does not respond, or has no topics at that path.
     """
     if zookeeper is None:
         yield admin
@@ -61,7 +61,7 @@ def groups_of(admin: Admin, zookeeper: str | None) -> Iterator[Groups]:
     try:
         if tree.exists(TOPICS) is None:
             raise click.ClickException(
-                f"ZooKeeper at {zookeeper} has no topics; give the address that the brokers have, with its path"
+                f"ZooKeeper at {zookeeper} has no topics; give the address from the brokers' settings, with its path"
             )
         yield ZooKeeperGroups(tree, admin)
     finally:
@@ -80,10 +80,10 @@ def _open(connect: str) -> MetadataStore:
 
 
 class ZooKeeperGroups:
-    """The groups that have nodes in a tree. Errors are those of `Admin`.
+    """The groups that have nodes in ZooKeeper. The errors are those of `Admin`.
 
-    Offsets stand in the tree. A group that has none there, but some with the brokers (`offsets_storage="kafka"`), keeps
-    them there, and there they are read and written.
+    Committed offsets are in ZooKeeper. If a group has none there but some at the brokers (`offsets_storage="kafka"`),
+    the brokers' offsets are read and written.
     """
 
     def __init__(self, tree: MetadataStore, admin: Admin) -> None:
@@ -91,7 +91,7 @@ class ZooKeeperGroups:
         self._admin = admin
 
     def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """Return all groups, or those in these states and of these types, by name."""
+        """Return all groups, or those in the given states and of the given types, sorted by name."""
         from barnabas.client.admin.groups import GroupListing
 
         wanted, kinds = {each.lower() for each in states}, {each.lower() for each in types}
@@ -106,7 +106,7 @@ class ZooKeeperGroups:
         return "Dead" if consumers is None else "Stable" if consumers else "Empty"
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Return who is in a group, and what each owns; one that does not exist is Dead."""
+        """Return the members of a group with their partitions; a group that does not exist is Dead."""
         from barnabas.client.admin.groups import GroupDescription, MemberDescription
 
         consumers = consumer_groups.consumers_of(self._tree, group)
@@ -118,11 +118,11 @@ class ZooKeeperGroups:
         return GroupDescription(group, state, "consumer", assignor, tuple(members), coordination=ZOOKEEPER)
 
     def group_offsets(self, group: str) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return what a group has committed."""
+        """Return the committed offsets of a group."""
         return read_offsets(self._tree, group) or self._admin.group_offsets(group)
 
     def set_group_offsets(self, group: str, offsets: Mapping[tuple[str, int], OffsetAndMetadata | int]) -> None:
-        """Commit offsets for a group without consumers, where it keeps them."""
+        """Commit offsets for a group without members, in the store that the group uses."""
         self._require_no_members(group)
         if not read_offsets(self._tree, group) and self._admin.group_offsets(group):
             self._admin.set_group_offsets(group, offsets)
@@ -134,13 +134,13 @@ class ZooKeeperGroups:
         consumer_groups.set_offsets(self._tree, group, given, SYSTEM_CLOCK.time_ms())
 
     def delete_group(self, group: str) -> None:
-        """Forget a group without consumers, and its offsets, wherever they are."""
+        """Delete a group without members, and its offsets in both stores."""
         consumer_groups.delete_group(self._tree, group)
         if self._admin.group_offsets(group):
             self._admin.delete_group(group)
 
     def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
-        """Forget what a group without consumers has committed in some partitions."""
+        """Delete committed offsets of a group without members in some partitions."""
         self._require_no_members(group)
         partitions = [TopicPartition(*tp) for tp in tps]
         if read_offsets(self._tree, group):

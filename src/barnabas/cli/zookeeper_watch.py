@@ -1,4 +1,4 @@
-"""Looks after the ZooKeeper servers of a cluster on this machine: tells of those that end, and starts them again."""
+"""Supervises the ZooKeeper servers of a cluster on this machine: reports servers that end, and restarts them."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from barnabas.exit_codes import how_it_ended
 
 
 class Servers(Protocol):
-    """What `barnabas.coordination.zookeeper.servers.ZooKeeperServers` has of it."""
+    """The part of `barnabas.coordination.zookeeper.servers.ZooKeeperServers` that the supervision uses."""
 
     @property
     def exit_codes(self) -> list[int | None]:
-        """The exit code of each that ended."""
+        """The exit code of each server; None: the server is running."""
         ...
 
     def restart(self, number: int) -> None:
-        """Start one again, and wait until it serves.
+        """Restart a server and wait until it serves.
 
-        :raises CoordinationError: it does not.
+        :raises CoordinationError: the server did not start.
         """
         ...
 
 
 class ZooKeeperWatch:
-    """Looks when it is called.
+    """Checks the servers whenever it is called.
 
-    :param now_s: monotonic seconds.
+    :param now_s: returns the monotonic time in seconds.
     """
 
     def __init__(self, servers: Servers, *, restart: bool, now_s: Callable[[], float], say: Say) -> None:
@@ -42,7 +42,7 @@ class ZooKeeperWatch:
             each.started()
 
     def check(self) -> None:
-        """Tell of each server that has ended since, and start again those whose time has come."""
+        """Report servers that have ended since the last call, and restart those that are due."""
         for number, code in enumerate(self._servers.exit_codes):
             if code is not None and number not in self._dead:
                 self._died(number, code)
@@ -53,7 +53,7 @@ class ZooKeeperWatch:
         self._dead.add(number)
         then = ""
         if self._restart:
-            then = f"; it is started again in {self._restarts[number].died():.0f} s"
+            then = f"; restarting it in {self._restarts[number].died():.0f} s"
         self._say(f"ZooKeeper server {number} {how_it_ended(code)}{then}")
 
     def _start_again(self, number: int) -> None:
@@ -62,6 +62,6 @@ class ZooKeeperWatch:
         try:
             self._servers.restart(number)
         except CoordinationError as error:
-            self._say(str(error))  # where it has ended, the next look finds it so
+            self._say(str(error))  # if the server has ended, the next check notices it
         else:
             self._say(f"ZooKeeper server {number} serves again")

@@ -95,7 +95,7 @@ def test_what_is_on_its_way_counts_as_there(placed, run) -> None:
     [
         (["replace", "1", "1"], 2, "the same broker"),
         (["replace", "1", "9"], 2, "broker 9 is not registered"),
-        (["drain", "3"], 2, "say yes with -y"),
+        (["drain", "3"], 2, "confirm with -y"),
     ],
 )
 def test_what_cannot_be_is_refused(placed, run, arguments, code, message) -> None:

@@ -67,5 +67,5 @@ def test_what_is_no_offset_is_refused_with_what_is(text: str) -> None:
 
 @pytest.mark.parametrize("text", ["s@", "e@x"])
 def test_what_is_no_time_is_refused_with_what_is(text: str) -> None:
-    with pytest.raises(ValueError, match="is no point in time; give milliseconds since 1970, or ISO 8601"):
+    with pytest.raises(ValueError, match="is not a time; use milliseconds since 1970, or ISO 8601"):
         parse_span([text])

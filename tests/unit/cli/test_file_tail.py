@@ -217,7 +217,7 @@ def test_truncation_is_noticed_whatever_the_size_is_at_the_next_look(
     assert new_lines(followed) == text.splitlines()
     (report,) = reports
     assert str(log) in report
-    assert "truncated or written over after byte 12" in report
+    assert "truncated or overwritten after byte 12" in report
 
 
 def test_truncation_between_the_check_and_the_read_hands_out_no_torn_line(
@@ -356,14 +356,14 @@ def test_archive_that_cannot_be_unpacked_is_refused_once(
     followed = FollowedPath(log, [], clock, report=reports.append)
     assert new_lines(followed) == new_lines(followed) == []
     assert followed.problem_count == len(reports) == 1
-    assert f"{log}: {kind} data cannot be unpacked" in reports[0]
+    assert f"{log}: unsupported compression format {kind}" in reports[0]
 
 
 def test_missing_file_is_reported_once(log: Path, clock: ManualClock, reports: list[str]) -> None:
     followed = FollowedPath(log, [], clock, report=reports.append)
     for _ in range(3):
         new_lines(followed)
-    assert reports == [f"{log}: no such file yet; waiting for it"]
+    assert reports == [f"{log}: the file does not exist yet; waiting for it"]
 
 
 def test_pieces_know_the_numbers_of_their_lines(log: Path, clock: ManualClock) -> None:

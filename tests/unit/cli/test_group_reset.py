@@ -60,7 +60,7 @@ def test_nothing_is_done_without_execute(ctr, run) -> None:
         "clicks          0       4     10",
         "clicks          1       -      5",
     ]
-    assert outcome.err == "nothing was changed; do it with --execute\n"
+    assert outcome.err == "nothing was changed; apply the changes with --execute\n"
     assert offsets(ctr) == {ZERO: 4}
 
 
@@ -132,7 +132,7 @@ def test_group_with_members_is_refused_even_to_plan(ctr, run) -> None:
 def test_shift_of_what_was_never_committed_is_refused(ctr, run) -> None:
     outcome = run("group", "reset", "ctr", "--topic", "clicks", "--shift-by", 1, "--execute")
     assert outcome.code == 1
-    assert "nothing was committed in clicks-1" in outcome.err
+    assert "no offset is committed in clicks-1" in outcome.err
     assert offsets(ctr) == {ZERO: 4}
 
 

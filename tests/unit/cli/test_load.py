@@ -130,7 +130,7 @@ def test_exit_code_of_a_load_with_too_many_bad_records_is_6(monkeypatch: pytest.
 def test_further_columns_are_in_the_summary_with_all_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     counts = {"amount": {"amount": 1, "amount_double": 1_000}}
     done, _ = run(monkeypatch, LoadResult((replace(LOADED, further_columns=counts),)))
-    told = "field 'amount' has further columns for values of other types: 1 value in amount, 1,000 values"
+    told = "field 'amount' has additional columns for values of other types: 1 value in amount, 1,000 values"
     assert f"{told} in amount_double" in done.stderr
     done, _ = run(monkeypatch, LoadResult((replace(LOADED, further_columns=counts),)), "--json")
     assert json.loads(done.stdout)[0]["further_columns"] == counts
@@ -141,7 +141,7 @@ def test_kept_and_lost_values_are_in_the_summary(monkeypatch: pytest.MonkeyPatch
     done, asked = run(monkeypatch, outcome)
     assert asked["keep_values"] == "bad"
     assert "default.clicks: kept whole in `value`: 12 values of 50 (--keep-values)" in done.stderr
-    assert "default.clicks: not kept, and not given back by the columns: 1 value (--keep-values none)" in done.stderr
+    assert "default.clicks: not kept, and not restorable from the columns: 1 value (--keep-values none)" in done.stderr
     done, asked = run(monkeypatch, outcome, "--json", "--keep-values", "none")
     (told,) = json.loads(done.stdout)
     assert (told["kept_values"], told["lost_values"], asked["keep_values"]) == (12, 1, "none")
@@ -152,7 +152,7 @@ def test_field_of_the_event_time_that_no_record_has_is_in_the_summary(monkeypatc
     assert exit_code_of(EventTimeFieldError("no record has it")) == 2
     done, _ = run(monkeypatch, LoadResult((replace(LOADED, missing_event_field="tiem"),)))
     assert done.exit_code == 0
-    assert "default.clicks: warning: no record of this load has the field 'tiem' of the event time" in done.stderr
+    assert "default.clicks: warning: no record of this load has the event-time field 'tiem'" in done.stderr
     done, _ = run(monkeypatch, LoadResult((replace(LOADED, missing_event_field="tiem"),)), "--json")
     assert json.loads(done.stdout)[0]["missing_event_field"] == "tiem"
 
@@ -160,6 +160,9 @@ def test_field_of_the_event_time_that_no_record_has_is_in_the_summary(monkeypatc
 def test_a_field_that_stays_beside_its_new_name_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     loaded = LoadResult((replace(LOADED, not_renamed={"place.x": "place.longitude"}),))
     told, _ = run(monkeypatch, loaded)
-    assert "default.clicks: not renamed: place.x stays beside place.longitude, its new name by a schema" in told.stderr
+    assert (
+        "default.clicks: not renamed: place.x is kept in addition to place.longitude, its new name in the schema"
+        in told.stderr
+    )
     as_json, _ = run(monkeypatch, loaded, "--json")
     assert json.loads(as_json.stdout)[0]["not_renamed"] == {"place.x": "place.longitude"}

@@ -158,7 +158,7 @@ def test_what_is_bad_and_missing_is_in_the_line_and_in_the_metrics() -> None:
 
 @pytest.mark.parametrize("text", ["", "1", "0s", "m", "-1s", "1d", "1 m"])
 def test_what_is_no_interval_is_told(text: str) -> None:
-    with pytest.raises(ValueError, match="give it as in 30s"):
+    with pytest.raises(ValueError, match="use for example 30s"):
         parse_interval_s(text)
 
 

@@ -129,7 +129,7 @@ def test_flipped_bit_is_shown_with_its_position_and_the_rest_is_read(folder, run
 @pytest.mark.parametrize(
     ("data", "position", "reason"),
     [
-        (FIRST + SECOND[:-1], len(FIRST), "are left in the file"),
+        (FIRST + SECOND[:-1], len(FIRST), "but the file has only"),
         (FIRST + SECOND[:20], len(FIRST), "20 bytes left, a batch header has 61"),
         (FIRST + bytes(100), len(FIRST), "magic 0, should be 2"),
         (SECOND + FIRST, len(SECOND), "offsets from 100, must be 103 or more"),
@@ -147,11 +147,11 @@ def test_what_is_no_log_is_shown_with_its_position(folder, run, data, position, 
 @pytest.mark.parametrize(
     ("suffix", "data", "position", "reason"),
     [
-        (INDEX_SUFFIX, bytes.fromhex("0000000200000001"), 0, "no batch begins there"),
+        (INDEX_SUFFIX, bytes.fromhex("0000000200000001"), 0, "no batch starts there"),
         (INDEX_SUFFIX, struct.pack(">II", 1, len(FIRST)), 0, "the batch there ends with 102"),
-        (INDEX_SUFFIX, bytes.fromhex("000000010000000000000001"), 8, "4 bytes at the end"),
-        (INDEX_SUFFIX, bytes.fromhex("00000001000000000000000100000000"), 8, "does not lie behind"),
-        (TIME_INDEX_SUFFIX, bytes.fromhex("000000000000000500000001"), 0, "whose newest record is of 100001"),
+        (INDEX_SUFFIX, bytes.fromhex("000000010000000000000001"), 8, "4 extra bytes at the end"),
+        (INDEX_SUFFIX, bytes.fromhex("00000001000000000000000100000000"), 8, "is not after"),
+        (TIME_INDEX_SUFFIX, bytes.fromhex("000000000000000500000001"), 0, "whose highest timestamp is 100001"),
         (TIME_INDEX_SUFFIX, bytes.fromhex("000000000000000500000063"), 0, "which is in no batch"),
     ],
 )
@@ -170,8 +170,8 @@ def test_index_without_its_log_is_shown_as_it_is(folder, run) -> None:
 def test_files_of_another_kind_are_refused(folder, run, tmp_path) -> None:
     for name in ("x.log", "00000000000000000100.snapshot"):
         (folder / name).touch()
-        assert "is not named as a file of a segment" in run("log", "dump", folder / name).err
-    assert "holds no segments" in run("log", "dump", tmp_path).err
+        assert "does not have the name of a segment file" in run("log", "dump", folder / name).err
+    assert "has no segments" in run("log", "dump", tmp_path).err
     missing = run("log", "dump", folder / offset_name(5, LOG_SUFFIX))
     assert (missing.code, missing.err.count("\n")) == (1, 1)
     assert "no such file" in missing.err

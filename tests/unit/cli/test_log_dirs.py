@@ -70,12 +70,12 @@ def test_all_logs_of_a_topic_move_and_are_looked_at_until_they_have(folders, run
     outcome = run(*MOVE)
     assert outcome.out == "moved 2 logs\n"
     assert set(folders.folders[2][SECOND].sizes) == set(CLICKS)
-    assert run(*MOVE).err == "nothing of clicks is to move\n"
+    assert run(*MOVE).err == "there is nothing of clicks to move\n"
 
 
 def test_one_partition_moves_and_nobody_waits(folders, run) -> None:
     outcome = run(*MOVE, "-p", 1, "--no-wait")
-    assert outcome.out == "1 log began to move; see: barnabas cluster log-dirs --broker 2\n"
+    assert outcome.out == "started to move 1 log; see: barnabas cluster log-dirs --broker 2\n"
     assert folders.asked_to_move == {CLICKS[1]: SECOND}
 
 
@@ -90,19 +90,19 @@ def test_ctrl_c_ends_the_looking_on(folders, run) -> None:
     folders.on_look = interrupt
     outcome = run(*MOVE)
     assert outcome.code == 130
-    assert "the move goes on; see: barnabas cluster log-dirs --broker 2" in outcome.err
+    assert "the move continues; see: barnabas cluster log-dirs --broker 2" in outcome.err
 
 
 def test_broker_that_moves_nothing_is_not_waited_for(folders, run) -> None:
     outcome = run(*MOVE)
     assert outcome.code == 1
-    assert "broker 2 moves nothing any more; its log says why" in outcome.err
+    assert "broker 2 has stopped moving logs; its log has the reason" in outcome.err
 
 
 @pytest.mark.parametrize(
     ("arguments", "code", "message"),
     [
-        (["--to", "/nowhere"], 2, "broker 2 has no data folder /nowhere; it has /disk1, /disk2, /disk3"),
+        (["--to", "/nowhere"], 2, "broker 2 has no log directory /nowhere; it has /disk1, /disk2, /disk3"),
         (["--to", OFFLINE], 1, "is offline"),
         (["-p", "7"], 2, "broker 2 has no log of clicks-7"),
     ],
@@ -118,7 +118,7 @@ def test_what_cannot_be_is_refused(folders, run, arguments, code, message) -> No
     ("refusal", "message"),
     [
         (ErrorCode.KAFKA_STORAGE_ERROR, "clicks-0 of broker 2 is offline"),
-        (ErrorCode.POLICY_VIOLATION, "too many moves"),
+        (ErrorCode.POLICY_VIOLATION, "too many pending moves"),
         (ErrorCode.LOG_DIR_NOT_FOUND, "LOG_DIR_NOT_FOUND"),
     ],
 )
@@ -139,4 +139,4 @@ def test_log_that_is_gone_meanwhile_is_told(folders, run) -> None:
             there[FIRST] = replace(there[FIRST], sizes={CLICKS[0]: 100})
 
     folders.on_look = lose
-    assert "broker 2 has no log of clicks-1 any more" in run(*MOVE).err
+    assert "broker 2 no longer has a log of clicks-1" in run(*MOVE).err

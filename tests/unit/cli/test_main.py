@@ -143,7 +143,7 @@ def test_no_broker_is_one_line_that_says_how_to_start_one(cluster, run) -> None:
     cluster.is_down = True
     outcome = run("topic", "list", "--bootstrap", "localhost:1")
     assert outcome.code == 1
-    assert outcome.err.startswith("barnabas: no broker answers at localhost:1 (connection refused); ")
+    assert outcome.err.startswith("barnabas: no broker responds at localhost:1 (connection refused); ")
     assert "barnabas up" in outcome.err
     assert outcome.err.count("\n") == 1
 

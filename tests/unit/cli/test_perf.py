@@ -27,14 +27,14 @@ MEASURED = Measured(10.0, 12.0, 1_000, 50_000, 0.5, (Sample(11.0, 400, 20_000),)
         (["produce", "--seconds", "0"], "is not in the range"),
         (["produce", "--acks", "2"], "is not one of"),
         (["produce", "--mode", "fast"], "is not one of"),
-        (["produce", "--mode", "many", "--batch-records", "5"], "--batch-records does without it"),
-        (["produce", "--in-flight", "5"], "goes with --batch-records"),
-        (["produce", "--value-file", __file__, "--size", "10"], "do not go with it"),
+        (["produce", "--mode", "many", "--batch-records", "5"], "which --batch-records does not use"),
+        (["produce", "--in-flight", "5"], "requires --batch-records"),
+        (["produce", "--value-file", __file__, "--size", "10"], "leave out --size and --payload"),
         (["produce", "-c", "retention.ms"], "is not NAME=VALUE"),
         (["latency", "--size", "7"], "is not in the range"),
         (["latency", "--rate", "0"], "is not in the range"),
         (["requests", "--batch-records", "2"], "no such option"),
-        (["consume", "-t", "clicks", "-g", "ctr", "--warm-up", "9"], "leave one of them out"),
+        (["consume", "-t", "clicks", "-g", "ctr", "--warm-up", "9"], "give only one of them"),
     ],
 )
 def test_wrong_usage_is_code_2_and_one_line(run, arguments: list[str], reason: str) -> None:
@@ -47,7 +47,7 @@ def test_no_broker_is_one_line(cluster, run) -> None:
     cluster.is_down = True
     outcome = run("perf", "latency", "-b", "localhost:1")
     assert (outcome.code, outcome.out) == (1, "")
-    assert outcome.err.startswith("barnabas: no broker answers at localhost:1 (connection refused); ")
+    assert outcome.err.startswith("barnabas: no broker responds at localhost:1 (connection refused); ")
 
 
 def test_topic_that_is_missing_is_named(cluster, run) -> None:
@@ -101,7 +101,7 @@ def test_table_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     ]
     assert lines[5] == "run send, topic clicks, 6 partitions, acks all, 50 B"
     assert lines[7] == "broker localhost:9092"
-    assert captured.err == "interrupted: these are the figures up to then\n"
+    assert captured.err == "interrupted: these are the results up to the interruption\n"
 
 
 def test_latencies_stand_in_the_table_where_there_are_some() -> None:

@@ -79,7 +79,7 @@ def test_command_that_does_not_wait_leaves_it_until_it_is_looked_at(placed, run)
     assert run("topic", "reassign", "clicks", "--status").code == 0
     assert left(placed)["clicks"] == AS_SET, "it is on its way"
     placed.moving.clear()
-    assert run("topic", "reassign", "clicks", "--status").err == "nothing is on its way\n"
+    assert run("topic", "reassign", "clicks", "--status").err == "no partition is moving\n"
     assert left(placed) == {}
 
 

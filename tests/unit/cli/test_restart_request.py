@@ -13,7 +13,7 @@ from barnabas.cli.restart_request import (
     LOCK_NAME,
     NAME,
     LocalRestart,
-    ask_for_restart,
+    request_restart,
     runs_in,
     take_request,
     withdraw_request,
@@ -34,10 +34,10 @@ def running(tmp_path: Path) -> Iterator[Path]:
 
 
 def test_a_request_is_taken_once(tmp_path: Path) -> None:
-    ask_for_restart(tmp_path, 1)
-    ask_for_restart(tmp_path, 2)
+    request_restart(tmp_path, 1)
+    request_restart(tmp_path, 2)
     assert [take_request(tmp_path), take_request(tmp_path)] == [2, None]
-    ask_for_restart(tmp_path, 2)
+    request_restart(tmp_path, 2)
     withdraw_request(tmp_path)
     withdraw_request(tmp_path)
     assert take_request(tmp_path) is None
@@ -74,7 +74,7 @@ def test_it_is_done_when_another_process_serves(running: Path) -> None:
 
 def test_a_broker_that_does_not_come_back_is_told_and_nothing_is_asked_any_more(running: Path) -> None:
     clock = ManualClock()
-    with pytest.raises(BarnabasError, match="broker 2 did not come back within 5 s"):
+    with pytest.raises(BarnabasError, match="broker 2 has not restarted within 5 s"):
         LocalRestart(running, 5.0, now_s=clock.monotonic, sleep=clock.advance)(2)
     assert take_request(running) is None
 

@@ -62,7 +62,7 @@ def test_records_have_the_times_of_their_lines(cluster, ship, tmp_path) -> None:
     first, second = next(iter(cluster.partitions.values()))
     assert (first.timestamp_ms, first.value) == (1_431_857_103_000, line.encode())
     assert second.timestamp_ms > first.timestamp_ms
-    assert "1 of them say no time" in outcome.err
+    assert "1 of them have no time in the line" in outcome.err
     assert ship("--event-time", "at").code == 2
 
 
@@ -71,7 +71,7 @@ def test_file_that_was_written_over_is_shipped_anew_and_said_so(cluster, ship, t
     log.write_text("old\nold\n")
     ship()
     log.write_text("new\n")
-    assert "was written over" in ship().err
+    assert "overwritten" in ship().err
     assert cluster.values("logs") == [b"old", b"old", b"new"]
 
 
@@ -156,7 +156,7 @@ def test_damaged_compressed_file_ends_with_exit_code_1(cluster, ship, tmp_path) 
     (tmp_path / "app.log").write_bytes(gzip.compress(b"one\ntwo\n")[:-4])
     outcome = ship()
     assert outcome.code == 1
-    assert "app.log: the gzip data are damaged or end early" in outcome.err
+    assert "app.log: the gzip data are damaged or truncated" in outcome.err
     assert cluster.values("logs") == [b"one", b"two"]
 
 
@@ -165,7 +165,7 @@ def test_archive_does_not_keep_other_files_from_being_shipped(cluster, ship, tmp
     (tmp_path / "other.log").write_text("1\n")
     outcome = ship(tmp_path / "other.log")
     assert outcome.code == 1
-    assert "app.log: zip data cannot be unpacked" in outcome.err
+    assert "app.log: unsupported compression format zip" in outcome.err
     assert cluster.values("logs") == [b"1"]
 
 

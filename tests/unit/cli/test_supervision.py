@@ -125,7 +125,7 @@ def test_dead_broker_is_told_and_started_again_on_its_port(watch) -> None:
     watched.supervisor.start()
     watched.keep(watched.kill(2))
     assert watched.said == [
-        "broker 2 was ended by SIGKILL; it is started again in 0 s",
+        "broker 2 was ended by SIGKILL; restarting it in 0 s",
         "broker 2 serves again at 127.0.0.1:7002",
     ]
 
@@ -143,8 +143,8 @@ def test_each_death_is_told_with_its_own_exit_code(watch) -> None:
     watched.supervisor.start()
     watched.keep(watched.kill(1), watched.kill(1, signal.SIGTERM))
     assert [line for line in watched.said if "ended" in line] == [
-        "broker 1 was ended by SIGKILL; it is started again in 0 s",
-        "broker 1 was ended by SIGTERM; it is started again in 0 s",
+        "broker 1 was ended by SIGKILL; restarting it in 0 s",
+        "broker 1 was ended by SIGTERM; restarting it in 0 s",
     ]
 
 
@@ -244,7 +244,7 @@ def test_broker_that_does_not_end_is_killed_and_started_again(monkeypatch, watch
         watched.brokers[0].address = None
 
     watched.keep(restart)
-    assert watched.said[0] == "broker 1 did not end within 0 s, and was killed"
+    assert watched.said[0] == "broker 1 did not end within 0 s and was killed"
     assert watched.said[-1] == "broker 1 serves again at 127.0.0.1:1"
 
 

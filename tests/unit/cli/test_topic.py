@@ -93,7 +93,7 @@ def test_deletion_without_a_terminal_needs_a_yes(cluster, run, what) -> None:
     cluster.committed["clicks"] = {}
     outcome = run(what, "delete", "clicks")
     assert outcome.code == 2
-    assert outcome.err.endswith(f"say yes with -y; see: barnabas {what} delete --help\n")
+    assert outcome.err.endswith(f"confirm with -y; see: barnabas {what} delete --help\n")
     assert (cluster.topics(), list(cluster.committed)) == (["clicks"], ["clicks"])
     assert run(what, "delete", "clicks", "-y").code == 0
 

@@ -44,7 +44,7 @@ def test_brokers_are_chosen_so_that_little_moves(placed, run) -> None:
         {"topic": "clicks", "partition": 0, "from": [1, 2], "to": [3, 2]},
         {"topic": "clicks", "partition": 1, "from": [2, 1], "to": [2, 3]},
     ]
-    assert last == "2 partitions began to move; see: barnabas topic reassign clicks --status"
+    assert last == "started to move 2 partitions; see: barnabas topic reassign clicks --status"
     assert {tp: each.target for tp, each in placed.moving.items()} == {CLICKS: (3, 2), ("clicks", 1): (2, 3)}
 
 
@@ -61,25 +61,25 @@ def test_more_replicas_and_fewer(placed, run) -> None:
 def test_nobody_is_asked_nothing_moves(placed, run) -> None:
     outcome = run("topic", "reassign", "clicks", "--partition", "0=3,2")
     assert outcome.code == 2
-    assert "say yes with -y" in outcome.err
+    assert "confirm with -y" in outcome.err
     assert not placed.moving
 
 
 def test_what_is_where_it_is_to_be_does_not_move(placed, run) -> None:
-    assert run("topic", "reassign", "clicks", "--partition", "0=1,2").err == "clicks is where it is to be\n"
-    assert run("topic", "reassign", "clicks", "--brokers", "1,2").err == "clicks is where it is to be\n"
+    assert run("topic", "reassign", "clicks", "--partition", "0=1,2").err == "the partitions of clicks need no move\n"
+    assert run("topic", "reassign", "clicks", "--brokers", "1,2").err == "the partitions of clicks need no move\n"
 
 
 def test_what_is_on_its_way_is_shown_and_taken_back(placed, run) -> None:
-    assert run("topic", "reassign", "clicks", "--status").err == "nothing is on its way\n"
-    assert run("topic", "reassign", "clicks", "--cancel").err == "nothing is on its way\n"
+    assert run("topic", "reassign", "clicks", "--status").err == "no partition is moving\n"
+    assert run("topic", "reassign", "clicks", "--cancel").err == "no partition is moving\n"
     placed.moving[CLICKS] = Reassignment((3, 2, 1), (3,), (1,))
     assert run("topic", "reassign", "clicks", "--status").out.splitlines() == [
         "partition  replicas  adding  removing",
         "clicks-0   3,2,1     3       1",
     ]
     assert json.loads(run("topic", "reassign", "clicks", "--status", "--json").out)[0]["adding"] == [3]
-    assert run("topic", "reassign", "clicks", "--cancel").out == "1 partition of clicks stays\n"
+    assert run("topic", "reassign", "clicks", "--cancel").out == "canceled the reassignment of 1 partition of clicks\n"
     assert not placed.moving
 
 
@@ -90,18 +90,18 @@ def test_ctrl_c_ends_the_looking_on_and_not_the_move(placed, run) -> None:
     placed.on_look = interrupt
     outcome = run("topic", "reassign", "clicks", "--partition", "0=3,2", "-y")
     assert outcome.code == 130
-    assert "the move goes on; see: barnabas topic reassign clicks --status" in outcome.err
+    assert "the move continues; see: barnabas topic reassign clicks --status" in outcome.err
     assert CLICKS in placed.moving
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ([], "say where to"),
-        (["--status", "--cancel"], "say where to"),
+        ([], "give one of --partition"),
+        (["--status", "--cancel"], "give one of --partition"),
         (["--partition", "0"], "is not N=ID,ID"),
         (["--partition", "7=1"], "has no partition 7"),
-        (["--brokers", "one"], "is no list of broker ids"),
+        (["--brokers", "one"], "is not a list of broker ids"),
     ],
 )
 def test_what_cannot_be_understood_is_refused(placed, run, arguments, message) -> None:

@@ -114,7 +114,7 @@ def test_delete_offsets_forgets_those_that_are_named(tree, run):
 def test_address_without_a_cluster_is_told(tmp_path, cluster, monkeypatch, run):
     tree = EmbeddedMetadataStore(tmp_path / "empty.db")
     monkeypatch.setattr(zookeeper_groups, "_open", lambda _connect: tree.new_session())
-    assert "has no topics; give the address that the brokers have" in run("group", "list", *ZOOKEEPER).err
+    assert "has no topics; give the address from the brokers" in run("group", "list", *ZOOKEEPER).err
     tree.close()
 
 

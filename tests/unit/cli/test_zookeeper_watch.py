@@ -43,7 +43,7 @@ def test_dead_server_is_started_again_after_its_pause() -> None:
     watching.check()
     assert servers.exit_codes == [None, None, None]
     assert said == [
-        "ZooKeeper server 1 ended with exit code 1; it is started again in 1 s",
+        "ZooKeeper server 1 ended with exit code 1; restarting it in 1 s",
         "ZooKeeper server 1 serves again",
     ]
 
@@ -56,7 +56,7 @@ def test_server_that_does_not_come_up_is_tried_again_later() -> None:
     watching.check()
     assert said[1:] == ["ZooKeeper server 0 ended: no room"]
     watching.check()
-    assert said[2:] == ["ZooKeeper server 0 was ended by SIGKILL; it is started again in 2 s"]
+    assert said[2:] == ["ZooKeeper server 0 was ended by SIGKILL; restarting it in 2 s"]
     servers.can_start = True
     clock.advance(2)
     watching.check()
