@@ -38,13 +38,13 @@ def test_folder_of_a_running_broker(broker: BrokerProcess) -> None:
 def test_folder_of_a_newer_format(stopped: BrokerProcess) -> None:
     meta = stopped.data / "meta.properties"
     meta.write_text(meta.read_text().replace("version=0", "version=9"))
-    assert f"{meta} cannot be understood: the format has version '9', '0' is known" in refusal(stopped.data)
+    assert f"cannot read {meta}: format version '9' is unknown, '0' is supported" in refusal(stopped.data)
 
 
 def test_folder_of_another_cluster(stopped: BrokerProcess) -> None:
     meta = stopped.data / "meta.properties"
     meta.write_text(re.sub("cluster.id=.*", "cluster.id=other", meta.read_text()))
-    assert f"{meta} says cluster 'other'" in refusal(stopped.data)
+    assert f"{meta} belongs to cluster 'other'" in refusal(stopped.data)
 
 
 def test_folder_that_is_a_file(tmp_path: Path) -> None:
@@ -99,7 +99,7 @@ def test_partition_that_cannot_be_loaded_is_offline_and_the_others_are_served(br
         assert producer.send("clicks", b"value", partition=1).result().offset == 1
         with pytest.raises(barnabas.BarnabasError, match=r"KAFKA_STORAGE_ERROR|8000 ms|8 s"):
             producer.send("clicks", b"value", partition=0).result()
-    assert f"{broker.data / 'clicks-0'}: cannot be loaded" in broker.log.read_text()
+    assert f"{broker.data / 'clicks-0'}: cannot load the log" in broker.log.read_text()
     broker.stop()
     log.rmdir()
     (broker.data / "moved").rename(log)

@@ -114,12 +114,12 @@ def test_broker_that_is_not_who_it_says_is_told_so(cluster: Cluster, tmp_path: P
     cluster.brokers[1].stop()
     other_id = BrokerProcess(cluster.brokers[1].data, {**settings, "broker_id": "7"})
     other_id.log = tmp_path / "other-id.log"
-    assert "says broker 1; this is broker 7" in _refusal(other_id)
+    assert "belongs to broker 1, not to broker 7" in _refusal(other_id)
     other_cluster = BrokerProcess(
         cluster.brokers[1].data, {**settings, "zookeeper_connect": cluster.servers.address + "/another"}
     )
     other_cluster.log = tmp_path / "other-cluster.log"
-    assert "give it its own data folder, or the address of its own cluster" in _refusal(other_cluster)
+    assert "use another data directory, or the address of its own cluster" in _refusal(other_cluster)
 
 
 def _refusal(broker: BrokerProcess) -> str:

@@ -115,7 +115,7 @@ def test_folder_that_goes_while_the_broker_runs_takes_its_logs_with_it_and_the_l
 ) -> None:
     in_a = partitions_in(folders(broker)["a"])
     lose(broker, tmp_path / "b", tmp_path / "away")
-    wait_until(lambda: folders(broker)["b"].error == ErrorCode.KAFKA_STORAGE_ERROR, "the folder is offline")
+    wait_until(lambda: folders(broker)["b"].error == ErrorCode.KAFKA_STORAGE_ERROR, "the data directory is offline")
     produce(broker, in_a)
     assert folders(broker)["a"].error == ErrorCode.NONE
     assert broker.process is not None

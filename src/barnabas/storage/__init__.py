@@ -1,8 +1,8 @@
 """The logs of one broker on disk, in Kafka's file formats. `docs/explanation/storage.md` describes each file and its
 writes.
 
-`Log` is one partition, `LogManager` a data folder of logs. Storage knows record batches by their headers. It knows
-neither the wire protocol nor sockets.
+`Log` is the log of one partition, `LogManager` manages the logs of one data directory. Storage reads the headers of
+record batches, but uses neither the wire protocol nor sockets.
 """
 
 from barnabas.storage.filesystem import FileSystem, OsFileSystem

@@ -6,9 +6,9 @@ then uses the files of each log.
 
 Threads. Any thread.
 
-Errors. Parsing is strict: a file that is not exactly as it was written raises ValueError. The caller then uses another
-source of the same facts; only `meta.properties` has none. StorageError if a checkpoint cannot be stored; the old file
-stays. OSError if a file cannot be read.
+Errors. Parsers are strict: a file that differs from the written format raises ValueError. The caller then uses another
+source of the same data; only `meta.properties` has none. StorageError if a checkpoint cannot be stored; the old file
+remains. OSError if a file cannot be read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _METADATA_VERSION = "version: 0"
 _TOPIC_ID = "topic_id: "
 
 _REMEMBERED = 1_000
-"""The number of different contents that are decoded once only; the logs of a topic usually have the same ones."""
+"""The number of cached decoded contents; the logs of a topic usually have equal ones."""
 
 
 class EpochStart(NamedTuple):
@@ -61,7 +61,7 @@ def _encode_lines(rows: list[str]) -> bytes:
 def _decode_lines(data: bytes) -> list[str]:
     lines = data.decode("ascii").split("\n")
     if lines[0] != _VERSION or len(lines) < 2 or str(len(lines) - 3) != lines[1] or lines[-1]:
-        raise ValueError("version, count and rows do not fit together")
+        raise ValueError("the version or the number of rows is wrong")
     return lines[2:-1]
 
 
@@ -72,23 +72,23 @@ def _number(text: str, greatest: int) -> int:
 
 
 class StoredOffsets(NamedTuple):
-    """The offsets of one log in the three checkpoints of the data folder; 0 where they have none."""
+    """The offsets of one log in three checkpoints of the data directory; 0 if a checkpoint has none."""
 
     recovery_point: int = 0
-    """All records below were fsynced."""
+    """The offset below which all records were fsynced."""
     log_start_offset: int = 0
-    """All records below were deleted."""
+    """The offset below which all records were deleted."""
     high_watermark: int = 0
-    """All records below were readable."""
+    """The offset below which consumers could read all records."""
 
     @property
     def reached_by_two(self) -> int:
-        """The greatest offset that the log has reached by at least two of the checkpoints."""
+        """The greatest offset that at least two of the checkpoints confirm as reached."""
         return sorted(self)[1]
 
 
 def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
-    """Return the content of `recovery-point-offset-checkpoint` or another one of its format.
+    """Return the content of `recovery-point-offset-checkpoint`, or of another checkpoint in its format.
 
     >>> encode_offsets({TopicPartition("clicks", 0): 42})
     b'0\\n1\\nclicks 0 42\\n'
@@ -99,9 +99,9 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 def decode_offsets(
     data: bytes, known: Mapping[TopicPartition, TopicPartition] = MappingProxyType({})
 ) -> dict[TopicPartition, int]:
-    """Read what `encode_offsets` wrote.
+    """Decode the content of a checkpoint that `encode_offsets` wrote.
 
-    :param known: objects to use for equal partitions, so that memory holds each once.
+    :param known: partition objects to reuse for equal partitions, so that memory contains each once.
     :raises ValueError: the content is damaged.
     """
     offsets = {}
@@ -119,13 +119,16 @@ def encode_leader_epochs(entries: Iterable[EpochStart]) -> bytes:
 
 @functools.lru_cache(_REMEMBERED)
 def decode_leader_epochs(data: bytes) -> tuple[EpochStart, ...]:
-    """:raises ValueError: the content is damaged, or epochs or offsets do not ascend."""
+    """Decode the content of `leader-epoch-checkpoint`.
+
+    :raises ValueError: the content is damaged, or epochs or offsets do not ascend.
+    """
     entries: list[EpochStart] = []
     for row in _decode_lines(data):
         epoch_text, start_text = row.split(" ")
         epoch, start_offset = _number(epoch_text, _INT_MAX), _number(start_text, _LONG_MAX)
         if entries and (epoch <= entries[-1].epoch or start_offset < entries[-1].start_offset):
-            raise ValueError(f"epoch {epoch} at {start_offset} comes after {entries[-1]}")
+            raise ValueError(f"epoch {epoch} at offset {start_offset} follows {entries[-1]}")
         entries.append(EpochStart(epoch, start_offset))
     return tuple(entries)
 
@@ -137,7 +140,10 @@ def encode_partition_metadata(topic_id: uuid.UUID) -> bytes:
 
 @functools.lru_cache(_REMEMBERED)
 def decode_partition_metadata(data: bytes) -> uuid.UUID:
-    """:raises ValueError: the content is damaged."""
+    """Decode the content of `partition.metadata`.
+
+    :raises ValueError: the content is damaged.
+    """
     version, topic_id = data.decode("ascii").strip().split("\n")
     if version != _METADATA_VERSION or not topic_id.startswith(_TOPIC_ID):
         raise ValueError(f"{version!r}, {topic_id!r}; must be {_METADATA_VERSION!r} and {_TOPIC_ID!r} with an id")
@@ -145,24 +151,28 @@ def decode_partition_metadata(data: bytes) -> uuid.UUID:
 
 
 def encode_uuid(value: uuid.UUID) -> str:
-    """Return an id as Kafka writes it: URL-safe base64 without padding."""
+    """Return an id in Kafka's text form: URL-safe base64 without padding."""
     return base64.urlsafe_b64encode(value.bytes).rstrip(b"=").decode()
 
 
 def decode_uuid(text: str) -> uuid.UUID:
-    """:raises ValueError: `text` is not an id."""
+    """Decode an id from Kafka's text form.
+
+    :raises ValueError: `text` is not an id.
+    """
     return uuid.UUID(bytes=base64.urlsafe_b64decode(text + "=="))
 
 
 def encode_clean_shutdown() -> bytes:
-    """Return the content of `.kafka_cleanshutdown`; there are no broker epochs here (KIP-966)."""
+    """Return the content of `.kafka_cleanshutdown`. Its broker epoch is always -1, because Barnabas does not use it
+    (KIP-966)."""
     return json.dumps({"version": 0, "brokerEpoch": -1}, separators=(",", ":")).encode()
 
 
 def encode_life(mark: LifeMark, confirmed_life: int = 0) -> bytes:
     """Return the content of `life-counter`.
 
-    :param confirmed_life: the highest counter that the metadata tree is known to have had.
+    :param confirmed_life: the highest known counter of the metadata store.
 
     >>> encode_life(LifeMark(7, 1_700_000_000_000, 42), 6)
     b'0\\n1\\n7 1700000000000 42 6\\n'
@@ -171,7 +181,7 @@ def encode_life(mark: LifeMark, confirmed_life: int = 0) -> bytes:
 
 
 def decode_life(data: bytes) -> tuple[LifeMark, int]:
-    """Return a mark, and the highest counter that the metadata tree is known to have had.
+    """Decode the content of `life-counter`: a mark, and the highest known counter of the metadata store.
 
     :raises ValueError: the content is damaged.
     """
@@ -181,9 +191,9 @@ def decode_life(data: bytes) -> tuple[LifeMark, int]:
 
 
 class MetaProperties(NamedTuple):
-    """Which cluster and broker a data folder belongs to, and in which boot of the machine it was used last.
+    """The cluster and the broker that own a data directory, and the boot of the machine in which it was last used.
 
-    :param folder_ids: the ids of all data folders of the broker, in order; empty where there are no others.
+    :param folder_ids: the ids of all data directories of the broker, in order; empty if there is only one.
     """
 
     broker_id: int
@@ -194,7 +204,6 @@ class MetaProperties(NamedTuple):
 
 
 def encode_meta_properties(meta: MetaProperties) -> bytes:
-    """Return the content of `meta.properties`."""
     rows = [f"version=0\nbroker.id={meta.broker_id}\ncluster.id={meta.cluster_id}"]
     rows += [f"directory.id={meta.directory_id}"] if meta.directory_id else []
     rows += [f"boot.id={meta.boot_id}"] if meta.boot_id else []
@@ -203,14 +212,19 @@ def encode_meta_properties(meta: MetaProperties) -> bytes:
 
 
 def decode_meta_properties(data: bytes) -> MetaProperties:
-    """:raises ValueError: the content is damaged or of a version that is not known."""
+    """Decode the content of `meta.properties`.
+
+    :raises ValueError: the content is damaged, or has an unknown version.
+    """
     rows = [row.strip() for row in data.decode().splitlines()]
     properties = dict(row.split("=", 1) for row in rows if row and not row.startswith("#"))
     if properties.get("version") != "0":
         version = properties.get("version")
-        raise ValueError(f"the format has version {version!r}, '0' is known; did a newer Barnabas write it?")
+        raise ValueError(
+            f"format version {version!r} is unknown, '0' is supported; a newer Barnabas may have written the file"
+        )
     if missing := {"broker.id", "cluster.id"} - properties.keys():
-        raise ValueError(f"there is no {' and no '.join(sorted(missing))}")
+        raise ValueError(f"missing: {', '.join(sorted(missing))}")
     return MetaProperties(
         int(properties["broker.id"]),
         properties["cluster.id"],
@@ -225,7 +239,7 @@ _ALL_NAMES = (*_NAMES, CLEANER_CHECKPOINT)
 
 
 class OffsetCheckpoints:
-    """The stored offsets of the logs of a data folder."""
+    """The stored offsets of the logs of a data directory."""
 
     def __init__(self, filesystem: FileSystem, folder: Path) -> None:
         self._filesystem = filesystem
@@ -234,10 +248,10 @@ class OffsetCheckpoints:
         self._stored: dict[str, dict[TopicPartition, int]] = {name: {} for name in _ALL_NAMES}
 
     def read(self, partitions: Iterable[TopicPartition] = ()) -> None:
-        """Read the files.
+        """Read the checkpoint files.
 
-        :param partitions: the logs in the folder.
-        :raises OSError: the disk refuses.
+        :param partitions: the logs in the data directory.
+        :raises OSError: the file system returned an error.
         """
         known = {each: each for each in partitions}
         for name in _ALL_NAMES:
@@ -248,23 +262,24 @@ class OffsetCheckpoints:
                 continue
             except ValueError as error:
                 renamed = rename_damaged(self._filesystem, path)
-                logger.warning("%s is damaged, renamed to %s, and not believed: %s", path, renamed.name, error)
+                logger.warning(
+                    "checkpoint %s is damaged; renamed it to %s and ignoring its content: %s", path, renamed.name, error
+                )
 
     def of(self, partition: TopicPartition) -> StoredOffsets:
-        """Return the stored offsets of one log."""
         with self._lock:
             return StoredOffsets(*(self._stored[name].get(partition, 0) for name in _NAMES))
 
     def first_dirty_offset(self, partition: TopicPartition) -> int:
-        """Return the offset up to which a log is compacted; 0 if none is stored."""
+        """Return the offset up to which a log is compacted, or 0 if none is stored."""
         with self._lock:
             return self._stored[CLEANER_CHECKPOINT].get(partition, 0)
 
     def store(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Store an offset of each log, durably; an offset of 0 may be left out.
+        """Store an offset of each log durably. Offsets of 0 are left out.
 
-        :param offsets: returns them; called under the lock, so that older offsets never replace newer ones.
-        :raises StorageError: the disk refuses; the file is the old one.
+        :param offsets: returns the offsets; called under the lock, so that older offsets never replace newer ones.
+        :raises StorageError: the write failed; the old file remains.
         """
         with self._lock:
             current = {partition: offset for partition, offset in offsets().items() if offset}
@@ -272,9 +287,9 @@ class OffsetCheckpoints:
                 self._replace(name, current)
 
     def forget(self, partitions: Collection[TopicPartition]) -> None:
-        """Remove some logs from the files.
+        """Remove some logs from all checkpoints.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         with self._lock:
             for name, stored in list(self._stored.items()):
@@ -286,5 +301,5 @@ class OffsetCheckpoints:
         try:
             replace_file(self._filesystem, self._folder / name, encode_offsets(offsets), durable=True)
         except OSError as error:
-            raise StorageError(f"{self._folder / name} cannot be stored: {error}") from error
+            raise StorageError(f"cannot write checkpoint {self._folder / name}: {error}") from error
         self._stored[name] = offsets

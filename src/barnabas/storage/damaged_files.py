@@ -1,7 +1,7 @@
-"""Damaged files are renamed at a start, never deleted: an administrator can still save their content.
+"""Renaming of damaged files at start. They are never deleted, so that an administrator can recover their content.
 
-`00000000000000000100.log.damaged` was `00000000000000000100.log`, or its tail; if there is such a file already,
-`....damaged-2`. Nothing looks for these names and nothing removes them.
+`00000000000000000100.log.damaged` was `00000000000000000100.log`, or its tail. If this name exists, the next one is
+`....damaged-2`. Barnabas never reads or removes files with these names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from barnabas.storage.file_names import DAMAGED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
 from barnabas.storage.filesystem import DataFile, FileSystem, write_fully
 
 SEARCHED_BYTES_MAX = 4 * 1024 * 1024
-"""How many bytes behind a damaged place are searched for a sound batch."""
+"""The number of bytes after the damaged position that are searched for a valid batch."""
 
 _CANDIDATES_MAX = 10_000
 _MAGIC = b"\x02"
@@ -24,16 +24,16 @@ _COPIED_BYTES = 1024 * 1024
 
 
 def unused_name(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
-    """Return the first of the names `<path><suffix>`, `<path><suffix>-2`, ... that nothing has."""
+    """Return the first unused name of `<path><suffix>`, `<path><suffix>-2`, ..."""
     names = set(filesystem.list_folder(path.parent))
     numbered = (f"{path.name}{suffix}-{number}" for number in count(2))
     return path.with_name(next(name for name in chain([path.name + suffix], numbered) if name not in names))
 
 
 def rename_damaged(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
-    """Rename a file, so that no start finds it; return its new name.
+    """Rename a file, so that no start finds it; return its new path.
 
-    :raises OSError: the disk refuses; the file has its old name.
+    :raises OSError: the file system returned an error; the file has its old name.
     """
     target = unused_name(filesystem, path, suffix)
     filesystem.replace(path, target)
@@ -43,9 +43,9 @@ def rename_damaged(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUF
 def rename_damaged_segment(
     filesystem: FileSystem, folder: Path, base_offset: int, suffix: str = DAMAGED_SUFFIX
 ) -> None:
-    """Rename the files of a segment, the batches last: an interruption leaves a segment without indexes.
+    """Rename the files of a segment, the `.log` file last, so that an interruption leaves a segment without indexes.
 
-    :raises OSError: the disk refuses; some files may have their old names.
+    :raises OSError: the file system returned an error; some files may have their old names.
     """
     names = set(filesystem.list_folder(folder))
     for name in (offset_name(base_offset, each) for each in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)):
@@ -54,9 +54,9 @@ def rename_damaged_segment(
 
 
 def copy_damaged_tail(filesystem: FileSystem, file: DataFile, position: int, size: int) -> Path:
-    """Copy the bytes of a file from `position` on into another file, durably.
+    """Copy the bytes of a file from `position` on to a new file, durably.
 
-    :raises OSError: the disk refuses; there is no copy.
+    :raises OSError: the file system returned an error; there is no copy.
     """
     target = unused_name(filesystem, file.path)
     copy = filesystem.open(target, create=True)
@@ -77,10 +77,10 @@ def copy_damaged_tail(filesystem: FileSystem, file: DataFile, position: int, siz
 
 
 def has_valid_batch(filesystem: FileSystem, file: DataFile, position: int, size: int) -> bool:
-    """Whether a whole batch with a correct CRC begins at `position` or near behind it.
+    """Return whether a whole batch with a correct CRC begins at `position` or soon after it.
 
-    A write that a crash interrupted leaves none. If there is one, the damage has another cause, and the bytes may be
-    worth saving.
+    A write that a crash interrupted leaves no such batch. If there is one, the damage has another cause, and the bytes
+    may be worth a recovery.
     """
     searched = filesystem.pread(file, min(SEARCHED_BYTES_MAX, size - position), position)
     at = searched.find(_MAGIC, _MAGIC_POSITION)

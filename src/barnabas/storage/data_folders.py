@@ -1,19 +1,20 @@
-"""All data folders of a broker, on disks of their own (KIP-112, JBOD). Each has a `LogManager`.
+"""All data directories of a broker, each on its own disk (KIP-112, JBOD). Each has a `LogManager`.
 
-Invariants. A new log goes to the folder with the fewest logs. A folder that fails, at the start or later, is offline
-with all its logs, and the broker goes on with the others. A log that no folder has may be in an offline one; it is
-offline then, and not made again. If two folders have a log, the one with the requested topic id counts; if both have
-that id, the notes of moves decide, or neither is touched. With a single folder, everything is as with its `LogManager`:
-a failed call is retried.
+Invariants. A new log is created in the data directory with the fewest logs. If a data directory fails, at start or
+later, it goes offline with all its logs, and the broker continues with the others. A log that no data directory
+contains may be in an offline one; such a log is offline and is not created again. If two data directories contain a
+log, the one with the requested topic id is used. If both have that id, the notes of moves decide, or both stay
+unchanged. A single data directory behaves as its `LogManager`: a failed call is retried.
 
-The folder of a log has `.moved-by-broker`: the data folders whose logs of this partition it replaces, because the logs
-moved here, or were offline when this log was made. Logs there do not count. A data folder has `logs-moved-away`: the
-logs that move from there, or have moved, and where to. This note is written before a move counts. So a log with such a
-note, whose new data folder is missing, may be an old copy (`SupersededLog`).
+A partition directory may contain the note `.moved-by-broker`. It lists the data directories whose logs of this
+partition are obsolete: the log moved from there, or they were offline when this log was created. A data directory may
+contain the note `logs-moved-away`: the logs that are moving or have moved from there, with their targets. This note is
+written before the move takes effect. So if a log has such a note and its target directory is missing, the log may be an
+old copy (`SupersededLog`).
 
 Threads: those of `LogManager`.
 
-Errors. StorageError where a folder or its disk fails.
+Errors. StorageError if a data directory or its disk fails.
 """
 
 from __future__ import annotations
@@ -41,49 +42,50 @@ from barnabas.storage.log_manager import LogManager
 logger = logging.getLogger(__name__)
 
 KnownLives = Callable[[Collection[str]], Mapping[str, LifeMark]]
-"""Returns the life counters in the metadata tree, by the ids of log directories."""
+"""Returns the life counters in the metadata store, by the ids of data directories."""
 
 OpenFolder = Callable[[Path], LogManager]
-"""Opens a data folder without loading its logs."""
+"""Opens a data directory without loading its logs."""
 
 _PROBE = ".probe"
 
 
 class FolderState(NamedTuple):
-    """A data folder, and the reason that it is offline, or None."""
+    """The path of a data directory, and the reason that it is offline, or None."""
 
     path: Path
     failure: str | None
 
 
 class _LogsInCreation:
-    """The logs that are being created, and their folders, so that new logs spread evenly though many come at once.
+    """The logs that are being created, with their data directories. They count when the next log chooses a directory,
+    so that concurrent creations are distributed evenly.
 
-    The caller holds the lock of the choice.
+    The caller holds the lock `DataFolders._choosing`.
     """
 
     def __init__(self) -> None:
         self._managers: dict[TopicPartition, LogManager] = {}
         self._creators: Counter[TopicPartition] = Counter()
-        """The number of calls that create each of them."""
+        """The number of calls that are creating each log."""
 
     def begin(self, partition: TopicPartition, manager: LogManager) -> None:
-        """Note that a log is being created; `end` must follow."""
+        """Add a log that is being created; `end` must follow."""
         self._creators[partition] += 1
         self._managers[partition] = manager
 
     def end(self, partition: TopicPartition) -> None:
-        """Note that a creation ended, with a log or without."""
+        """Record the end of a creation, with or without success."""
         self._creators[partition] -= 1
         if not self._creators[partition]:
             del self._creators[partition], self._managers[partition]
 
     def where(self, partition: TopicPartition) -> LogManager | None:
-        """Return the folder of a log that is being created."""
+        """Return the data directory of a log that is being created, or None."""
         return self._managers.get(partition)
 
     def load_of(self, manager: LogManager) -> int:
-        """Return the number of logs in a folder and of those being created there; each counts once."""
+        """Return the number of logs in a data directory, including those being created there; each counts once."""
         while True:
             count = manager.count()
             creating = sum(
@@ -94,13 +96,15 @@ class _LogsInCreation:
 
 
 class DataFolders:
-    """The logs in all data folders.
+    """The logs in all data directories.
 
-    :param paths: the folders; of several, failing ones are left out.
+    :param paths: the data directories. If there are several, those that fail are offline.
     :param topic_configs: see `LogManager`.
-    :param known_lives: a folder with a life counter below the returned one is an older copy of itself.
-    :param on_all_failed: called with the reason, on any thread, when all folders have failed.
-    :raises DataFolderError: a folder belongs to another broker, or another process uses it; or all folders fail.
+    :param known_lives: returns the life counters in the metadata store. A data directory with a lower counter is an
+        older copy of itself.
+    :param on_all_failed: called with the reason, on any thread, when all data directories have failed.
+    :raises DataFolderError: a data directory belongs to another broker, or another process uses it; or all of them
+        fail.
     """
 
     def __init__(
@@ -115,34 +119,34 @@ class DataFolders:
         self._paths = tuple(paths)
         self._filesystem = filesystem
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
-        """The topic ids in `partition.metadata`, where the file exists."""
+        """The topic ids from `partition.metadata`, for partitions with this file."""
         self.missing: set[TopicPartition] = set()
-        """The logs that were not there, which `restore` made."""
+        """The partitions whose log was missing, so that `restore` created it."""
         self.gone: set[TopicPartition] = set()
-        """Those of `missing` that may have existed with records; an administrator can put them back."""
+        """The partitions of `missing` whose log may have contained records; an administrator can copy it back."""
         self._on_all_failed = on_all_failed
         self._managers: dict[Path, LogManager] = {}
         self._failures: dict[Path, str] = {}
         self._elsewhere: dict[TopicPartition, Log] = {}
-        """Offline logs that no manager has, since they may be in an offline folder."""
+        """Offline logs without a manager, because they may be in an offline data directory."""
         self._contested: dict[TopicPartition, list[LogManager]] = {}
-        """Logs that several folders have; they are not loaded."""
+        """Logs that several data directories contain; they are not loaded."""
         self._old_copies: dict[TopicPartition, SupersededLog] = {}
-        """Logs that may have a newer copy in a folder that is not here; they are not loaded."""
+        """Logs that may have a newer copy in a missing data directory; they are not loaded."""
         self._lost_ids: set[str] = set()
-        """The ids of folders that the broker had before, and has no longer."""
+        """The ids of data directories that the broker had before, but no longer has."""
         self._in_creation = _LogsInCreation()
         self._choosing = threading.Lock()
         self._failing = threading.Lock()
         self._swapping = threading.Lock()
-        """Held while a log moves to another folder, and while a log is deleted."""
+        """Held while a log moves to another data directory, and while a log is deleted."""
         self._chosen: dict[TopicPartition, Path] = {}
         self.pending_moves = PendingMoves(
             filesystem, lambda: [manager.data_dir for manager in self._healthy()], self.topic_ids
         )
-        """The logs that are to move, over restarts."""
+        """The requested moves, which survive restarts."""
         self.moves: dict[TopicPartition, LogMove] = {}
-        """The moves under way."""
+        """The moves in progress."""
         self._looked_at: set[TopicPartition] = set()
         self._lives_refused = False
         try:
@@ -161,7 +165,7 @@ class DataFolders:
         for path in self._paths:
             self._begin(path, lambda path=path: self._open(path, open_folder))  # type: ignore[misc]
         if not self._managers:
-            raise DataFolderError(f"no data folder can be used: {'; '.join(self._failures.values())}")
+            raise DataFolderError(f"no data directory is usable: {'; '.join(self._failures.values())}")
 
     def _compare_lives(self, known_lives: KnownLives) -> None:
         managers = [manager for manager in self._managers.values() if manager.folder_id]
@@ -184,12 +188,12 @@ class DataFolders:
         for path, manager in list(self._managers.items()):
             self._begin(path, functools.partial(manager.load, configs, left_alone))
         if not self._managers:
-            raise DataFolderError(f"no data folder can be used: {'; '.join(self._failures.values())}")
+            raise DataFolderError(f"no data directory is usable: {'; '.join(self._failures.values())}")
 
     def _begin(self, path: Path, step: Callable[[], None]) -> None:
-        """Run a step of the start; leave the folder out if its disk refuses and there are others.
+        """Run a step of the start; if its disk fails and there are other data directories, put this one offline.
 
-        :raises DataFolderError: the disk is not the cause, or there are no other folders.
+        :raises DataFolderError: the disk is not the cause, or there are no other data directories.
         """
         try:
             step()
@@ -198,7 +202,7 @@ class DataFolders:
             if not self.has_several or not isinstance(cause, OSError) or is_shortage(cause):
                 raise
             extra = event(LogEvent.FOLDER_OFFLINE)
-            logger.critical("%s; the folder is offline, with all logs in it", error, extra=extra)
+            logger.critical("%s; the data directory is offline with all its logs", error, extra=extra)
             self._failures[path] = str(error)
             if (manager := self._managers.pop(path, None)) is not None:
                 manager.abandon()
@@ -216,7 +220,7 @@ class DataFolders:
             names = self._filesystem.list_folder(manager.data_dir)
             manager.future_logs.discard_futures(names)
         except OSError as error:
-            raise DataFolderError(f"{manager.data_dir}: cannot be loaded: {error}") from error
+            raise DataFolderError(f"{manager.data_dir}: cannot list the data directory: {error}") from error
         for name in names:
             if (partition := partition_of(name)) is not None:
                 holders.setdefault(partition, []).append(manager)
@@ -225,7 +229,7 @@ class DataFolders:
         try:
             self._old_copies |= find_superseded_logs(manager, self._managers.values(), self._contested)
         except OSError as error:
-            raise DataFolderError(f"{manager.data_dir}: cannot be loaded: {error}") from error
+            raise DataFolderError(f"{manager.data_dir}: cannot read the notes of moved logs: {error}") from error
 
     def _note_what_is_lost(self) -> None:
         managers = list(self._managers.values())
@@ -233,13 +237,13 @@ class DataFolders:
             manager.report_age()
         meta = managers[0].meta
         self.folder_id = meta.directory_id if meta else ""
-        """The id of the first folder that was not offline at the start, or an empty string."""
+        """The id of the first data directory that was not offline at start, or an empty string."""
         ids = {manager.meta.directory_id for manager in managers if manager.meta}
         known = {each for manager in managers if manager.meta for each in manager.meta.folder_ids}
         lost = sorted(known - ids)
         self._lost_ids = set(lost)
         if lost and not self._failures:
-            message = "data folders of this broker, with the ids %s, are not given; what was in them is lost"
+            message = "data directories of this broker, with ids %s, are not configured; their logs are lost"
             logger.error(message, lost, extra=event(LogEvent.FOLDER_LOST))
         self.lost_memory = any(manager.lost_memory for manager in managers)
         is_old = not lost and any(manager.is_old for manager in managers)
@@ -249,9 +253,9 @@ class DataFolders:
             self.note_boot()
 
     def note_boot(self) -> None:
-        """See `LogManager.note_boot`. While a folder is offline, the list of folders keeps it.
+        """See `LogManager.note_boot`. While a data directory is offline, its id remains in the stored list.
 
-        :raises DataFolderError: a folder cannot be written.
+        :raises DataFolderError: a data directory cannot be written.
         """
         ids = {manager.meta.directory_id for manager in self._managers.values() if manager.meta}
         known = {each for manager in self._managers.values() if manager.meta for each in manager.meta.folder_ids}
@@ -266,31 +270,33 @@ class DataFolders:
 
     @property
     def may_lack_records(self) -> bool:
-        """Whether records may be missing: the machine lost its memory, or a folder is an older copy of itself."""
+        """True if logs may lack records: unsynced data was lost in a crash, or a data directory is an older copy of
+        itself."""
         return self.lost_memory or any(each.life.old_copy is not None for each in self._managers.values())
 
     def is_in_old_copy(self, partition: TopicPartition) -> bool:
-        """Return whether the log of a partition may be an older copy: its folder is one, or the log was missing and one
-        of the folders is one."""
+        """Return whether the log of a partition may be an older copy. Either its data directory is an older copy of
+        itself, or the log was missing and some data directory is an older copy."""
         if partition in self.missing or (manager := self._manager_of(partition)) is None:
             return any(each.life.old_copy is not None for each in self._managers.values())
         return manager.life.old_copy is not None
 
     @property
     def is_ahead_of_tree(self) -> bool:
-        """Return whether the metadata tree is older than one of the folders."""
+        """True if the metadata store is older than some data directory."""
         return any(each.life.is_ahead for each in self._managers.values())
 
     def is_in_newer_folder(self, partition: TopicPartition) -> bool:
-        """Return whether the metadata tree is older than the folder that has the log of a partition."""
+        """Return whether the metadata store is older than the data directory that contains the log of a partition."""
         manager = self._manager_of(partition)
         return manager is not None and manager.life.is_ahead
 
     def increment_life_counters(self, now_ms: int) -> dict[str, LifeMark]:
-        """Raise the life counters on the disks, durably; return the raised ones, by folder id.
+        """Increment the life counters on the disks, durably; return the new ones, by the id of the data directory.
 
-        A disk that refuses keeps its counter, and the caller must not raise it in the metadata tree. A disk with a log
-        that is newer than the metadata tree keeps it until the log has been compared: the next start must see it again.
+        A disk with an error keeps its counter, and the caller must not raise it in the metadata store. A data directory
+        with a log that is newer than the metadata store keeps its counter until the log has been compared. Otherwise
+        the next start could not detect the older metadata store.
         """
         raised = {}
         refused = False
@@ -306,48 +312,52 @@ class DataFolders:
                 self._note_failure(manager, error)
                 refused = True
                 if not self._lives_refused:
-                    told = "cannot raise the life counter of %s: %s; retrying, and an older copy of it may go unnoticed"
-                    logger.warning(told, manager.data_dir, error)
+                    message = (
+                        "cannot store the life counter of %s: %s; retrying; until then an older copy of this directory"
+                        " may remain undetected"
+                    )
+                    logger.warning(message, manager.data_dir, error)
         self._lives_refused = refused
         return raised
 
     def confirm_life_counters(self, folder_ids: Collection[str]) -> None:
-        """Store durably that the metadata tree has the counters of these folders."""
+        """Store durably that the metadata store contains the life counters of these data directories."""
         for manager in self._healthy():
             if manager.folder_id in folder_ids and not manager.must_stay_ahead:
                 try:
                     manager.confirm_life_counter()
                 except StorageError as error:
                     self._note_failure(manager, error)
-                    logger.warning("%s; a metadata tree that is older may go unnoticed", error)
+                    logger.warning("%s; an older metadata store may remain undetected", error)
 
     def stop_life_counter(self, folder_id: str) -> None:
-        """Keep the counter of a folder, since another process has raised it further in the metadata tree.
+        """Stop incrementing the life counter of a data directory, because another process has raised it in the metadata
+        store.
 
-        The next start finds a counter below that of the tree, and takes the folder for an older copy.
+        The next start finds a counter below that of the metadata store, and treats the directory as an older copy.
         """
         for manager in self._managers.values():
             if manager.folder_id == folder_id and not manager.life.is_overtaken:
                 manager.life.is_overtaken = True
                 logger.error(
-                    "another broker uses a copy of log directory %s, or somebody has changed its life counter in the"
-                    " metadata tree; the next start here takes this directory for an older copy",
+                    "another broker uses a copy of log directory %s, or its life counter was changed in the metadata"
+                    " store; the next start treats this directory as an older copy of itself",
                     manager.data_dir, extra=event(LogEvent.FOLDER_COPIED),
                 )  # fmt: skip
 
-    # --- the folders ---
+    # --- data directories ---
 
     @property
     def has_several(self) -> bool:
-        """Whether there is more than one folder."""
+        """True if there is more than one data directory."""
         return len(self._paths) > 1
 
     def states(self) -> list[FolderState]:
-        """Return all folders, in the order of the configuration."""
+        """Return the states of all data directories, in the order of the configuration."""
         return [FolderState(path, self._failure_of(path)) for path in self._paths]
 
     def folder_of(self, partition: TopicPartition) -> Path | None:
-        """Return the folder that has the log of a partition, or None."""
+        """Return the data directory that contains the log of a partition, or None."""
         if not self.has_several:
             return self._paths[0]
         manager = self._manager_of(partition)
@@ -358,7 +368,7 @@ class DataFolders:
         return self._failures[path] if manager is None else manager.failure
 
     def set_file_delete_delay(self, delay_ms: int) -> None:
-        """Use another delay for files that are deleted from now on; see `LogManager`."""
+        """Set `file_delete_delay_ms` for later deletions; see `LogManager`."""
         for manager in self._managers.values():
             manager.set_file_delete_delay(delay_ms)
 
@@ -369,9 +379,9 @@ class DataFolders:
         return next((each for each in self._managers.values() if each.get(partition) is not None), None)
 
     def check(self) -> None:
-        """Take folders with failing disks offline. A thread calls this periodically.
+        """Put data directories with failing disks offline. A background thread calls this periodically.
 
-        If a log went offline, this writes to its folder as a test.
+        If a log went offline, this method writes a test file to its data directory.
         """
         if not self.has_several:
             return
@@ -395,24 +405,24 @@ class DataFolders:
             self._note_failure(manager, error)
 
     def _note_failure(self, manager: LogManager, error: BaseException) -> None:
-        """Take a folder offline, if the error comes from its disk and there are others."""
+        """Put a data directory offline, if its disk is the cause of the error and there are other data directories."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if not self.has_several or not isinstance(cause, OSError) or is_shortage(cause):
             return
         with self._failing:
             if manager.failure is not None:
                 return
-            reason = f"the data folder {manager.data_dir} failed: {cause}"
+            reason = f"data directory {manager.data_dir} failed: {cause}"
             manager.fail(reason)
             extra = event(LogEvent.FOLDER_OFFLINE)
-            logger.critical("%s; it is offline, with its %d logs", reason, manager.count(), extra=extra)
+            logger.critical("%s; the directory is offline with its %d logs", reason, manager.count(), extra=extra)
             if not self._healthy():
                 self._on_all_failed(reason)
 
     def _each(self, what: Callable[[LogManager], None]) -> None:
-        """Run an action on each folder that is not offline.
+        """Run an action on each data directory that is not offline.
 
-        :raises BarnabasError: the first error, after all folders had their turn.
+        :raises BarnabasError: the first error, after the action ran on all of them.
         """
         refused: BarnabasError | None = None
         for manager in self._healthy():
@@ -427,21 +437,21 @@ class DataFolders:
     # --- logs ---
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """Return the log of a partition, if it is here."""
+        """Return the log of a partition, or None."""
         manager = self._manager_of(partition)
         return self._elsewhere.get(partition) if manager is None else manager.get(partition)
 
     def may_have_more(self, topic: str) -> bool:
-        """Whether a topic may have logs that are not visible now: a folder is offline, or several folders have one."""
+        """Return whether a topic may have unavailable logs: a data directory is offline, or several contain the same
+        log."""
         is_contested = any(each.topic == topic for each in self._contested)
         return is_contested or any(state.failure is not None for state in self.states())
 
     def count(self) -> int:
-        """Return the number of logs."""
         return sum(manager.count() for manager in self._managers.values()) + len(self._elsewhere)
 
     def all(self) -> dict[TopicPartition, Log]:
-        """Return all logs."""
+        """Return a copy of all logs by partition."""
         logs = dict(self._elsewhere)
         for manager in self._managers.values():
             logs.update(manager.all())
@@ -450,9 +460,9 @@ class DataFolders:
     def create(
         self, partition: TopicPartition, config: LogConfig | None = None, topic_id: uuid.UUID | None = None
     ) -> Log:
-        """Create a log, in the folder with the fewest logs, or return the one that exists.
+        """Create a log, in the data directory with the fewest logs, or return the existing one.
 
-        :raises StorageError: the disks refuse, or a folder with files has the name.
+        :raises StorageError: all data directories fail, or a directory with files has the name.
         """
         if (log := self._elsewhere.get(partition)) is not None:
             return log
@@ -471,15 +481,16 @@ class DataFolders:
                     return log
 
     def _absent_ids(self) -> set[str]:
-        """Return the ids of the offline folders: when they return, their copies of new logs do not count."""
+        """Return the ids of the offline data directories. When they return, their logs of the created partition are
+        obsolete."""
         failed = {each.folder_id for each in self._managers.values() if each.failure is not None}
         return failed | self._lost_ids if self._failures else failed
 
     @contextlib.contextmanager
     def _place_for(self, partition: TopicPartition) -> Iterator[LogManager]:
-        """Enter with the folder for a new log, the same for all threads that create it at once.
+        """Enter with the data directory for a new log. All threads that create the log at once get the same one.
 
-        :raises StorageError: all folders have failed.
+        :raises StorageError: all data directories have failed.
         """
         with self._choosing:
             manager = self._manager_of(partition) or self._choose_manager(partition)
@@ -493,7 +504,7 @@ class DataFolders:
     def _choose_manager(self, partition: TopicPartition) -> LogManager:
         healthy = self._healthy()
         if not healthy:
-            raise StorageError("no data folder can be used any more")
+            raise StorageError("all data directories are offline")
         if not self.has_several:
             return healthy[0]
         chosen = self._chosen.pop(partition, None)
@@ -505,7 +516,8 @@ class DataFolders:
         return found or min(healthy, key=self._in_creation.load_of)
 
     def _where_the_name_is(self, partition: TopicPartition, managers: Sequence[LogManager]) -> LogManager | None:
-        """Return the folder where this name is or was in use: no other folder may have it too."""
+        """Return the data directory that contains this name or its offsets: no other data directory may contain it,
+        too."""
         for manager in managers:
             if manager.is_half_deleted(partition) or self._filesystem.exists(manager.data_dir / str(partition)):
                 return manager
@@ -524,7 +536,7 @@ class DataFolders:
     def restore(
         self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID, *, in_doubt: bool = False
     ) -> Log:
-        """See `LogManager.restore`. A log that may be in an offline folder is offline."""
+        """See `LogManager.restore`. A log that may be in an offline data directory is offline."""
         if partition in self._contested:
             self._settle(partition, config, topic_id)
         if partition in self._old_copies and (log := self._old_copy(partition, config)) is not None:
@@ -534,66 +546,68 @@ class DataFolders:
         if (manager := self._manager_of(partition)) is not None:
             return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
         if offline := [str(state.path) for state in self.states() if state.failure is not None]:
-            return self._put_elsewhere(partition, f"it may be in {' or '.join(offline)}, which is offline")
+            return self._put_elsewhere(partition, f"the log may be in {' or '.join(offline)}, which is offline")
         with self._place_for(partition) as manager:
             return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
 
     def _old_copy(self, partition: TopicPartition, config: LogConfig | None) -> Log | None:
-        """Return an offline log, if an offline folder may have a newer copy; otherwise load the log and return None."""
+        """Return an offline log if an offline data directory may contain a newer copy; otherwise load the log and
+        return None."""
         old = self._old_copies[partition]
         if partition in self._elsewhere or old.manager.get(partition) is not None:
             return None
         if self._failures:
-            reason = f"it may be in the data folder with the id {old.target_id}, which is offline"
-            message = "%s: %s; what is in %s may be older, and is not used"
+            reason = f"the log moved to the data directory with id {old.target_id}, which is offline"
+            message = "%s: %s; not using the copy in %s, which may be older"
             logger.error(message, partition, reason, old.manager.data_dir, extra=event(LogEvent.FOLDER_LOST))
             return self._put_elsewhere(partition, reason)
         old.use(partition, config)
         return None
 
     def _put_elsewhere(self, partition: TopicPartition, reason: str) -> Log:
-        """Return an offline log for one that may exist elsewhere with all its records; it counts as `gone`."""
+        """Install and return an offline log for a log that may exist elsewhere with all its records; it counts as
+        `gone`."""
         self.gone.add(partition)
         log = self._elsewhere[partition] = next(iter(self._managers.values())).make_offline(partition, reason)
         return log
 
     def _settle(self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID) -> None:
-        """Load the one log of a partition that has the topic id, if there is exactly one."""
+        """Load the log of a contested partition that has the topic id, if exactly one has it."""
         managers = self._contested.pop(partition)
         try:
             own = [each for each in managers if each.topic_id_of(partition) == topic_id]
         except OSError as error:
             logger.warning(
-                "%s: it cannot be read whose folder is whose: %s; the partition is offline", partition, error
+                "%s: cannot read the topic ids of its directories: %s; the partition is offline", partition, error
             )
-            self._put_elsewhere(partition, f"it cannot be read whose it is: {error}")
+            self._put_elsewhere(partition, f"cannot read the topic id of its directory: {error}")
             return
         names = " and ".join(str(each.data_dir / str(partition)) for each in managers)
         if len(own) != 1:
-            reason = f"it is there more than once: {names}; move all but one away, and start again"
-            message = "%s: %s; the partition is offline, and nothing is changed"
+            reason = f"several data directories contain the log: {names}; move all but one away and restart the broker"
+            message = "%s: %s; the partition is offline, and its files are not changed"
             logger.error(message, partition, reason, extra=event(LogEvent.LOG_UNUSABLE))
             self._put_elsewhere(partition, reason)
             return
         others = ", ".join(str(each.data_dir) for each in managers if each is not own[0])
         logger.warning(
-            "%s is used; what is of this name in %s is not this topic's, and left as it is", partition, others
+            "using %s; the directories of this name in %s belong to other topics and are not changed", partition, others
         )
         own[0].load_one(partition, config)
 
     def put_offline(self, partition: TopicPartition, reason: str) -> Log:
-        """Give a partition an offline log; its folder, if there is one, is not touched."""
+        """Install an offline log for a partition. Its partition directory, if it exists, is not changed."""
         manager = self._manager_of(partition) or next(iter(self._managers.values()))
         return manager.put_offline(partition, reason)
 
     def delete(self, partition: TopicPartition) -> None:
-        """Delete a log: its folder is renamed now, and `purge_deleted` removes it.
+        """Delete a log: rename its directory now; `purge_deleted` removes it later.
 
-        :raises StorageError: the disk refuses, or the log may be in an offline folder.
+        :raises StorageError: the file system returned an error, or the log may be in an offline data directory.
         """
         if self._elsewhere.pop(partition, None) is not None:
             raise StorageError(
-                f"{partition}: its folder cannot be found now; it is deleted after a start that finds it"
+                f"{partition}: the log is unavailable; the broker deletes it after a start that finds its directory"
             )
         with self._swapping:
             for manager in self._managers.values():
@@ -603,33 +617,34 @@ class DataFolders:
     # --- moves ---
 
     def choose(self, partition: TopicPartition, folder: Path) -> None:
-        """Remember the folder in which a log is to be created."""
+        """Remember the data directory in which to create a log."""
         if self.has_several:
             self._chosen[partition] = folder
 
     @property
     def chosen(self) -> Collection[TopicPartition]:
-        """The partitions with a chosen folder."""
+        """The partitions with a chosen data directory."""
         return self._chosen.keys()
 
     def forget_choices(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget the chosen folders of partitions."""
+        """Forget the chosen data directories of partitions."""
         for partition in partitions:
             self._chosen.pop(partition, None)
 
     def begin_move(self, partition: TopicPartition, target: Path) -> LogMove:
-        """Begin to move a log to another folder; may wait for the disk.
+        """Start to move a log to another data directory. This may wait for the disk.
 
-        :raises StorageError: the log or the folder does not exist, the name is in use there, or the disk refuses.
+        :raises StorageError: the log or the target does not exist, the target contains a directory of this name, or the
+            file system returned an error.
         """
         source, to = self._manager_of(partition), self._managers.get(target)
         current = None if source is None else source.get(partition)
         if source is None or current is None or to is None or to.failure is not None or to is source:
-            raise StorageError(f"{partition} cannot be moved to {target} now")
-        source.future_logs.note_replaced(partition)  # or else it might seem that it had come from where it goes
+            raise StorageError(f"cannot move {partition} to {target}: the log or the target is unavailable")
+        source.future_logs.note_replaced(partition)  # an old note could make the target look like the origin of the log
         for manager in self._healthy():
             if manager is not source and manager.future_logs.is_leaving(partition):
-                manager.future_logs.release(partition)  # what an earlier move could not
+                manager.future_logs.release(partition)  # release a log that an earlier move could not release
         move = LogMove(
             current, to.future_logs.create_future(current, source.folder_id, self.topic_ids.get(partition)), target
         )
@@ -637,16 +652,16 @@ class DataFolders:
         return move
 
     def swap(self, move: LogMove) -> Log:
-        """Let the copy of a log take its place, while no append runs. `end_move` must follow.
+        """Replace a log with its copy, while no append runs. `end_move` must follow.
 
-        :returns: the log of the partition from now on.
-        :raises StorageError: the disk refused, or the log was deleted meanwhile.
+        :returns: the new log of the partition.
+        :raises StorageError: the file system returned an error, or the log was deleted during the move.
         """
         with self._swapping:
             source = self._manager_of(move.current.partition)
             is_given_up = self.moves.get(move.current.partition) is not move
             if is_given_up or source is None or source.get(move.current.partition) is not move.current:
-                raise StorageError(f"{move.current.partition} is not to be moved any more")
+                raise StorageError(f"the move of {move.current.partition} was canceled")
             move.complete()
             target = self._managers[move.target]
             source.future_logs.note_leaving(move.current.partition, target.folder_id)
@@ -658,11 +673,11 @@ class DataFolders:
                 raise
 
     def end_move(self, move: LogMove, *, is_done: bool) -> None:
-        """Remove the old log, or the copy that did not take its place.
+        """Remove the old log after a move, or the copy of a canceled move.
 
-        :param is_done: whether the result of `swap` is in use. If the broker stops before that is known, the next start
+        :param is_done: True if the result of `swap` is in use. If the broker stops before this call, the next start
             ends the move.
-        :raises StorageError: the disk refuses; the next start ends the move.
+        :raises StorageError: the file system returned an error; the next start ends the move.
         """
         partition, target = move.current.partition, self._managers[move.target]
         with self._swapping:
@@ -711,10 +726,10 @@ class DataFolders:
         self._each(lambda each: each.checkpoint_first_dirty_offsets())
 
     def close(self) -> None:
-        """Make all logs durable, and mark the stop as clean. Does nothing the second time.
+        """Close all logs durably, and write the clean-shutdown markers. A second call does nothing.
 
-        :raises StorageError: the stop is not clean; the message names the logs or folders. The other folders are closed
-            cleanly.
+        :raises StorageError: the shutdown is not clean; the message names the logs or data directories. The others are
+            closed cleanly.
         """
         refused: list[str] = []
         for manager in self._managers.values():
@@ -727,23 +742,23 @@ class DataFolders:
 
 
 AnyLogs = LogManager | DataFolders
-"""The logs of one data folder, or of all."""
+"""The logs of one data directory, or of all data directories."""
 
 
 class SupersededLog(NamedTuple):
-    """A log that may have a newer copy in a data folder that is not here."""
+    """A log that may have a newer copy in a missing data directory."""
 
     manager: LogManager
     target_id: str
-    """The id of that folder."""
+    """The id of the missing data directory."""
 
     def use(self, partition: TopicPartition, config: LogConfig | None) -> None:
-        """Load the log as one that has lost its end, since the other folder is lost.
+        """Load the log as one that lost its end, because the data directory with the newer copy is lost.
 
-        :raises DataFolderError: files or memory are short.
+        :raises DataFolderError: file descriptors or memory are short.
         """
         logger.error(
-            "%s: it was moved to the data folder with the id %s, which is lost; what %s has is used, perhaps older",
+            "%s moved to the data directory with id %s, which is lost; using the copy in %s, which may be older",
             partition, self.target_id, self.manager.data_dir, extra=event(LogEvent.FOLDER_LOST),
         )  # fmt: skip
         self.manager.load_one(partition, config)
@@ -752,13 +767,13 @@ class SupersededLog(NamedTuple):
 
 
 def finish_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:
-    """Rename the replaced logs; those that stay in `contested` cannot be decided."""
+    """Complete interrupted moves: rename the obsolete logs. Logs without a decision remain in `contested`."""
     for partition, managers in list(contested.items()):
         try:
             if _end_move(partition, managers):
                 del contested[partition]
         except (OSError, StorageError) as error:
-            logger.warning("%s: its move cannot be ended: %s", partition, error)
+            logger.warning("cannot complete the move of %s: %s; retrying at the next start", partition, error)
 
 
 def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool:
@@ -768,10 +783,12 @@ def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool
         return False
     (target,) = newest
     if target.life.old_copy is not None:
-        return False  # an older copy of a data folder may have the note of a move that others have followed since
+        return False  # an older copy of a data directory may contain an old note, after which other moves followed
     for manager in managers:
         if manager is not target:
-            logger.info("%s in %s is older than in %s", partition, manager.data_dir, target.data_dir)
+            logger.info(
+                "the log of %s in %s is older than in %s; removing it", partition, manager.data_dir, target.data_dir
+            )
             manager.future_logs.release(partition)
     target.future_logs.note_replaced(partition, replaced[target.folder_id] - replaced.keys())
     return True
@@ -780,16 +797,16 @@ def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool
 def find_superseded_logs(
     manager: LogManager, managers: Collection[LogManager], contested: Collection[TopicPartition]
 ) -> dict[TopicPartition, SupersededLog]:
-    """Return the logs of a folder that may have a newer copy in a folder that is not here.
+    """Return the logs of a data directory that may have a newer copy in a missing data directory.
 
-    :param managers: of all present folders.
-    :raises OSError: the disk refuses.
+    :param managers: the managers of all present data directories.
+    :raises OSError: the file system returned an error.
     """
     found = {}
     here = {each.folder_id for each in managers}
     for partition, target_id in manager.future_logs.read_leaving().items():
         if not manager.future_logs.has_folder(partition) or (target_id in here and partition not in contested):
-            # The log has left, or the target folder has no part of it.
+            # The log has left, or the move had not created a directory in the target.
             manager.future_logs.forget_leaving(partition)
         elif target_id not in here:
             found[partition] = SupersededLog(manager, target_id)

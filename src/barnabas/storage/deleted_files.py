@@ -1,7 +1,7 @@
-"""Deleted files and folders, under names that no start looks for, until their delay is over.
+"""Deleted files and directories, which have names that no start uses, until their removal after a delay.
 
-The delay (Kafka's `file.delete.delay.ms`) lets an administrator save the files of a wrongly deleted topic. Readers need
-none, since their files stay open. Any thread may use it.
+The delay (Kafka's `file.delete.delay.ms`) lets an administrator recover the files of a topic that was deleted by
+mistake. Readers do not need it, because their files remain open. Any thread may use this module.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from barnabas.storage.filesystem import FileSystem
 
 
 class DeletedFiles:
-    """The deleted files and folders, and when each is removed from the disk."""
+    """The deleted files and directories, with the time of their removal from the disk."""
 
     def __init__(self, filesystem: FileSystem, clock: Clock, delay_s: float) -> None:
         self._filesystem = filesystem
@@ -26,13 +26,13 @@ class DeletedFiles:
         self._lock = threading.Lock()
 
     def set_delay(self, delay_s: float) -> None:
-        """Use another delay for files that are added from now on."""
+        """Set the delay for files that are added later."""
         self._delay_s = delay_s
 
     def add(self, paths: Sequence[Path], *, at_once: bool = False) -> None:
-        """Remove files or folders when the delay is over.
+        """Schedule the removal of files or directories after the delay.
 
-        :param at_once: the next purge removes them, since they were deleted long ago.
+        :param at_once: True if the next purge removes them, because they were deleted long ago.
         """
         due = self._clock.monotonic() + (0 if at_once else self._delay_s)
         with self._lock:
@@ -40,15 +40,15 @@ class DeletedFiles:
 
     @property
     def has_due_folders(self) -> bool:
-        """Whether the next purge removes a log's folder."""
+        """True if the next purge removes a partition directory."""
         now = self._clock.monotonic()
         with self._lock:
             return any(time <= now and path.name.endswith(DELETED_FOLDER_SUFFIX) for time, path in self._waiting)
 
     def purge(self) -> None:
-        """Remove all files and folders that are due. One that cannot be removed is tried again after the delay.
+        """Remove all files and directories that are due. A failed removal is retried after the delay.
 
-        :raises OSError: one of them cannot be removed; the others are.
+        :raises OSError: one of them could not be removed; the others were.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -59,7 +59,7 @@ class DeletedFiles:
             try:
                 self._remove(path)
             except FileNotFoundError:
-                continue  # the folder of its log was removed before
+                continue  # the partition directory with this file was removed before
             except OSError as error:
                 failure = failure or error
                 self.add([path])

@@ -1,4 +1,4 @@
-"""The names of the files and folders of a data folder: Kafka's."""
+"""The names of the files and directories in a data directory, as in Kafka."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ DAMAGED_SUFFIX = ".damaged"
 BEFORE_START_SUFFIX = ".before-start"
 TEMPORARY_SUFFIX = ".tmp"
 CLEANED_SUFFIX = ".cleaned"
-"""Of a file that a cleaner writes."""
+"""The suffix of a file that the cleaner writes."""
 SWAP_SUFFIX = ".swap"
-"""Of a file that a cleaner wrote, and that is taking its place."""
+"""The suffix of a cleaned file during the swap."""
 DELETED_FOLDER_SUFFIX = "-delete"
 FUTURE_FOLDER_SUFFIX = "-future"
-"""Of a log that is to take the place of one in another data folder (KIP-113)."""
+"""The suffix of a future log, which will replace a log in another data directory (KIP-113)."""
 
 LEADER_EPOCH_CHECKPOINT = "leader-epoch-checkpoint"
 PARTITION_METADATA = "partition.metadata"
@@ -49,7 +49,7 @@ _PARTITION_FOLDER = re.compile(r"(?P<topic>[a-zA-Z0-9._-]+)-(?P<partition>0|[1-9
 
 
 def offset_name(offset: int, suffix: str) -> str:
-    """Return the name of a file that belongs to an offset.
+    """Return the name of a file for an offset.
 
     >>> offset_name(368769, LOG_SUFFIX)
     '00000000000000368769.log'
@@ -58,7 +58,7 @@ def offset_name(offset: int, suffix: str) -> str:
 
 
 def offset_of(name: str, suffix: str) -> int | None:
-    """Return the offset in a file name, or None if the name is not one of an offset with this suffix."""
+    """Return the offset in a file name, or None if the name is not an offset with this suffix."""
     if len(name) != _OFFSET_DIGITS + len(suffix) or not name.endswith(suffix):
         return None
     digits = name[:_OFFSET_DIGITS]
@@ -69,7 +69,7 @@ def offset_of(name: str, suffix: str) -> int | None:
 
 
 def offsets_by_suffix(names: Iterable[str]) -> dict[str, list[int]]:
-    """Return the offsets in the names of a log's folder, for each suffix that the files of segments have.
+    """Return the offsets in the file names of a partition directory, for each suffix of segment files.
 
     >>> offsets_by_suffix(["00000000000000000007.log", "00000000000000000007.index", "notes"])
     {'.log': [7], '.index': [7], '.timeindex': [], '.snapshot': []}
@@ -83,7 +83,7 @@ def offsets_by_suffix(names: Iterable[str]) -> dict[str, list[int]]:
 
 
 def is_deleted_file(name: str) -> bool:
-    """Whether this is the name that a log gives a file when it deletes it.
+    """Return whether a file name is that of a deleted file of a log.
 
     >>> is_deleted_file("00000000000000368769.log.deleted"), is_deleted_file("notes.deleted")
     (True, False)
@@ -92,7 +92,7 @@ def is_deleted_file(name: str) -> bool:
 
 
 def is_temporary_file(name: str) -> bool:
-    """Whether this is the name of a file that is being written, and is renamed when it is complete.
+    """Return whether a file name is that of an incomplete file, which is renamed when it is complete.
 
     >>> is_temporary_file("leader-epoch-checkpoint.tmp"), is_temporary_file("notes.tmp")
     (True, False)
@@ -103,7 +103,7 @@ def is_temporary_file(name: str) -> bool:
 
 
 def segment_file_of(name: str, ending: str) -> tuple[int, str] | None:
-    """Return the base offset and the suffix of a segment's file whose name goes on with another ending.
+    """Return the base offset and the suffix of a segment file, from its name with an additional suffix, or None.
 
     >>> segment_file_of("00000000000000368769.log.swap", SWAP_SUFFIX)
     (368769, '.log')
@@ -119,7 +119,7 @@ def segment_file_of(name: str, ending: str) -> tuple[int, str] | None:
 
 
 def is_deleted_folder(name: str) -> bool:
-    """Whether this is the name that a broker gives a log's folder when it deletes the log.
+    """Return whether a directory name is that of a deleted partition directory.
 
     >>> is_deleted_folder("clicks-0.0123456789abcdef0123456789abcdef-delete"), is_deleted_folder("to-delete")
     (True, False)
@@ -128,7 +128,7 @@ def is_deleted_folder(name: str) -> bool:
 
 
 def is_future_folder(name: str) -> bool:
-    """Whether this is the name that a broker gives the folder of a log that is being moved there.
+    """Return whether a directory name is that of a future log, which moves to this data directory.
 
     >>> is_future_folder("clicks-0.0123456789abcdef0123456789abcdef-future"), is_future_folder("the-future")
     (True, False)
@@ -138,12 +138,12 @@ def is_future_folder(name: str) -> bool:
 
 
 def future_folder_name(partition: TopicPartition, unique_id: str) -> str:
-    """Return the name that a partition's folder has until it takes the place of another one."""
+    """Return the directory name of a partition's future log."""
     return deleted_folder_name(partition, unique_id).removesuffix(DELETED_FOLDER_SUFFIX) + FUTURE_FOLDER_SUFFIX
 
 
 def is_of_empty_log(name: str) -> bool:
-    """Whether a log that was made, and perhaps closed or deleted, but never had a record, has files of this name.
+    """Return whether a log that never contained a record may have a file of this name.
 
     >>> is_of_empty_log("partition.metadata"), is_of_empty_log("00000000000000000007.log"), is_of_empty_log("notes")
     (True, False, False)
@@ -165,17 +165,17 @@ _OF_EMPTY_LOG = frozenset([*_WHOLE, *(name + TEMPORARY_SUFFIX for name in _WHOLE
 
 
 def partition_of(folder_name: str) -> TopicPartition | None:
-    """Return the partition that a folder holds, or None if the name is not one of a partition.
+    """Return the partition of a partition directory, or None if the name is not that of a partition.
 
     >>> partition_of("page-views-12")
     TopicPartition(topic='page-views', partition=12)
     """
     match = _PARTITION_FOLDER.fullmatch(folder_name)
-    # A topic's name is kept once, however many partitions it has.
+    # Interning stores the topic name once in memory, for any number of partitions.
     return TopicPartition(sys.intern(match["topic"]), int(match["partition"])) if match else None
 
 
 def deleted_folder_name(partition: TopicPartition, unique_id: str) -> str:
-    """Return the name that a partition's folder has between its deletion and its removal from the disk."""
+    """Return the directory name of a deleted partition until its removal from the disk."""
     end = f"-{partition.partition}.{unique_id}{DELETED_FOLDER_SUFFIX}"
     return partition.topic[: _FOLDER_NAME_MAX - len(end)] + end

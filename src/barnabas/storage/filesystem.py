@@ -1,14 +1,14 @@
-"""All access of storage to files, behind an interface that tests fill with faults; and the health of a log.
+"""All file access of storage, behind an interface that tests use to inject faults; and the health of a log.
 
-Invariants. Nothing is mapped: a file cut short under its map would end the process. A shortage of room, file
-descriptors or memory is not a failure of the disk. It passes: while the disk is full, writes fail and reads go on.
-Where a shortage may have done harm, the caller says so, and the log goes offline. An offline log stays offline until it
-is opened again.
+Invariants. No file is mapped: a truncation of a mapped file would kill the process. A shortage of disk space, file
+descriptors or memory is temporary and not a disk failure: on a full disk, writes fail and reads continue. Some callers
+cannot be sure of the files after a shortage; they put the log offline. An offline log stays offline until it is opened
+again.
 
-Threads. Any thread may use a file system, and ask for the health of a log.
+Threads. Any thread may use a file system, and read the health of a log.
 
-Errors are OSErrors. `LogHealth` turns them into StorageError and takes the log offline; it raises ClosedError after the
-end of a log.
+Errors are OSErrors. `LogHealth` converts them to StorageError and puts the log offline; it raises ClosedError after the
+log was closed.
 """
 
 from __future__ import annotations
@@ -34,27 +34,27 @@ logger = logging.getLogger(__name__)
 Chunk = bytes | bytearray | memoryview
 
 FilePath = Path | str
-"""Where thousands of files are opened and kept open, a string costs a tenth of a Path's time and room."""
+"""A path. For thousands of open files, a string needs a tenth of the time and memory of a Path."""
 
 _IOVECS_MAX = 1024
-"""As many buffers as Linux takes in one writev."""
+"""The maximum number of buffers of one writev on Linux."""
 
 _JOINED_BYTES = 4096
-"""To copy a buffer that is smaller costs less than to pass one more to writev."""
+"""The size below which copying a buffer is cheaper than another buffer in writev."""
 
 OPEN_FILES = frozenset({errno.EMFILE, errno.ENFILE})
-"""The errors of a process, or a system, that is short of open files."""
+"""The error numbers of a process or a system without free file descriptors."""
 
 _TO_READ = os.O_CLOEXEC | os.O_RDONLY
 _TO_WRITE = os.O_CLOEXEC | os.O_RDWR | os.O_APPEND
 _TO_CREATE = _TO_WRITE | os.O_CREAT
 
 _SMALL_BYTES = 4096
-"""Most files that are read whole are smaller: their size need not be asked for."""
+"""The bytes of the first read of a whole file. Most files are smaller, so their size need not be read."""
 
 _NOT_SUPPORTED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""What file systems answer that cannot allocate room without writing; EBADF comes from the C library, which writes in
-their place, but not to files that are opened to append."""
+"""The error numbers of file systems that cannot allocate space without writing. EBADF is from the C library: it writes
+instead, but not to files in append mode."""
 
 _ZEROS_BYTES = 1024 * 1024
 
@@ -64,17 +64,17 @@ SHORTAGES = OPEN_FILES | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 
 
 def is_shortage(error: OSError) -> bool:
-    """Return whether there was too little of something: open files, memory, room on the disk. It passes, and what is on
-    the disk is as sound as before."""
+    """Return whether file descriptors, memory or disk space were short. A shortage is temporary, and the data on the
+    disk is intact."""
     return error.errno in SHORTAGES
 
 
 class DataFile:
     """An open file that closes itself with its last reference.
 
-    A segment and all `FileRegion`s read from it share one. Dropping the segment's reference closes the file at
-    once, unless a region is still being sent: then with the last region. That is why nothing here calls close
-    on a file that may have been handed out.
+    A segment and all `FileRegion`s read from it share one `DataFile`. When the segment drops its reference, the file
+    closes, unless a region is still being sent. In that case the last region closes it. So storage never calls `close`
+    on a file that a region may reference.
     """
 
     __slots__ = ("_descriptor", "_path")
@@ -85,17 +85,19 @@ class DataFile:
 
     @property
     def path(self) -> Path:
-        """Where it was opened."""
         return Path(self._path)
 
     def fileno(self) -> int:
-        """:raises ValueError: the file is closed."""
+        """Return the file descriptor.
+
+        :raises ValueError: the file is closed.
+        """
         if self._descriptor < 0:
             raise ValueError(f"{self._path} is closed")
         return self._descriptor
 
     def close(self) -> None:
-        """Close the file now; its owner must have the only reference."""
+        """Close the file now. The caller must hold the only reference."""
         descriptor, self._descriptor = self._descriptor, -1
         if descriptor >= 0:
             os.close(descriptor)
@@ -108,14 +110,14 @@ class DataFile:
 
 
 class FileSystem(Protocol):
-    """The operations on files. Each raises OSError when the operating system refuses."""
+    """The operations on files. Each raises OSError if the operating system returns an error."""
 
     def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> DataFile:
-        """Open a file to read at any position and, if `writable`, to write at its end."""
+        """Open a file for reads at any position and, if `writable`, for appends."""
         ...
 
     def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
-        """Write the chunks to the end of the file in one system call; return how many bytes were taken."""
+        """Append chunks to the file with one system call; return the number of bytes written."""
         ...
 
     def pread(self, file: DataFile, size: int, position: int) -> bytes:
@@ -123,7 +125,7 @@ class FileSystem(Protocol):
         ...
 
     def read_all(self, file: DataFile) -> bytes:
-        """Return all that is in a file."""
+        """Return the whole content of a file."""
         ...
 
     def fsync(self, file: DataFile) -> None: ...
@@ -131,12 +133,12 @@ class FileSystem(Protocol):
     def truncate(self, file: DataFile, size: int) -> None: ...
 
     def allocate(self, file: DataFile, size: int) -> None:
-        """Let a file grow to `size` bytes, for all of which there is room on the disk from then on. What they hold is
-        zeros, and not worth reading. Where this fails, the file may have grown by a part."""
+        """Enlarge a file to `size` bytes and reserve their disk space. The new bytes are zeros. After an error, the
+        file may have grown partly."""
         ...
 
     def exists(self, path: Path) -> bool:
-        """Return whether there is a file or folder of this name; False also where that cannot be found out."""
+        """Return whether a file or directory of this name exists; False also if that is unknown."""
         ...
 
     def size(self, path: FilePath) -> int: ...
@@ -146,15 +148,15 @@ class FileSystem(Protocol):
         ...
 
     def modified_ms(self, path: Path) -> int:
-        """Return when the content was last changed, in milliseconds since the epoch."""
+        """Return the time of the last change of the content, in milliseconds since the epoch."""
         ...
 
     def set_modified_ms(self, path: Path, modified_ms: int) -> None:
-        """Say when the content was last changed."""
+        """Set the time of the last change of the content, in milliseconds since the epoch."""
         ...
 
     def replace(self, source: Path, target: Path) -> None:
-        """Rename a file or folder; a file that has the new name is replaced, atomically."""
+        """Rename a file or directory; an existing file of the new name is replaced atomically."""
         ...
 
     def unlink(self, path: Path) -> None: ...
@@ -162,26 +164,26 @@ class FileSystem(Protocol):
     def make_folder(self, path: Path) -> None: ...
 
     def remove_folder(self, path: Path) -> None:
-        """Remove a folder and all that is in it."""
+        """Remove a directory with its content."""
         ...
 
     def list_folder(self, path: FilePath) -> list[str]: ...
 
     def fsync_folder(self, path: Path) -> None:
-        """Make the names in a folder durable: files created, renamed and unlinked there."""
+        """Make the names in a directory durable: files created, renamed and unlinked there."""
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """Return how much room this process may still use on the disk that holds a folder."""
+        """Return the free space for this process, in bytes, on the disk of a directory."""
         ...
 
     def try_lock(self, file: DataFile) -> bool:
-        """Lock the file for as long as it is open; return False if another process has locked it."""
+        """Lock the file while it is open; return False if another process holds its lock."""
         ...
 
 
 class OsFileSystem:
-    """The real files."""
+    """The files of the operating system."""
 
     def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> DataFile:
         flags = _TO_CREATE if create else _TO_WRITE if writable else _TO_READ
@@ -269,7 +271,7 @@ class OsFileSystem:
 
 
 def _has_allocated(file: DataFile, size: int) -> bool:
-    """Let the file system allocate room for a file; False if it cannot do so without writing."""
+    """Reserve disk space with the file system; return False if it cannot do so without writing."""
     if not hasattr(os, "posix_fallocate"):  # macOS
         return False
     try:
@@ -282,9 +284,9 @@ def _has_allocated(file: DataFile, size: int) -> bool:
 
 
 class MeasuredFileSystem(OsFileSystem):
-    """The files of the machine. It measures how long each fsync of a file takes.
+    """The files of the operating system, with a measurement of the duration of each fsync.
 
-    :param now_s: monotonic seconds.
+    :param now_s: returns monotonic seconds.
     """
 
     def __init__(self, now_s: Callable[[], float]) -> None:
@@ -300,12 +302,12 @@ class MeasuredFileSystem(OsFileSystem):
             self._fsyncs.observe(took_s)
 
     def fsync_times(self) -> Observations:
-        """Return how long fsyncs took, in seconds, by the bounds `FSYNC_BOUNDS_S`."""
+        """Return the durations of fsyncs, in seconds, as a histogram with the bounds `FSYNC_BOUNDS_S`."""
         return self._fsyncs.read()
 
 
 def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk]) -> None:
-    """Write all chunks to the end of the file: one system call, and more only if the first was cut short.
+    """Append all chunks to the file: with one system call, and more only after a partial write.
 
     :raises OSError: the file may then end with a part of the chunks.
     """
@@ -317,18 +319,18 @@ def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk])
         rest = memoryview(b"".join(chunks))[written:]
         count = filesystem.writev(file, [rest])
         if count <= 0:
-            raise OSError(f"{file.path}: {written} of {size} bytes were written, and then no more")
+            raise OSError(f"cannot write to {file.path}: only {written} of {size} bytes were written")
         written += count
 
 
 def replace_file(
     filesystem: FileSystem, path: Path, content: Chunk, *, durable: bool, name_later: bool = False
 ) -> None:
-    """Give a file new content so that a reader, and a crash, sees the old one or the new one, never a part.
+    """Replace the content of a file atomically: a reader or a crash sees the old or the new content, never a part.
 
-    :param durable: fsync the content and the name before returning.
-    :param name_later: the caller fsyncs the folder, once for several files.
-    :raises OSError: the file is as it was, or has the new content.
+    :param durable: True to fsync the content and the name before this function returns.
+    :param name_later: True if the caller fsyncs the directory, once for several files.
+    :raises OSError: the file has either its old or its new content.
     """
     temporary = path.with_name(path.name + ".tmp")
     file = filesystem.open(temporary, create=True)
@@ -346,16 +348,19 @@ def replace_file(
 
 
 def remove_if_there(filesystem: FileSystem, path: Path) -> None:
-    """Remove a file, if there is one. Needs no room on the disk.
+    """Remove a file if it exists. This needs no disk space.
 
-    :raises OSError: the disk refuses.
+    :raises OSError: the file system returned an error.
     """
     if filesystem.exists(path):
         filesystem.unlink(path)
 
 
 def read_file(filesystem: FileSystem, path: FilePath) -> bytes:
-    """Return a file's content. :raises OSError: it is missing or cannot be read."""
+    """Return the content of a file.
+
+    :raises OSError: it is missing or cannot be read.
+    """
     file = filesystem.open(path, writable=False)
     try:
         return filesystem.read_all(file)
@@ -364,11 +369,11 @@ def read_file(filesystem: FileSystem, path: FilePath) -> bytes:
 
 
 def make_folder_to_stay(filesystem: FileSystem, path: Path) -> None:
-    """Make a folder, and those above it that are missing, so that a loss of power leaves them there.
+    """Create a directory and its missing parents durably, so that they survive a loss of power.
 
-    What is in a folder may be as durable as can be: it is gone with a name that was never fsynced.
+    Even fsynced files in a directory are lost with a directory name that was never fsynced.
 
-    :raises OSError: it cannot be made.
+    :raises OSError: the directory cannot be created.
     """
     missing = [each for each in (path, *path.parents) if not filesystem.exists(each)]
     filesystem.make_folder(path)
@@ -377,9 +382,9 @@ def make_folder_to_stay(filesystem: FileSystem, path: Path) -> None:
 
 
 class LogHealth:
-    """The health of one log.
+    """The health of one log: usable, offline or closed.
 
-    :param offline: the reason of a log that is offline from the beginning; it was logged before.
+    :param offline: the reason of a log that is offline from the start; it was logged before.
     """
 
     __slots__ = ("_folder", "_is_short", "_offline", "_partition", "closed")
@@ -393,26 +398,29 @@ class LogHealth:
 
     @property
     def is_offline(self) -> bool:
-        """Return whether the disk failed; the log must be opened again, which recovers it."""
+        """True if the disk failed. The next start opens the log again and recovers it."""
         return self._offline is not None
 
     def check(self) -> None:
-        """:raises ClosedError, StorageError: the log cannot be used."""
+        """Check that the log is usable.
+
+        :raises ClosedError, StorageError: the log is closed or offline.
+        """
         if self.closed:
             raise ClosedError(f"the log {self._partition} is closed")
         if self._offline is not None:
             raise StorageError(f"the log {self._partition} is offline: {self._offline}")
 
     def note_success(self) -> None:
-        """Note a successful write: a shortage has passed."""
+        """Record a successful write, which ends a shortage."""
         if self._is_short:
             self._is_short = False
             logger.warning("%s: writes succeed again", self._folder, extra=about(self._partition))
 
     def refused(self, action: str, error: OSError) -> StorageError:
-        """Note a shortage that stopped an action and changed nothing; return the error to raise.
+        """Record a shortage that stopped an action and changed nothing; return the error to raise.
 
-        It is logged once until a write succeeds again: log lines must not fill the disk.
+        The shortage is logged once until a write succeeds again, because log lines must not fill the disk.
         """
         if not self._is_short:
             self._is_short = True
@@ -421,7 +429,7 @@ class LogHealth:
         return StorageError(f"{self._partition}: {action} failed: {error}; try again later")
 
     def go_offline(self, action: str, error: BaseException) -> StorageError:
-        """Take the log offline, because the content of its files is unknown; return the error to raise."""
+        """Put the log offline, because the content of its files is unknown; return the error to raise."""
         self._offline = f"{action} failed: {error}"
         unforeseen = not isinstance(error, OSError)
         message, extra = "%s: %s; the log is offline", event(LogEvent.LOG_OFFLINE, self._partition)
@@ -429,15 +437,16 @@ class LogHealth:
         return StorageError(f"the log {self._partition} is offline: {self._offline}")
 
     def put_offline(self, reason: str) -> None:
-        """Take the log offline for a reason that was logged already."""
+        """Put the log offline for a reason that was logged already."""
         if self._offline is None:
             self._offline = reason
 
     def failed(self, action: str, error: OSError, *, even_if_short: bool) -> StorageError:
-        """Take the log offline, because the disk refused an action, unless that changed nothing; return the error to
-        raise. Actions of every request call this instead of `offline_on_error`, which is slower.
+        """Put the log offline after an I/O error, or only report a shortage; return the error to raise. Actions of
+        every request call this instead of `offline_on_error`, which is slower.
 
-        :param even_if_short: also if room, open files or memory were short.
+        :param even_if_short: True to put the log offline also after a shortage of disk space, file descriptors or
+            memory.
         """
         if is_shortage(error) and not even_if_short:
             return self.refused(action, error)
@@ -447,12 +456,12 @@ class LogHealth:
     def offline_on_error(
         self, action: str, *, even_if_short: bool = True, even_if_unforeseen: bool = False
     ) -> Iterator[None]:
-        """Take the log offline if the disk refuses an action in the block.
+        """Put the log offline after an I/O error in the block.
 
-        :param even_if_short: also if room, open files or memory were short.
-        :param even_if_unforeseen: also after any other exception, except a BarnabasError: how far the action came is
+        :param even_if_short: True to include shortages of disk space, file descriptors and memory.
+        :param even_if_unforeseen: True to include any other exception except a BarnabasError: the state of the files is
             unknown then.
-        :raises StorageError: the disk refused.
+        :raises StorageError: an I/O error occurred.
         """
         try:
             yield

@@ -1,12 +1,13 @@
-"""The owner of a data folder: the lock that one process holds, and `meta.properties`, with cluster and broker id.
+"""The owner of a data directory: the lock of one process, and `meta.properties` with cluster id and broker id.
 
-Besides Kafka's lines, `meta.properties` has the boot of the machine that used the folder last. Records that were not
-fsynced before another boot are lost, unless the broker stopped cleanly. A broker with several folders lists all of them
-there; logs in a folder that is no longer among them are lost.
+Besides Kafka's lines, `meta.properties` contains the id of the last boot of the machine in which the directory was
+used. Records that were not fsynced before another boot are lost, unless the broker stopped cleanly. If a broker has
+several data directories, the file lists the ids of all of them; logs in a directory that is no longer configured are
+lost.
 
-Threads. The start of the broker, which uses one thread here.
+Threads. The start of the broker uses this module on one thread.
 
-Errors. DataFolderError if another process uses the folder, or it belongs to another broker or cluster.
+Errors. DataFolderError if another process uses the directory, or it belongs to another broker or cluster.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from barnabas.storage.filesystem import DataFile, FileSystem, read_file, replace
 logger = logging.getLogger(__name__)
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""A start goes on where writes fail with these."""
+"""Error numbers of failed writes that do not prevent a start."""
 
 
 def lock_folder(filesystem: FileSystem, folder: Path, process_id: int | None = None) -> DataFile:
-    """Take the lock of a folder; closing the file, or the end of the process, releases it.
+    """Acquire the lock of a data directory. Closing the file, or the end of the process, releases the lock.
 
-    :param process_id: the process that others see as the owner; None: this process.
-    :raises DataFolderError: another process has it.
-    :raises OSError: the disk refuses.
+    :param process_id: the process id in the lock file, which other processes report as the owner. None: this process.
+    :raises DataFolderError: another process holds the lock.
+    :raises OSError: the file system returned an error.
     """
     path = folder / LOCK
     file = filesystem.open(path, create=True)
@@ -43,26 +44,26 @@ def lock_folder(filesystem: FileSystem, folder: Path, process_id: int | None = N
         owner = filesystem.pread(file, 20, 0).decode("ascii", "replace").strip()
         file.close()
         raise DataFolderError(
-            f"{folder} is used by another broker (process {owner or 'unknown'}); stop it or use another data folder"
+            f"{folder} is used by another broker (process {owner or 'unknown'}); stop it or use another data directory"
         )
     try:
         filesystem.truncate(file, 0)
         write_fully(filesystem, file, [str(os.getpid() if process_id is None else process_id).encode()])
     except OSError as error:
         if error.errno not in NO_ROOM:
-            file.close()  # a broker may go on without this folder
+            file.close()  # the broker may continue without this directory, so release the lock
             raise
-        logger.warning("%s does not say which process uses it: %s", path, error)
+        logger.warning("cannot write the process id to lock file %s: %s; the lock is held", path, error)
     return file
 
 
 def known_cluster_id(filesystem: FileSystem, folders: Iterable[Path]) -> str | None:
-    """Return the cluster id in one of the data folders; None if none of them has one."""
+    """Return the cluster id in the first readable `meta.properties` of the data directories, or None."""
     for folder in folders:
         try:
             return decode_meta_properties(read_file(filesystem, folder / META_PROPERTIES)).cluster_id
         except (OSError, ValueError):
-            continue  # `identify` reports it
+            continue  # `identify` reports this error
     return None
 
 
@@ -73,11 +74,11 @@ def identify(
     cluster_id: str | None,
     new_id: Callable[[], uuid.UUID],
 ) -> MetaProperties | None:
-    """Check that the folder is this broker's; a new one becomes its own.
+    """Check that the data directory belongs to this broker; write `meta.properties` of a new directory.
 
-    :param cluster_id: None: whatever the folder says.
-    :returns: what the folder says; the boot is the one in which it was used last.
-    :raises DataFolderError: it belongs to another broker or cluster, or cannot be read or written.
+    :param cluster_id: None accepts any cluster id.
+    :returns: the content of `meta.properties`; its boot id is that of the last use.
+    :raises DataFolderError: the directory belongs to another broker or cluster, or cannot be read or written.
     """
     path = folder / META_PROPERTIES
     try:
@@ -87,15 +88,15 @@ def identify(
             return None
         meta = MetaProperties(broker_id, cluster_id)
     except (OSError, ValueError) as error:
-        raise DataFolderError(f"{path} cannot be understood: {error}") from error
+        raise DataFolderError(f"cannot read {path}: {error}") from error
     if meta.broker_id != broker_id:
         raise DataFolderError(
-            f"{path} says broker {meta.broker_id}; this is broker {broker_id}: give it its own data folder, or its own"
-            " id (--id)"
+            f"{path} belongs to broker {meta.broker_id}, not to broker {broker_id}: use another data directory, or"
+            " another id (--id)"
         )
     if cluster_id is not None and meta.cluster_id != cluster_id:
         raise DataFolderError(
-            f"{path} says cluster {meta.cluster_id!r}; this is cluster {cluster_id!r}: give it its own data folder, or"
+            f"{path} belongs to cluster {meta.cluster_id!r}, not to {cluster_id!r}: use another data directory, or"
             " the address of its own cluster (--zookeeper)"
         )
     if meta.directory_id:
@@ -108,11 +109,11 @@ def identify(
 def note_boot(
     filesystem: FileSystem, folder: Path, meta: MetaProperties, boot_id: str, folder_ids: Collection[str] = ()
 ) -> MetaProperties:
-    """Note in which boot of the machine the folder is used, and with which others; return what it says now.
+    """Store the id of the current boot and the ids of the broker's data directories; return the new content.
 
-    :param boot_id: names the present one; empty where that is not known.
-    :param folder_ids: the ids of all folders of the broker, if there are others.
-    :raises DataFolderError: it cannot be written.
+    :param boot_id: the id of the current boot, or an empty string if it is unknown.
+    :param folder_ids: the ids of all data directories of the broker, if there are several.
+    :raises DataFolderError: the file cannot be written.
     """
     now = meta._replace(boot_id=boot_id, folder_ids=tuple(sorted(folder_ids)))
     if now != meta:
@@ -125,13 +126,14 @@ def _write(filesystem: FileSystem, folder: Path, meta: MetaProperties) -> None:
     try:
         replace_file(filesystem, path, encode_meta_properties(meta), durable=True)
     except OSError as error:
-        raise DataFolderError(f"{path} cannot be written: {error}") from error
+        raise DataFolderError(f"cannot write {path}: {error}") from error
 
 
 def newest_modified_ms(filesystem: FileSystem, folders: Iterable[Path]) -> int | None:
-    """Return the time of the newest file directly in the data folders, or None: when a broker wrote there last.
+    """Return the modification time of the newest file directly in the data directories, or None.
 
-    A running broker replaces the checkpoints there. The folders of logs are left out, since there may be thousands.
+    A running broker replaces the checkpoints there, so this is the time of its last write. Partition directories are
+    skipped, because there may be thousands.
     """
     times = []
     for folder in folders:

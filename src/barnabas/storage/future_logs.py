@@ -1,22 +1,23 @@
-"""Logs that move to another data folder of their broker (KIP-113): a copy, the future log, grows there.
+"""Moves of logs to another data directory of their broker (KIP-113). A copy of the log, the future log, grows there.
 
-`PendingMoves` stores the moves that an administrator asked for, so that a broker that starts again goes on with them.
-The file `log-moves` in the target folder has a line for each log, with the id of its topic. It is replaced as a whole.
-A damaged file counts as empty: an administrator can ask for a move again.
+`PendingMoves` stores the moves that an administrator requested, so that a broker continues them after a restart. The
+file `log-moves` in the target data directory has a line for each log, with its topic id. The file is replaced as a
+whole. A damaged file counts as empty; an administrator can request a move again.
 
-`LogMove` is a log and its copy. `FutureLogs` takes the steps on the disk.
+`LogMove` is a log and its future log. `FutureLogs` does the steps on the disk.
 
-Invariants. At each moment exactly one of the folders of a log counts. The copy is a log of its own, in a folder whose
-name is no partition's. It appends batches as a follower does. When no batch is missing and the checkpoints hold its
-offsets, the copy is closed, so all of it is durable. Then its folder gets the partition's name (`DataFolders.swap`);
-from then on the copy counts, since a note in its folder has the old place. Then the old folder is renamed, and then the
-note is removed. A start that finds both folders goes by the note; a start that finds a copy removes it.
+Invariants. At each moment exactly one directory of a log is valid. The future log is a separate log, in a directory
+whose name is not that of a partition. It appends batches as a follower does. When it lacks no batch and the checkpoints
+contain its offsets, it is closed, which makes it durable. Then its directory gets the name of the partition
+(`DataFolders.swap`). From then on the future log is valid, because a note in its directory names the old data
+directory. Then the old directory is renamed, and the note is removed. A start that finds both directories uses the
+note; a start that finds a future log removes it.
 
-Threads. Several threads may use `FutureLogs`, each with partitions of its own. One thread at a time uses the other
-classes, except for `LogMove.missing` and `LogMove.is_truncated`, which any thread may read.
+Threads. Several threads may use `FutureLogs`, each with different partitions. One thread at a time uses the other
+classes; any thread may read `LogMove.missing` and `LogMove.is_truncated`.
 
-Errors. StorageError if the disk refuses, or the log was truncated meanwhile. The log that counts stays the one that it
-was, or becomes the copy.
+Errors. StorageError if the file system returned an error, or the log was truncated during the move. Then the valid log
+is still the old one, or already the future log.
 """
 
 from __future__ import annotations
@@ -39,17 +40,17 @@ from barnabas.storage.log_loading import LogLoader
 logger = logging.getLogger(__name__)
 
 MOVES_MAX = 10_000
-"""The most moves at a time."""
+"""The maximum number of concurrent moves."""
 
 Wanted = Mapping[TopicPartition, uuid.UUID | None]
-"""The partitions to move, with the ids of their topics."""
+"""The partitions to move, with their topic ids."""
 
 
 class PendingMoves:
-    """The wanted moves in the notes of the data folders. Used by one thread at a time.
+    """The requested moves, stored in files of the data directories. Used by one thread at a time.
 
-    :param folders: returns the healthy ones.
-    :param topic_ids: of all logs.
+    :param folders: returns the data directories that are not offline.
+    :param topic_ids: the topic ids of all logs.
     """
 
     def __init__(
@@ -64,26 +65,30 @@ class PendingMoves:
         self._noted: dict[Path, Wanted] = {}
 
     def read(self) -> dict[TopicPartition, Path]:
-        """Return the wanted moves of the last run whose topic ids have not changed; unreadable notes are skipped."""
+        """Return the stored moves whose topic ids have not changed; unreadable files are skipped."""
         found = {}
         for folder in self._folders():
             try:
                 noted = self._noted[folder] = _read(self._filesystem, folder)
             except OSError as error:
-                logger.warning("%s: cannot read the wanted moves of logs: %s", folder, error)
+                logger.warning("%s: cannot read the requested moves of logs: %s; ignoring them", folder, error)
             else:
                 found.update({each: folder for each, id_ in noted.items() if id_ == self._topic_ids.get(each)})
         return found
 
     def store(self, wanted: Mapping[TopicPartition, Path]) -> None:
-        """Store the wanted moves durably, so that the next run goes on with them."""
+        """Store the requested moves durably, so that the broker continues them after a restart."""
         for folder in self._folders():
             there = {each: self._topic_ids.get(each) for each, path in wanted.items() if path == folder}
             if there != self._noted.get(folder, {}):
                 try:
                     _store(self._filesystem, folder, there)
                 except OSError as error:
-                    logger.warning("%s: cannot store the wanted moves of logs: %s", folder, error)
+                    logger.warning(
+                        "%s: cannot store the requested moves of logs: %s; a restart will not continue them",
+                        folder,
+                        error,
+                    )
                 else:
                     self._noted[folder] = there
 
@@ -105,13 +110,13 @@ def _read(filesystem: FileSystem, folder: Path) -> Wanted:
     try:
         return dict(map(_parse, _checked(lines)))
     except ValueError as error:
-        logger.warning("%s cannot be understood (%s): ask again for moves", folder / WANTED_MOVES, error)
+        logger.warning("%s is damaged (%s); request the moves of logs again", folder / WANTED_MOVES, error)
         return {}
 
 
 def _checked(lines: Sequence[str]) -> Sequence[str]:
     if len(lines) > MOVES_MAX:
-        raise ValueError(f"{len(lines)} lines, and there may be {MOVES_MAX}")
+        raise ValueError(f"{len(lines)} lines exceed the maximum of {MOVES_MAX} moves")
     return lines
 
 
@@ -119,16 +124,16 @@ def _parse(line: str) -> tuple[TopicPartition, uuid.UUID | None]:
     topic_id, space, name = line.partition(" ")
     where = partition_of(name)
     if not space or where is None:
-        raise ValueError(f"{line!r} is not the id of a topic and a partition")
+        raise ValueError(f"{line!r} does not contain a topic id and a partition")
     return where, None if topic_id == "-" else uuid.UUID(hex=topic_id)
 
 
 class LogMove:
-    """A log and its copy.
+    """A log and its future log.
 
     :param current: the log that moves.
-    :param future: its copy, still empty.
-    :param target: the data folder of the copy.
+    :param future: the future log, still empty.
+    :param target: the data directory of the future log.
     """
 
     def __init__(self, current: Log, future: Log, target: Path) -> None:
@@ -140,18 +145,18 @@ class LogMove:
 
     @property
     def missing(self) -> int:
-        """The number of offsets that the copy lacks."""
+        """The number of offsets that the future log lacks."""
         return max(0, self.current.log_end_offset - self.future.log_end_offset)
 
     @property
     def is_truncated(self) -> bool:
-        """Return whether the log was truncated since `prepare`: the copy may have removed records."""
+        """True if the log was truncated since `prepare`: the future log may contain removed records."""
         return self.current.truncation_count != self._truncations
 
     def prepare(self) -> None:
-        """Empty the copy if the log was truncated, or begins behind the end of the copy now.
+        """Empty the future log if the log was truncated, or if the log start offset is above the end of the future log.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the file system returned an error.
         """
         if self.is_truncated or self.future.log_end_offset < self.current.log_start_offset:
             self._truncations = self.current.truncation_count
@@ -159,23 +164,24 @@ class LogMove:
             self.future.truncate_fully_and_start_at(self.current.log_start_offset)
 
     def append(self, batches: bytes, leader_epoch: int) -> None:
-        """Append the next batches to the copy.
+        """Append the next batches to the future log.
 
-        :raises BarnabasError: a batch is damaged, or the disk refuses.
+        :raises BarnabasError: a batch is damaged, or the write failed.
         """
         first, future = read_header(batches), self.future
         if future.log_start_offset == future.log_end_offset and first.base_offset < future.log_end_offset:
-            # The log begins within this batch.
+            # The log start offset is inside this batch.
             future.lower_log_end_to(first.base_offset)
         future.append_as_follower(batches, leader_epoch)
 
     def complete(self) -> None:
-        """Let the complete copy begin where the log does, make it durable, and close it.
+        """Give the complete future log the log start offset of the log, make it durable, and close it.
 
-        :raises StorageError: the disk refuses; or the log was truncated, and the copy is as it was.
+        :raises StorageError: the file system returned an error; or the log was truncated, and the future log is
+            unchanged.
         """
         if self.is_truncated:
-            raise StorageError(f"{self.current.partition} was cut while it was moved")
+            raise StorageError(f"{self.current.partition} was truncated during its move")
         current, future = self.current, self.future
         if future.log_start_offset < current.log_start_offset:
             if current.log_start_offset == future.log_end_offset:
@@ -185,7 +191,7 @@ class LogMove:
         future.close()
 
     def transfer_state(self, log: Log) -> None:
-        """Pass on to the log in the new place what its files do not hold.
+        """Copy the state that the files do not contain from the old log to the new one.
 
         :param log: the result of `DataFolders.swap`.
         """
@@ -202,9 +208,9 @@ class LogMove:
 
 
 class FutureLogs:
-    """The moves of logs from and to a data folder.
+    """The moves of logs from and to a data directory.
 
-    :param logs: in the folder.
+    :param logs: the logs of the data directory.
     :param store_all: stores all checkpoints.
     """
 
@@ -222,33 +228,37 @@ class FutureLogs:
         self._leaving: dict[TopicPartition, str] = {}
 
     def create_future(self, current: Log, source_id: str, topic_id: uuid.UUID | None) -> Log:
-        """Begin the copy of a log in another data folder.
+        """Create the future log of a log in another data directory.
 
-        :param source_id: the id of that folder.
-        :raises StorageError: the name is in use here, or the disk refuses.
+        :param source_id: the id of that data directory.
+        :raises StorageError: this data directory contains a directory of this name, or the file system returned an
+            error.
         """
         folder = self._folders.future_path(current.partition)
         try:
             if self._folders.exists(current.partition):
-                # Later, when the copy replaces the log, the same error would take the log offline until the next start.
-                raise StorageError(f"{self._folders.path_of(current.partition)} is in the way, and not of this log")
+                # Otherwise this error would occur when the future log replaces the log, and put the log offline until
+                # the next start.
+                raise StorageError(
+                    f"{self._folders.path_of(current.partition)} exists, but is not this log; move it away"
+                )
             self._folders.note_move(folder, source_id, topic_id)
             return self._loader.open(current.partition, current.config, folder=folder)
         except OSError as error:
-            raise StorageError(f"{folder}: cannot be made: {error}") from error
+            raise StorageError(f"{folder}: cannot create the future log: {error}") from error
 
     def promote(self, future: Log, current: Log) -> Log:
-        """Make a closed copy the log of its partition; open and return it.
+        """Make a closed future log the log of its partition; open and return it.
 
-        Once the folder of the copy has the partition's name, the copy counts, also after a crash.
+        Once its directory has the name of the partition, the future log is valid, also after a crash.
 
-        :param current: the log that the copy replaces; it must not change meanwhile.
-        :raises StorageError: the disk refused, and no file has changed; or `current` is offline.
+        :param current: the log to replace; it must not change during this call.
+        :raises StorageError: the file system returned an error, and no file has changed; or `current` is offline.
         """
         partition = current.partition
         end = current.log_end_offset
         stored = StoredOffsets(end, current.log_start_offset, current.high_watermark)
-        self._logs[partition] = current  # so that the checkpoints have its offsets before its folder exists
+        self._logs[partition] = current  # so that the checkpoints contain its offsets before its directory exists
         try:
             self._store_all()
         except StorageError:
@@ -258,40 +268,40 @@ class FutureLogs:
             self._folders.promote_future(future.folder, partition)
             log = self._loader.open(partition, current.config, stored, clean=True)
         except (OSError, StorageError) as error:
-            current.put_offline(f"its copy {future.folder} cannot take its place: {error}")
-            raise StorageError(f"{partition}: {error}; it is offline until the next start") from error
+            current.put_offline(f"the future log {future.folder} cannot replace it: {error}")
+            raise StorageError(f"{partition}: {error}; the log is offline until the next start") from error
         self._logs[partition] = log
         return log
 
     def discard_futures(self, names: Iterable[str]) -> None:
-        """Remove the copies that the last run left.
+        """Remove the future logs that the last run left.
 
-        :param names: of all files in the data folder.
-        :raises OSError: the disk refuses.
+        :param names: the names of all files in the data directory.
+        :raises OSError: the file system returned an error.
         """
         for name in names:
             if self._folders.is_own_future(name):
-                logger.warning("%s: it was being copied when the last run ended; the copy is removed", name)
+                logger.warning("%s: removing the incomplete future log of an interrupted move", name)
                 self.discard_future(self._folders.data_dir / name)
 
     def discard_future(self, folder: Path) -> None:
-        """Remove the folder of an abandoned copy; if that fails, the next start removes it."""
+        """Remove the directory of an abandoned future log; if that fails, the next start removes it."""
         try:
             self._folders.discard_future(folder)
         except OSError as error:
-            logger.warning("%s: a log that is not moved cannot be removed: %s", folder, error)
+            logger.warning("cannot remove the future log %s: %s; retrying at the next start", folder, error)
 
     def moved_from(self, partition: TopicPartition) -> list[str]:
-        """Return the ids of the data folders that may have a log which the one here replaces.
+        """Return the ids of the data directories that may contain an obsolete log of this partition.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         return self._folders.moved_from(self._folders.path_of(partition))
 
     def note_replaced(self, partition: TopicPartition, folder_ids: Iterable[str] = ()) -> None:
-        """Store that the log of a partition is here, and that logs in other data folders do not count.
+        """Store that the log of a partition is here, and that the logs in other data directories are obsolete.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the file system returned an error.
         """
         try:
             self._folders.note_replaced(partition, folder_ids)
@@ -299,27 +309,28 @@ class FutureLogs:
             raise StorageError(f"{partition}: {error}") from error
 
     def has_folder(self, partition: TopicPartition) -> bool:
-        """Return whether a folder has the name of a partition."""
+        """Return whether a partition directory exists."""
         return self._folders.exists(partition)
 
     # --- logs that leave ---
 
     def read_leaving(self) -> dict[TopicPartition, str]:
-        """Return the logs that were leaving, or had left, when the last run ended, with the ids of their new folders.
+        """Return the logs that were leaving or had left when the last run ended, with the ids of their new data
+        directories.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         self._leaving = self._folders.read_leaving()
         return dict(self._leaving)
 
     def is_leaving(self, partition: TopicPartition) -> bool:
-        """Return whether the note has a log that has left, or is about to."""
+        """Return whether the note lists a log as moving or moved away."""
         return partition in self._leaving
 
     def note_leaving(self, partition: TopicPartition, target_id: str) -> None:
-        """Store that a log may be in another folder from now on, and the one here may be older.
+        """Store that a log may be in another data directory from now on, so that the one here may be older.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the file system returned an error.
         """
         before, self._leaving = self._leaving, {**self._leaving, partition: target_id}
         try:
@@ -329,17 +340,17 @@ class FutureLogs:
             raise StorageError(f"{partition}: {error}") from error
 
     def forget_leaving(self, partition: TopicPartition) -> None:
-        """Remove a log from the note: it has left and is not here, or it stays. If that fails, a start does it."""
+        """Remove a log from the note, because its move has ended. If that fails, a start does it."""
         if self._leaving.pop(partition, None) is not None:
             try:
                 self._folders.store_leaving(self._leaving)
             except OSError as error:
-                logger.warning("%s: it cannot be noted that its move has ended: %s", partition, error)
+                logger.warning("%s: cannot record the end of its move: %s; the next start records it", partition, error)
 
     def release(self, partition: TopicPartition) -> None:
-        """Close a log that another data folder has now; its folder is removed later.
+        """Close a log that another data directory contains now; its directory is removed later.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the file system returned an error.
         """
         if (log := self._logs.pop(partition, None)) is not None:
             log.abandon()

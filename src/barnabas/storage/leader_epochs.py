@@ -1,7 +1,8 @@
-"""The epoch history of a log (KIP-101): which leader epoch wrote which offsets. It shows where replicas diverge.
+"""The history of leader epochs of a log (KIP-101): the first offset of each epoch. Replicas find the point of their
+divergence with it.
 
-Invariants. Epochs and start offsets ascend. The history is in memory; Kafka's `leader-epoch-checkpoint` is its copy on
-disk, which `DerivedFiles` writes and recovery reads. Pure.
+Invariants. Epochs and start offsets ascend. The history is in memory. `DerivedFiles` writes it to Kafka's
+`leader-epoch-checkpoint`, and recovery reads this file. This module does no I/O.
 
 Threads. The owner of the log reads and assigns. An append assigns under the state lock.
 
@@ -18,7 +19,7 @@ from barnabas.storage.checkpoints import EpochStart
 
 
 class LeaderEpochs:
-    """Epochs with their start offsets; both ascend.
+    """Leader epochs with their start offsets; both ascend.
 
     >>> epochs = LeaderEpochs([EpochStart(0, 0), EpochStart(3, 100)])
     >>> epochs.end_offset_for(1, log_end_offset=250)
@@ -31,15 +32,16 @@ class LeaderEpochs:
         self._set(tuple(entries))
 
     def _set(self, entries: tuple[EpochStart, ...]) -> None:
-        # Never changed in place: the logs of a topic usually have the same entries, and thousands share them.
+        # The tuple is never changed in place: the logs of a topic usually have equal entries, and thousands of logs
+        # share them.
         self.entries = entries
         self.latest = entries[-1].epoch if entries else NO_LEADER_EPOCH
-        """The latest epoch, or -1. Each append reads it."""
+        """The latest epoch, or -1. A plain attribute, because each append reads it."""
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Note that `epoch` begins at `start_offset`; return whether it was unknown.
+        """Add an epoch that begins at `start_offset`; return False if this epoch or a later one is already known.
 
-        It replaces an epoch without records, which begins at the same offset.
+        The new epoch replaces epochs without records, which begin at the same offset or later.
         """
         if epoch <= self.latest:
             return False
@@ -47,14 +49,14 @@ class LeaderEpochs:
         return True
 
     def epoch_for_offset(self, offset: int) -> int:
-        """Return the epoch that wrote `offset`, or -1 if it is unknown."""
+        """Return the leader epoch of the record at `offset`, or -1 if it is unknown."""
         index = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
         return self.entries[index].epoch if index >= 0 else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
-        """Return the answer to OffsetForLeaderEpoch: the greatest known epoch up to `epoch`, and its end offset.
+        """Return the response to OffsetForLeaderEpoch: the greatest known epoch up to `epoch`, and its end offset.
 
-        :returns: (-1, -1) if neither the epoch nor one before it is known.
+        :returns: (-1, -1) if `epoch` is negative or above the latest epoch, or no epoch is known.
         """
         if epoch < 0 or not self.entries or epoch > self.latest:
             return EpochStart(NO_LEADER_EPOCH, NO_OFFSET)
@@ -62,18 +64,18 @@ class LeaderEpochs:
             return EpochStart(epoch, log_end_offset)
         index = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch) - 1
         if index < 0:
-            # Kafka answers an epoch before all known ones with the start of the first known one.
+            # As Kafka does, return the start of the first known epoch for an earlier epoch.
             return EpochStart(epoch, self.entries[0].start_offset)
         return EpochStart(self.entries[index].epoch, self.entries[index + 1].start_offset)
 
     def truncate_before(self, offset: int) -> None:
-        """Forget epochs that ended at or before `offset`."""
+        """Remove the epochs that ended at or before `offset`."""
         index = bisect_right(self.entries, offset, key=lambda entry: entry.start_offset) - 1
         if index > 0:
             self._set(self.entries[index:])
 
     def truncate_from(self, offset: int) -> bool:
-        """Forget epochs that begin at or after `offset`; return whether there were any."""
+        """Remove the epochs that begin at or after `offset`; return False if there are none."""
         kept = self._before(offset)
         changed = len(kept) != len(self.entries)
         if changed:

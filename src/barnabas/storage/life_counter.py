@@ -1,16 +1,17 @@
-"""The life counter of a log directory: it grows at each start and every 10 s, and a copy keeps its value.
+"""The life counter of a data directory: it grows at each start and every 10 s, and a copy keeps its value.
 
-Invariants. The broker stores the counter in the directory first, durably, and then in the metadata tree. So the counter
-on the disk is never below the one in the tree, unless an administrator restored an older copy of the directory: a
-snapshot of a virtual machine, or a backup. Such a directory may lack records that its replicas acknowledged. A missing
-or damaged counter file counts as an older copy, if the tree has a counter.
+Invariants. The broker stores the counter durably in the directory first, and then in the metadata store. So the counter
+on the disk is never below the one in the metadata store, unless an administrator restored an older copy of the
+directory, for example a snapshot of a virtual machine, or a backup. Such a directory may lack records that its replicas
+acknowledged. A missing or damaged counter file counts as an older copy, if the metadata store has a counter.
 
-The directory also stores the counter that the metadata tree had. A tree with a lower counter was itself restored, or
-lost its last changes with the power. Then the directory may have acknowledged records that the tree does not know of.
+The directory also stores the last counter that the metadata store had. A metadata store with a lower counter was itself
+restored, or lost its last changes in a loss of power. Then the directory may contain acknowledged records that the
+metadata store has no information about.
 
 Threads. One at a time.
 
-Errors. StorageError if the disk refuses. The counter on the disk may be raised; the next attempt uses another one.
+Errors. StorageError if the write fails. The counter on the disk may have changed; the next attempt uses a higher one.
 """
 
 from __future__ import annotations
@@ -30,51 +31,51 @@ logger = logging.getLogger(__name__)
 
 
 class OldCopy(NamedTuple):
-    """A log directory that is an older copy of itself.
+    """The evidence that a data directory is an older copy of itself.
 
-    :param own: the mark of the directory; None if its file is missing or damaged.
-    :param known: the mark of the metadata tree.
+    :param own: the life counter of the directory, or None if its file is missing or damaged.
+    :param known: the life counter in the metadata store.
     """
 
     own: LifeMark | None
     known: LifeMark
 
     def described(self, record_count: int) -> str:
-        """Return a text with the age of the directory.
+        """Return a text about the age of the directory.
 
-        :param record_count: the sum of its log end offsets now.
+        :param record_count: the sum of the current log end offsets.
         """
         missing = self.known.record_count - record_count
         lacks = f"; it lacks at least {missing} records" if missing > 0 else ""
         if self.own is None:
-            return f"its {LIFE_COUNTER} is missing or damaged, and the metadata tree has life {self.known.life}{lacks}"
+            return f"its {LIFE_COUNTER} is missing or damaged; the metadata store has life {self.known.life}{lacks}"
         age_s = max(0, self.known.noted_ms - self.own.noted_ms) // 1000
         return (
-            f"its life counter is {self.own.life}, and the metadata tree has {self.known.life}, noted {age_s} s later"
+            f"its life counter is {self.own.life}; the metadata store has {self.known.life}, recorded {age_s} s later"
             + lacks
         )
 
 
 class LifeCounter:
-    """The counter of one log directory. Used by one thread at a time."""
+    """The counter of one data directory. Used by one thread at a time."""
 
     def __init__(self, filesystem: FileSystem, folder: Path) -> None:
         self._filesystem = filesystem
         self._path = folder / LIFE_COUNTER
         self._highest = 0
-        """The highest counter that the directory or the tree had."""
+        """The highest counter that the directory or the metadata store had."""
         self._confirmed = 0
-        """The highest counter that the metadata tree had, as far as this directory knows."""
+        """The highest counter that the metadata store had, as far as this directory has recorded it."""
         self.mark: LifeMark | None = self._read()
         self.old_copy: OldCopy | None = None
-        """The evidence that this directory is an older copy of itself; None: it is not."""
+        """The evidence that this directory is an older copy of itself, or None."""
         self.is_ahead = False
-        """Whether the metadata tree is older than this directory: it had a higher counter before."""
+        """True if the metadata store is older than this directory: it had a higher counter before."""
         self.is_overtaken = False
-        """Whether another process has raised the counter in the metadata tree since this broker started."""
+        """True if another process has raised the counter in the metadata store since this broker started."""
 
     def compare(self, known: LifeMark | None) -> None:
-        """Compare the counter with that of the metadata tree; later counters are higher than both."""
+        """Compare the counter with that of the metadata store; later counters are higher than both."""
         own = self.mark
         known_life = 0 if known is None else known.life
         if known is not None and (own is None or own.is_older_than(known)):
@@ -82,9 +83,10 @@ class LifeCounter:
         elif known_life < self._confirmed:
             self.is_ahead = True
             logger.error(
-                "the metadata tree is older than log directory %s: it has life counter %s, and had %d before. Replicas"
-                " here do not truncate their logs silently, and partitions without a live leader wait for all their"
-                " replicas. After a restore of the tree run `barnabas cluster restored` before brokers start",
+                "the metadata store is older than data directory %s: its life counter is %s, but was %d before."
+                " Replicas here report each truncation of their logs, and partitions without a live leader wait for all"
+                " their replicas. After a restore of the metadata store run `barnabas cluster restored` before brokers"
+                " start",
                 self._path.parent, "none" if known is None else known_life, self._confirmed,
                 extra=event(LogEvent.TREE_OLDER),
             )  # fmt: skip
@@ -93,19 +95,19 @@ class LifeCounter:
     def report(self, record_count: int) -> None:
         """Log whether this directory is an older copy of itself.
 
-        :param record_count: the sum of its log end offsets now.
+        :param record_count: the sum of the current log end offsets.
         """
         if self.old_copy is not None:
             logger.warning(
-                "log directory %s is an older copy of itself: %s. Its replicas leave the in-sync replicas and fetch"
-                " what they lack; if there is a newer copy, stop this broker and put that one in its place",
+                "data directory %s is an older copy of itself: %s. Its replicas leave the in-sync replicas and fetch"
+                " missing records; if a newer copy exists, stop this broker and restore that copy",
                 self._path.parent, self.old_copy.described(record_count),
             )  # fmt: skip
 
     def increment(self, now_ms: int, record_count: int) -> LifeMark:
-        """Raise the counter on the disk, durably.
+        """Increment the counter on the disk durably.
 
-        :raises StorageError: the disk refuses; the counter may be raised or not, and the next attempt uses another one.
+        :raises StorageError: the write failed. The counter may have changed; the next attempt uses a higher one.
         """
         self._highest += 1
         mark = LifeMark(self._highest, max(0, now_ms), record_count)
@@ -114,9 +116,9 @@ class LifeCounter:
         return mark
 
     def confirm(self) -> None:
-        """Store durably that the metadata tree has the counter of this directory.
+        """Store durably that the metadata store contains the counter of this directory.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         if self.mark is not None:
             self._write(self.mark, self.mark.life)
@@ -124,9 +126,9 @@ class LifeCounter:
             self.is_ahead = False
 
     def stay_ahead(self) -> None:
-        """Store durably that the metadata tree is older than this directory, so that the next start finds it again.
+        """Store durably that the metadata store is older than this directory, so that the next start detects it again.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         if not self.is_ahead:
             confirmed = self._highest + 1
@@ -137,7 +139,7 @@ class LifeCounter:
         try:
             replace_file(self._filesystem, self._path, encode_life(mark, confirmed), durable=True)
         except OSError as error:
-            raise StorageError(f"{self._path} cannot be written: {error}") from error
+            raise StorageError(f"cannot write {self._path}: {error}") from error
 
     def _read(self) -> LifeMark | None:
         try:
@@ -145,7 +147,7 @@ class LifeCounter:
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:
-            logger.warning("%s cannot be read, so its life counter is unknown: %s", self._path, error)
+            logger.warning("cannot read the life counter %s: %s; treating it as unknown", self._path, error)
             return None
         self._highest = mark.life
         return mark

@@ -1,31 +1,31 @@
-"""One partition's log: composes its parts, and changes several of them at once.
+"""The log of one partition. `Log` combines the parts below, and contains the operations that change several of them.
 
 | part | module |
 |---|---|
-| `OffsetTracker`: where the log begins and ends, what is readable, what is durable | `log_offsets.py` |
+| `OffsetTracker`: log start offset, log end offset, high watermark, recovery point | `log_offsets.py` |
 | `SegmentList`: the segments in order, and their files | `segment_list.py` |
 | `LogReader`: reads by offset and by time | `log_reader.py` |
 | `LogAppender`: appends and rolls | `log_appender.py` |
-| `LogFlusher`: flushes, and the files beside the segments | `log_flusher.py` |
+| `LogFlusher`: flushes, and the derived files beside the segments | `log_flusher.py` |
 | `ProducerStates`: the last batches of idempotent producers | `producer_state.py` |
-| `LeaderEpochs`: the epoch history | `leader_epochs.py` |
-| `LogHealth`: whether the log can be used | `filesystem.py` |
+| `LeaderEpochs`: the history of leader epochs | `leader_epochs.py` |
+| `LogHealth`: whether the log is offline or closed | `filesystem.py` |
 
-`Log` itself deletes old records, puts compacted segments in place, truncates, and closes.
+`Log` itself deletes old records, replaces compacted segments, truncates, and closes.
 
-Invariants. `log_offsets.py` has the order of the offsets. The segments are contiguous, except for gaps that compaction
-left. The recovery point and the high watermark are lowered and stored before a truncation changes files. Files of
-deleted records are renamed only after the log start was stored.
+Invariants. `log_offsets.py` defines the order of the offsets. The segments are contiguous, except for gaps that
+compaction left. A truncation lowers and stores the recovery point and the high watermark before it changes files. The
+log start offset is stored before the files of deleted records are renamed.
 
-Threads. One thread, the owner's, appends and reads. These calls may wait for the disk and come from other threads:
-`roll` and `write_append`, while no append runs; `flush`, `rename_deleted_files`, `replace_segments`, `truncate_to`,
-`close`. The state lock guards what they share with the owner; it is never held while the disk works.
-`LogFlusher.file_lock` keeps two of them from working on the same files. Searches (`time_search`, `retention_search`,
-`cleaning_search`) work on a snapshot and need neither lock.
+Threads. One thread, the owner's, appends and reads. Other threads may call the methods that can wait for the disk:
+`roll` and `write_append` while no append runs, and `flush`, `rename_deleted_files`, `replace_segments`, `truncate_to`
+and `close` at any time. The state lock guards the data that these methods share with the owner; no thread holds the
+state lock during disk I/O. `LogFlusher.file_lock` prevents two of these methods from changing the same files. Searches
+(`time_search`, `retention_search`, `cleaning_search`) use a snapshot and need neither lock.
 
-Errors. If the disk fails, the log goes offline: this call and all later ones raise StorageError. The next start
-recovers what is whole. A shortage of room, file descriptors or memory is not a failure of the disk: only the call
-fails, what it wrote is taken back, and reads go on.
+Errors. If the disk fails, the log goes offline: the current call and all later calls raise StorageError. The next start
+recovers the undamaged batches. A lack of disk space, file descriptors or memory does not put the log offline: only the
+current call fails, the log removes the bytes that the call wrote, and reads continue.
 """
 
 from __future__ import annotations
@@ -58,15 +58,14 @@ from barnabas.storage.time_search import TimeSearch
 
 
 def _ignore() -> None:
-    """Does nothing, for a log without listeners."""
+    """Do nothing: the default callback of a log without listeners."""
 
 
 class Log:
-    """A log. Made with `Log.open` or `Log.offline`.
+    """The log of one partition. `Log.open` and `Log.offline` make instances.
 
-    :param on_truncated: called before and after a truncation; the manager stores the recovery point and the start of
-        the log then.
-    :param on_rolled: called after a segment was sealed, which keeps its file open until it is flushed.
+    :param on_truncated: called before and after a truncation. `LogManager` then stores the checkpoints.
+    :param on_rolled: called after a segment was sealed. The segment keeps its file open until a flush.
     """
 
     __slots__ = (
@@ -129,7 +128,7 @@ class Log:
         self._segments = SegmentList(filesystem, folder, loaded.sealed, loaded.active, open_segments)
         self._reader = LogReader(partition, self._segments, offsets, self.leader_epochs, health)
         self.read = self._reader.read
-        """See `LogReader.read`: the only call of each fetch, so it is bound once."""
+        """`LogReader.read`, bound once, because each fetch calls it."""
         now = offsets.current
         self._flusher = LogFlusher(
             filesystem,
@@ -158,13 +157,13 @@ class Log:
         self._lost_from = loaded.lost_from
         self._is_newer_than_tree = False
         self.replicated_bytes = 0
-        """The part of `appended_bytes` that was fetched from leaders."""
+        """The part of `appended_bytes` that a follower fetched from the leader."""
         self.replicated_records = 0
-        """The part of `appended_records` that was fetched from leaders."""
+        """The part of `appended_records` that a follower fetched from the leader."""
         self.replicated_out_bytes = 0
-        """Bytes that followers fetched."""
+        """The number of bytes that followers fetched from this log."""
         self.consumed_bytes = 0
-        """Bytes that consumers fetched."""
+        """The number of bytes that consumers fetched from this log."""
 
     @classmethod
     def open(
@@ -185,12 +184,13 @@ class Log:
         on_truncated: Callable[[], None] | None = None,
         on_rolled: Callable[[], None] | None = None,
     ) -> Log:
-        """Open the log in a folder, or begin one there; recover it if needed.
+        """Open the log in a partition directory, or create it there; recover it if needed.
 
-        :param clean: the log was closed cleanly, so all of it is durable; the offsets: see `StoredOffsets`.
-        :param first_dirty_offset: the log is compacted up to there.
-        :param lost_memory: the machine has crashed since the log was written to.
-        :raises StorageError: the disk refuses.
+        :param clean: True if the log was closed cleanly, so that all its records are durable.
+        :param recovery_point: the stored recovery point; see `StoredOffsets`, also for the other two offsets.
+        :param first_dirty_offset: the cleaner has compacted the log up to this offset.
+        :param lost_memory: True if the machine has crashed since the last write to the log.
+        :raises StorageError: the file system returned an error.
         """
         stored = StoredOffsets(recovery_point, log_start_offset, high_watermark)
         try:
@@ -209,7 +209,8 @@ class Log:
             OffsetTracker(start, end, durable, high_watermark if end > start else None),
             LogHealth(directory, topic_partition),
             open_segments,
-            # If the end is lost, tombstones that come in its place must not go before what they delete.
+            # If the end is lost, new tombstones at these offsets must not be removed before the records that they
+            # delete.
             min(first_dirty_offset, end),
             has_new_names=not clean,
             on_truncated=on_truncated,
@@ -228,9 +229,11 @@ class Log:
         reason: str,
         first_dirty_offset: int = 0,
     ) -> Log:
-        """Return what stands for a log that could not be loaded: every use raises StorageError, and no file is touched.
+        """Return an offline placeholder for a log that cannot be loaded. Every use raises StorageError; no file is
+        changed.
 
-        :param stored: its offsets by the checkpoints, which the next checkpoints hold too.
+        :param stored: the offsets of the log in the checkpoints. Later checkpoints contain the same offsets.
+        :param reason: the text of the StorageError.
         """
         active = ActiveSegment(filesystem, folder, max(stored), DataFile(-1, folder))
         loaded = LoadedLog([], active, LeaderEpochs(), epochs_changed=False, log_start_offset=stored.log_start_offset)
@@ -242,7 +245,7 @@ class Log:
         )
 
     def configure(self, config: LogConfig) -> None:
-        """Use these settings from now on."""
+        """Apply new settings to all later operations."""
         self.config = config
         self._appender.configure(config)
 
@@ -250,21 +253,21 @@ class Log:
 
     @property
     def folder(self) -> Path:
-        """Where its files are."""
+        """The partition directory."""
         return Path(self._folder)
 
     @property
     def is_offline(self) -> bool:
-        """Whether the disk failed; the log must be opened again, which recovers it."""
+        """True if the disk failed. The next start opens the log again and recovers it."""
         return self._health.is_offline
 
     def put_offline(self, reason: str) -> None:
-        """Take the log offline with all others of its data folder. May be called from any thread."""
+        """Put this log offline because its data directory is offline. Any thread may call it."""
         self._health.put_offline(reason)
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches."""
+        """The total size of the batches, in bytes."""
         return self._segments.size_bytes
 
     @property
@@ -282,37 +285,37 @@ class Log:
         return len(self._segments.sealed) + 1
 
     def note_replicated(self, size: int, count: int) -> None:
-        """Note that bytes and records that were just appended came from a leader."""
+        """Count bytes and records that were just appended as replicated from the leader."""
         self.replicated_bytes += size
         self.replicated_records += count
 
     def note_replicated_out(self, size: int) -> None:
-        """Count bytes that a follower fetches."""
+        """Count bytes that a follower fetched."""
         self.replicated_out_bytes += size
 
     def note_consumed(self, size: int) -> None:
-        """Note that a consumer fetches so many bytes."""
+        """Count bytes that a consumer fetched."""
         self.consumed_bytes += size
 
     def take_over_counts(self, other: Log) -> None:
-        """Go on with the counts of the log that this one is a copy of."""
+        """Copy the counters of another log of the same partition, which this log replaces."""
         self._appender.take_over_counts(other.appended_bytes, other.appended_records)
         self.replicated_bytes, self.replicated_records = other.replicated_bytes, other.replicated_records
         self.replicated_out_bytes, self.consumed_bytes = other.replicated_out_bytes, other.consumed_bytes
 
     @property
     def active_base_offset(self) -> int:
-        """Where the active segment begins."""
+        """The base offset of the active segment."""
         return self._segments.active.base_offset
 
     @property
     def truncation_count(self) -> int:
-        """Truncations that have begun."""
+        """The number of truncations that have started since the log was opened."""
         return self._reader.truncation_count
 
     @property
     def producers(self) -> dict[int, ProducerEntry]:
-        """A copy of the remembered idempotent producers, by producer id."""
+        """A copy of the states of idempotent producers, by producer id."""
         return self._producers.entries()
 
     @property
@@ -321,14 +324,14 @@ class Log:
         return self._producers.highest_id
 
     def knows_producer(self, producer_id: int) -> bool:
-        """Return whether a producer with this id wrote to the log and is remembered."""
+        """Return whether the log has a state of this idempotent producer."""
         return producer_id in self._producers
 
     # --- offsets ---
 
     @property
     def offsets(self) -> LogOffsets:
-        """All offsets, as of one moment."""
+        """All offsets of the log at one moment."""
         return self._offsets.current
 
     @property
@@ -348,7 +351,7 @@ class Log:
         return self._offsets.current.recovery_point
 
     def move_high_watermark(self, offset: int) -> None:
-        """See `OffsetTracker.move_high_watermark`. The role of the replica calls it, and nothing else does."""
+        """See `OffsetTracker.move_high_watermark`. Only the replica's leader or follower role calls it."""
         self._offsets.move_high_watermark(offset)
 
     def release_high_watermark(self, *, follows_end: bool) -> None:
@@ -366,37 +369,39 @@ class Log:
 
     @property
     def log_start_offset_to_store(self) -> int:
-        """The log start offset; if the log begins behind lost records, the first lost offset: nobody deleted them."""
+        """The log start offset for the checkpoint. If the log continues after lost records, this is the first lost
+        offset, because the lost records were not deleted on purpose."""
         start = self._offsets.current.log_start_offset
         return start if self._lost_from is None else min(self._lost_from, start)
 
-    # --- doubts about its records ---
+    # --- lost records ---
 
     @property
     def lost_from(self) -> int | None:
-        """The first lost offset, if records were lost and the log goes on behind them. Other replicas may have them."""
+        """The first lost offset, if the log lost records and continues after them. Other replicas may have these
+        records."""
         return self._lost_from
 
     def note_loss(self, offset: int) -> None:
-        """Note that records from an offset on are lost."""
+        """Record that the log lost the records from `offset` on."""
         self._lost_from = offset
 
     def accept_loss(self) -> None:
-        """End the search for lost records: no other replica has them, or they are fetched again."""
+        """Stop the search for lost records: no other replica has them, or this broker fetches them again."""
         self._lost_from = None
 
     @property
     def is_newer_than_tree(self) -> bool:
-        """Whether the metadata tree was older than the log directory when the broker started, and no leader's log was
-        compared with this one since. This log may have acknowledged records that the leader lacks."""
+        """True if the metadata store was older than the log directory at start, and no leader has compared its log
+        since. The log may contain acknowledged records that the leader lacks."""
         return self._is_newer_than_tree
 
     def mark_newer_than_tree(self) -> None:
-        """Note that the metadata tree is older than the log."""
+        """Record that the metadata store is older than the log."""
         self._is_newer_than_tree = True
 
     def mark_compared(self) -> None:
-        """Note that this broker leads, or that its leader's log does not differ from this one."""
+        """Record that this broker is the leader, or that this log has no records that differ from the leader's log."""
         self._is_newer_than_tree = False
 
     # --- reading ---
@@ -418,13 +423,13 @@ class Log:
     def append(self, records: Buffer, leader_epoch: int) -> AppendInfo:
         """Append the batch of one produce request.
 
-        Base offset and leader epoch are stamped into `records` in place if it is writable. The batch is in the page
-        cache when this returns; `flush` makes it durable.
+        If `records` is writable, this method writes the base offset and the leader epoch into `records`. The batch is
+        in the page cache when this method returns; `flush` makes it durable.
 
         :raises CorruptBatchError: the batch is damaged; nothing was appended.
         :raises ApiError: MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE, INVALID_RECORD, INVALID_PRODUCER_EPOCH,
             OUT_OF_ORDER_SEQUENCE_NUMBER, FENCED_LEADER_EPOCH; nothing was appended.
-        :raises StorageError: the disk refused; nothing may be acknowledged.
+        :raises StorageError: the write failed; the batch must not be acknowledged.
         """
         (outcome,) = self._appender.append_all([records], leader_epoch)
         if isinstance(outcome, BarnabasError):
@@ -465,7 +470,7 @@ class Log:
 
     @property
     def is_roll_due(self) -> bool:
-        """Whether the active segment has been written to for as long as the settings allow."""
+        """True if the active segment is older than `segment.ms` allows."""
         return self._appender.is_roll_due
 
     # --- durability ---
@@ -476,13 +481,13 @@ class Log:
 
     @property
     def is_flush_due(self) -> bool:
-        """Whether a flush is due: a segment was sealed since the last one, or much was appended."""
+        """True if a segment was sealed since the last flush, or many bytes were appended."""
         return self._flusher.is_due
 
     def close(self) -> None:
-        """Make everything durable and let go of the files. Does nothing the second time.
+        """Flush the log and close its files. A second call does nothing.
 
-        :raises StorageError: the disk refused, now or before; the log is closed, but not cleanly.
+        :raises StorageError: a write failed, now or earlier. The log is closed, but not cleanly.
         """
         if self._health.closed:
             return
@@ -493,7 +498,7 @@ class Log:
             self.abandon()
 
     def abandon(self) -> None:
-        """Let go of the files without flushing, as a crash would. Regions that were handed out stay readable."""
+        """Close the files without a flush, as a crash would. `FileRegion`s that were returned stay readable."""
         with self._flusher.file_lock, self._flusher.files.lock:
             self._health.closed = True
             self._segments.close()
@@ -503,10 +508,11 @@ class Log:
     def delete_records_before(self, offset: int) -> int:
         """Delete the records before `offset`; return the new log start offset.
 
-        Nobody can read the records when this returns. The log lets go of sealed segments that hold nothing else;
-        `rename_deleted_files` removes their files, after the new start was stored. Where all records go, `roll` first.
+        After this call nobody can read these records. Sealed segments that contain no other records leave the segment
+        list; `rename_deleted_files` removes their files once the new log start offset is stored. To delete all records,
+        call `roll` first.
 
-        :raises ApiError: OFFSET_OUT_OF_RANGE: negative, or above the high watermark.
+        :raises ApiError: OFFSET_OUT_OF_RANGE: `offset` is negative, or above the high watermark.
         :raises StorageError: the log is offline.
         """
         self._health.check()
@@ -514,7 +520,7 @@ class Log:
             offsets = self._offsets.current
             high_watermark = offsets.high_watermark
             if not 0 <= offset <= high_watermark:
-                message = f"{self.partition}: delete before offset {offset}, the high watermark is {high_watermark}"
+                message = f"{self.partition}: cannot delete before {offset}; the high watermark is {high_watermark}"
                 raise ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)
             if offset <= offsets.log_start_offset:
                 return offsets.log_start_offset
@@ -524,26 +530,26 @@ class Log:
         return offset
 
     def retention_search(self) -> RetentionSearch | None:
-        """Return a search for the segments that the settings no longer keep; any thread can carry it out.
+        """Return a search for the segments that retention deletes. Any thread can run the search.
 
-        :returns: None where it is clear that all are kept.
+        :returns: None if retention certainly keeps all segments.
         :raises StorageError: the log is offline.
         """
         self._health.check()
         now_ms, config = self._clock.expiry_ms(), self.config
         if now_ms is None:
-            # Segments still go by size: the disk is not to fill up meanwhile.
+            # While the clock is not trusted, retention by size still applies, so that the disk does not fill up.
             now_ms, config = self._clock.time_ms(), replace(config, retention_ms=UNLIMITED)
         high_watermark = self._offsets.current.high_watermark
         return RetentionSearch.of(self._segments, config, now_ms, high_watermark, self._appender.active_since_ms)
 
     def rename_deleted_files(self) -> list[Path]:
-        """Rename the files of deleted segments, and return their new names, to be removed later.
+        """Rename the files of deleted segments; return the new paths. The caller removes these files later.
 
-        May be called from any thread, after the log start was stored durably: a crash in between must not bring back a
-        part of the deleted records.
+        Any thread may call this, but only after the log start offset was stored durably. Otherwise a crash could make
+        some of the deleted records visible again.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: the file system returned an error.
         """
         with self._flusher.file_lock:
             removed = list(self._removed)
@@ -561,23 +567,23 @@ class Log:
 
     @property
     def first_dirty_offset(self) -> int:
-        """The log is compacted up to here, unless it ends before; the manager stores it."""
+        """The offset up to which the log is compacted, unless the log ends before it. `LogManager` stores it."""
         return self._first_dirty_offset
 
     def mark_dirty_from(self, offset: int) -> None:
-        """Set the offset up to which the log counts as compacted; at most the log end offset."""
+        """Set the first dirty offset to `offset`, or to the log end offset if that is lower."""
         self._first_dirty_offset = min(offset, self._offsets.current.log_end_offset)
 
     def mark_compacted(self, end_offset: int, truncation_count: int) -> None:
-        """Count the log as compacted up to an offset, unless it was truncated since it had that `truncation_count`."""
+        """Set the first dirty offset, unless the log was truncated since it had this `truncation_count`."""
         with self._state_lock:
             if truncation_count == self._reader.truncation_count:
                 self._first_dirty_offset = end_offset
 
     def cleaning_search(self) -> CleaningSearch | None:
-        """Return a search for the part of the log that can be compacted; any thread can carry it out.
+        """Return a search for the segments that the cleaner can compact. Any thread can run the search.
 
-        :returns: None where it is clear that there is none, and while no data expires (`Clock.expiry_ms`).
+        :returns: None if there are certainly none, or while data does not expire (`Clock.expiry_ms`).
         :raises StorageError: the log is offline.
         """
         self._health.check()
@@ -594,15 +600,15 @@ class Log:
         return [segment for segment in self._segments.sealed if segment.next_offset <= offset]
 
     def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
-        """Put the segment that a cleaner wrote in place of the segments that it was made of.
+        """Replace segments with the segment that the cleaner made from them.
 
-        May be called from any thread. Reads that have begun go on in the old files.
+        Any thread may call this. Reads that have started continue in the old files.
 
-        :param old: what `segments_before` returned, or a part of it.
-        :param size: of the new segment, in bytes.
-        :returns: where the old files are now, to be removed later.
-        :raises SegmentReplacedError: not all of the old segments are in the log any more; nothing was changed.
-        :raises StorageError: the disk refused.
+        :param old: adjacent segments returned by `segments_before`.
+        :param size: the size of the new segment, in bytes.
+        :returns: the new paths of the old files, which the caller removes later.
+        :raises SegmentReplacedError: some of the old segments are no longer in the log; nothing was changed.
+        :raises StorageError: the file system returned an error.
         """
         base_offset, bases = old[0].base_offset, [segment.base_offset for segment in old]
         with self._flusher.file_lock:
@@ -614,7 +620,7 @@ class Log:
             with self._state_lock:
                 is_replaced = self._segments.replace_some(old, new)
             if not is_replaced:
-                raise SegmentReplacedError(f"{self.partition}: segments from {base_offset} on are not what they were")
+                raise SegmentReplacedError(f"{self.partition}: segments from offset {base_offset} on have changed")
             with self._health.offline_on_error("compact"):
                 begin_swap(self._filesystem, self.folder, base_offset)
                 renamed = end_swap(self._filesystem, self.folder, base_offset, bases)
@@ -623,9 +629,9 @@ class Log:
                 return renamed
 
     def remove_cleaned(self) -> None:
-        """Remove what a cleaner wrote and is not to be used.
+        """Remove the files of an unused result of the cleaner.
 
-        :raises StorageError: the disk refused, or the log is closed.
+        :raises StorageError: the file system returned an error, or the log is closed.
         """
         with self._flusher.file_lock:
             self._health.check()
@@ -635,13 +641,13 @@ class Log:
     # --- truncation ---
 
     def truncate_to(self, offset: int) -> None:
-        """Remove all records from `offset` on, and the batch that holds it.
+        """Remove all records from `offset` on, and the whole batch that contains `offset`.
 
-        Where there is a gap before `offset`, the log ends where the gap begins. An offset below the log start empties
-        the log, which then begins with `offset`. An offset in the batch or gap that the log begins in empties it too;
-        the log start stays.
+        If a gap precedes `offset`, the log end offset becomes the start of the gap. An `offset` below the log start
+        offset removes all records, and the log then starts at `offset`. An `offset` in the first batch of the log, or
+        in a gap at the log start, removes all records and keeps the log start offset.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: the file system returned an error.
         """
         self._health.check()
         if offset >= self._offsets.current.log_end_offset:
@@ -654,21 +660,22 @@ class Log:
                 self._end_at(*self._segments.cut(offset, self.config.index_interval_bytes))
 
     def truncate_fully_and_start_at(self, offset: int) -> None:
-        """Remove all records; the log begins and ends with `offset` from now on.
+        """Remove all records. `offset` becomes the log start offset and the log end offset.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: the file system returned an error.
         """
         self._health.check()
         with self._truncating(min(offset, self._offsets.current.log_start_offset)):
             self._start_over(offset, offset)
 
     def lower_log_end_to(self, offset: int) -> None:
-        """Let an empty log take the batch that it begins in, whose base offset is `offset`.
+        """Lower the log end offset of an empty log to `offset`, so that the log accepts a batch with this base offset.
 
-        Until then the log ends before it begins. The log start stays: it may have been stored already, and other
-        brokers may know it, so no crash may undo it.
+        The batch begins below the log start offset and ends after it. Until the batch arrives, the log end offset is
+        below the log start offset. The log start offset does not change: it may be stored already, and other brokers
+        may use it.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: the file system returned an error.
         """
         self._health.check()
         with self._truncating(offset):
@@ -676,21 +683,21 @@ class Log:
 
     @contextmanager
     def _truncating(self, offset: int) -> Iterator[None]:
-        """Lower recovery point and high watermark to `offset`, and store both, before files are changed."""
+        """Lower the recovery point and the high watermark to `offset`, and store both, before files change."""
         self._flusher.note_change()
         with self._flusher.file_lock, self._reader.shut_out_readers(), self._health.offline_on_error("truncate"):
             self._offsets.begin_truncation(offset)
             with self._state_lock:
                 self._first_dirty_offset = min(self._first_dirty_offset, offset)
-            self._on_truncated()  # a crash after the cut must not look as if the disk had lost flushed records
+            self._on_truncated()  # Without this call, recovery after a crash would report flushed records as lost.
             yield
 
     def _start_over(self, offset: int, log_start_offset: int) -> None:
         """Replace all segments with an empty one.
 
-        :param offset: its base offset.
-        :param log_start_offset: the new log start offset. The log start is never lower meanwhile: checkpoints are
-            written at any time, and during the truncation.
+        :param offset: the base offset of the empty segment.
+        :param log_start_offset: the new log start offset. The log start offset is never lower during the truncation,
+            because a checkpoint can be written at any time.
         """
         self._segments.delete_files([*self._removed, *self._segments.all])
         self._flusher.files.remove_all_snapshots()
@@ -703,7 +710,8 @@ class Log:
         self._end_at([], active)
 
     def _end_at(self, sealed: list[SealedSegment], active: ActiveSegment) -> None:
-        """Let all parts end where the segments end that were cut."""
+        """Install the segments that remain after a truncation, and truncate epochs, producers and snapshots to their
+        end."""
         end_offset = active.next_offset
         with self._state_lock:
             self._segments.replace(sealed, active)

@@ -1,28 +1,29 @@
-"""Appends batches to a log: checks them, groups requests that share one write, and begins new segments.
+"""Appends: checks of batches, groups of requests that share one write, and rolls to new segments.
 
-`checked_batch`, `batches_to_replicate` and `stamped` are pure: buffers in, buffers out. `records.scan` accepts the
-usual batches by the same rules; the checks here find what is wrong with the others. Both change together.
+`checked_batch`, `batches_to_replicate` and `stamped` do no I/O: they map buffers to buffers. `records.scan` has a fast
+path that accepts usual batches by the same rules; the checks here find the errors of all other batches. A change of a
+rule must change both.
 
-`AppendGroup` has the requests that share one write. It knows the end of the active segment after the write. So it
-judges each request as if those before it were in the log already: by their sequences, and by the room that they leave.
-Each request has an outcome of its own. The outcome is a promise until the write succeeded; `fail` takes back all that
-are not in the log.
+`AppendGroup` contains the requests that share one write. It tracks the end of the active segment as if all earlier
+requests of the group were already in the log. So it checks sequences and remaining space of each request against them.
+Each request has its own outcome. An outcome is valid only after the write succeeded; `fail` replaces the outcomes of
+all batches that were not written.
 
-`LogAppender` writes and accounts.
+`LogAppender` writes a group and then makes its batches visible.
 
-Invariants. An append is one transaction. It checks everything before it writes the first byte; then it writes the
-batches, accounts for them, and returns where they are. An error between the write and the accounting takes the log
-offline, so no later batch is acknowledged behind bytes that are not accounted for. The cost of an append is per batch,
-never per record; only keys of compacted topics are looked at. An append does no other work on files: one that needs a
-new segment says so (`append_until_roll`), and `roll` makes the segment. A new leader epoch is in memory until the next
-flush; recovery learns it from the batches.
+Invariants. An append is a transaction. It checks everything before it writes the first byte. Then it writes the
+batches, updates offsets, epochs and producers, and returns the offsets. An error between the write and the update puts
+the log offline. So no later batch is acknowledged after bytes that the log does not account for. The cost of an append
+is per batch, never per record, except for the keys of compacted topics. An append does no other file operation: if it
+needs a new segment, it returns early (`append_until_roll`), and `roll` creates the segment. A new leader epoch is in
+memory until the next flush; recovery learns it from the batches.
 
 Threads. The owner of the log appends. `roll` and `write_append` may wait for the disk on another thread, while no
 append runs. Segments, epochs and producers change under the state lock.
 
-Errors. A refused request has a BarnabasError as its outcome, and the log is as it was: CorruptBatchError for damage,
-ApiError for what a producer may not send. Batches of a leader (`replicate`) raise it. If room, file descriptors or
-memory are short, what was written is taken back. After any other refusal of the disk the log is offline.
+Errors. A refused request has a BarnabasError as its outcome, and the log is unchanged: CorruptBatchError for a damaged
+batch, ApiError for a batch that violates a rule. For batches of a leader, `replicate` raises the error. If disk space,
+file descriptors or memory are short, the log removes the written bytes. After any other I/O error the log is offline.
 """
 
 from __future__ import annotations
@@ -77,19 +78,19 @@ from barnabas.storage.segment import ActiveSegment
 from barnabas.storage.segment_list import SegmentList
 
 OFFSET_MAX = 2**63 - 1 - 2**32
-"""The last offset of any log, so that sums of offsets fit into 64 bits."""
+"""The greatest offset of a log, so that sums of offsets fit into 64 bits."""
 
 _MAGIC_POSITION = 16
-"""The position of the magic in this batch format and in the two before it."""
+"""The position of the magic byte in record batches and in the two older message formats."""
 
 KEYED_BYTES_MAX = 16 * 1024 * 1024
-"""The decompressed size of a batch whose records must have keys."""
+"""The maximum decompressed size of a batch for a compacted topic, whose records must have keys."""
 
 
 class InvalidRecordsError(ApiError):
-    """A batch is refused for some of its records, all for the same reason.
+    """A batch is refused because of some of its records, all for the same reason.
 
-    :param numbers: of these records in the batch; of the first ones where there are very many.
+    :param numbers: the indexes of these records in the batch, or of the first ones if there are very many.
     """
 
     def __init__(self, numbers: Sequence[int], reason: str) -> None:
@@ -111,16 +112,16 @@ class AppendInfo(NamedTuple):
     base_offset: int
     last_offset: int
     log_append_time_ms: int
-    """The broker's timestamp of the batches, or -1 if the producer's timestamps count."""
+    """The broker's timestamp of the batches, or -1 if they keep the producer's timestamps."""
     log_start_offset: int
     duplicate: bool
-    """The batch was in the log already, at these offsets."""
+    """True if the log already contained the batch, at these offsets."""
 
 
 def checked_batch(view: memoryview, config: LogConfig) -> BatchHeader:
     """Return the header of a producer's batch, after all checks that do not depend on the log.
 
-    As in Kafka, a request brings one batch for each partition.
+    As in Kafka, a request contains one batch per partition.
 
     :raises CorruptBatchError: the batch is damaged.
     :raises ApiError: INVALID_RECORD, MESSAGE_TOO_LARGE, RECORD_LIST_TOO_LARGE.
@@ -143,7 +144,7 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
     if size > config.segment_bytes:
         raise ApiError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{size} bytes of batches at once, segment.bytes is {config.segment_bytes}",
+            f"{size} bytes of batches in a request exceed segment.bytes, {config.segment_bytes}",
         )
     if not size:
         raise ApiError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
@@ -155,7 +156,7 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
             ErrorCode.MESSAGE_TOO_LARGE, f"batch of {end} bytes, max.message.bytes is {config.max_message_bytes}"
         )
     if end > size or crc32c(view[CRC_START:end]) != header.crc:
-        check_batch(view, 0, header)  # raises
+        check_batch(view, 0, header)  # raises the specific error
     _check_header(header)
     _check_body(view[BATCH_HEADER_SIZE:end], header)
     if end != size:
@@ -180,11 +181,11 @@ def _check_keys(view: memoryview, config: LogConfig) -> None:
 
 
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Check that a producer's timestamps are as near to the broker's clock as the log asks (KIP-937).
+    """Check the distance of a producer's timestamps from the broker's clock against the topic's limits (KIP-937).
 
-    Kafka checks each record. Here the header is checked alone: its first timestamp for the age of the batch, its
-    greatest one for how far the batch is ahead of the clock. An old record behind a newer one passes. So does a batch
-    without timestamps, and any batch that the broker's clock stamps (`message.timestamp.type`).
+    Kafka checks each record. Barnabas checks only the header: its first timestamp for the maximum age, its greatest
+    timestamp for the maximum lead. So an old record after a newer one passes. A batch without timestamps also passes,
+    and so does any batch that gets the broker's timestamp (`message.timestamp.type`).
 
     :raises ApiError: INVALID_TIMESTAMP.
     """
@@ -208,12 +209,12 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Non
 def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, leader_epoch: int) -> list[Placed]:
     """Return the batches that a leader sent to its follower, after all checks.
 
-    The leader has applied the rules for producers. Checked is what would make the two logs differ: offsets, epochs, and
-    damaged bytes. There may be gaps between offsets, since the leader's log may have been compacted.
+    The leader has already applied the rules for producers. These checks find differences between the two logs: offsets,
+    epochs, and damaged bytes. Gaps between offsets are accepted, because the leader's log may be compacted.
 
     :param next_offset: the log end offset of the follower.
-    :param last_epoch: the epoch of its last batch, -1 if it is unknown.
-    :param leader_epoch: of the leader.
+    :param last_epoch: the epoch of the follower's last batch, or -1 if it is unknown.
+    :param leader_epoch: the epoch of the leader.
     :raises CorruptBatchError: a batch is damaged, or is not the next one.
     """
     batches: list[Placed] = []
@@ -223,18 +224,20 @@ def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, le
         check_batch(view, position, header)
         if header.base_offset < next_offset or header.last_offset > OFFSET_MAX:
             raise CorruptBatchError(
-                f"batch with offsets {header.base_offset} to {header.last_offset}, the log ends with {next_offset}"
+                f"a batch has offsets {header.base_offset} to {header.last_offset}, but the log ends at {next_offset}"
             )
         if not last_epoch <= header.leader_epoch <= leader_epoch:
             raise CorruptBatchError(
-                f"batch of leader epoch {header.leader_epoch} at offset {next_offset}:"
-                f" the one before has {last_epoch}, the leader {leader_epoch}"
+                f"the batch at offset {next_offset} has leader epoch {header.leader_epoch},"
+                f" outside of {last_epoch} (previous batch) to {leader_epoch} (leader)"
             )
         batches.append((position, header))
         next_offset, last_epoch = header.next_offset, header.leader_epoch
         position += header.size
     if batches and next_offset - 1 - batches[0][1].base_offset > RELATIVE_OFFSET_MAX:
-        raise CorruptBatchError(f"batches that span {next_offset - batches[0][1].base_offset} offsets")
+        raise CorruptBatchError(
+            f"the batches span {next_offset - batches[0][1].base_offset} offsets, more than a segment can have"
+        )
     return batches
 
 
@@ -242,7 +245,7 @@ def _check_header(header: BatchHeader) -> None:
     if header.record_count < 1 or header.record_count != header.last_offset_delta + 1:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
-            f"batch of {header.record_count} records with {header.last_offset_delta + 1} offsets",
+            f"the batch has {header.record_count} records, but {header.last_offset_delta + 1} offsets",
         )
     if header.attributes & ~PRODUCERS_ATTRIBUTES:
         raise ApiError(ErrorCode.INVALID_RECORD, _what_is_wrong_with(header.attributes))
@@ -258,16 +261,18 @@ def _check_header(header: BatchHeader) -> None:
 
 def _what_is_wrong_with(attributes: int) -> str:
     if attributes & CONTROL_MASK:
-        return "control batches are written by brokers only"
+        return "a producer sent a control batch, which only brokers may write"
     if attributes & TRANSACTIONAL_MASK:
-        return "a batch of a transaction, sent outside of one"
-    return f"batch with unknown attributes {attributes & 0xFFFF:#06x}"
+        return "the batch belongs to a transaction, but none is open"
+    return f"the batch has unknown attributes {attributes & 0xFFFF:#06x}"
 
 
 def _check_body(body: memoryview, header: BatchHeader) -> None:
-    """Check that the body holds the records that the header counts; consumers would wait for missing ones forever.
+    """Check that the body contains as many records as the header says. Consumers would wait forever for missing
+    records.
 
-    The records of an uncompressed body are counted. For a compressed body, its size bounds the number of records.
+    This counts the records of an uncompressed body. For a compressed body, it compares the number with the maximum for
+    its size.
     """
     if header.attributes & COMPRESSION_MASK:
         is_whole = header.record_count <= max_record_count(len(body), header.compression)
@@ -276,14 +281,14 @@ def _check_body(body: memoryview, header: BatchHeader) -> None:
     if not is_whole:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
-            f"the header counts {header.record_count} records, and the body has others or cannot hold so many",
+            f"the header says {header.record_count} records, but the body has another number or is too small",
         )
 
 
 def stamped(view: memoryview, base_offset: int, leader_epoch: int, append_time_ms: int) -> memoryview:
-    """Write offset and leader epoch into a batch, in place if `view` is writable, otherwise in a copy; return it.
+    """Write the base offset and the leader epoch into a batch; return the batch, or a copy if `view` is read-only.
 
-    :param append_time_ms: the new timestamp, or -1 to leave the producer's.
+    :param append_time_ms: the new timestamp, or -1 to keep the producer's timestamps.
     """
     if view.readonly:
         view = memoryview(bytearray(view))
@@ -294,14 +299,14 @@ def stamped(view: memoryview, base_offset: int, leader_epoch: int, append_time_m
 
 
 Outcome = AppendInfo | BarnabasError
-"""The offsets of a request's batches, or the error that kept them out of the log."""
+"""The offsets of a request's batches, or the error that refused them."""
 
 
 _TIMESTAMP_MAX = 2**63 - 1
 
 
 class SegmentEnd(Protocol):
-    """The end of a segment, perhaps after the write of a group."""
+    """The end of a segment, either its current end or its end after the write of a group."""
 
     base_offset: int
     size: int
@@ -310,7 +315,7 @@ class SegmentEnd(Protocol):
 
 
 class _Room(NamedTuple):
-    """The room in a segment: bytes, and the last offset and timestamp of batches that fit."""
+    """The limits of batches that fit into a segment: bytes, last offset, and greatest timestamp."""
 
     bytes_max: int
     offset_max: int
@@ -318,7 +323,7 @@ class _Room(NamedTuple):
 
 
 def _room(end: SegmentEnd, config: LogConfig) -> _Room | None:
-    """Return the room in a segment that has records with timestamps; None: the room depends on more than the header."""
+    """Return the limits of a segment that contains records with timestamps; None if the header alone cannot decide."""
     first_ms = end.first_timestamp_ms
     if first_ms is None or first_ms < 0 or end.index_bytes >= config.segment_index_bytes:
         return None
@@ -332,8 +337,8 @@ def _room(end: SegmentEnd, config: LogConfig) -> _Room | None:
 def stamp_plain(
     requests: Sequence[Buffer], start: int, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
 ) -> list[StampedBatch]:
-    """Check, stamp and return the batches from `start` on, as long as they are plain and fit into a segment with
-    records."""
+    """Check and stamp the batches from `start` on while they are plain and fit into a segment with records; return
+    them."""
     room = _room(end, config)
     if room is None:
         return []
@@ -352,15 +357,15 @@ def stamp_plain(
 def stamp_own_batch(
     batch: bytearray, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
 ) -> list[StampedBatch]:
-    """Do as `stamp_plain` does with one batch of records with keys, in a known epoch; return nothing if the batch needs
-    more checks."""
+    """Check and stamp one batch that this broker made, in a known epoch; return an empty list if the batch needs more
+    checks."""
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME or config.has_timestamp_bounds:
         return []
     return stamp_plain([batch], 0, end, next_offset, leader_epoch, config)
 
 
 class LogState(NamedTuple):
-    """The state of the log when a group begins."""
+    """The state of the log at the start of a group."""
 
     active: ActiveSegment
     active_since_ms: int
@@ -373,9 +378,9 @@ class LogState(NamedTuple):
 class AppendGroup:
     """The requests of one write.
 
-    :param leader_epoch: the epoch that the batches get; of a follower's append, the leader's epoch.
-    :param now_ms: wall time.
-    :param now_s: monotonic time.
+    :param leader_epoch: the epoch of the appended batches; for a follower, the epoch of the leader.
+    :param now_ms: the wall time.
+    :param now_s: the monotonic time.
     """
 
     __slots__ = (
@@ -416,11 +421,11 @@ class AppendGroup:
         self.producers = PendingProducers(log.producers)
         self.outcomes: list[Outcome] = []
         self.needs_roll = False
-        """True if a request was left out that needs another segment."""
+        """True if a request was left out because it needs a new segment."""
         self.epochs: list[EpochStart] = []
-        """The leader epochs that begin with `batches`."""
+        """The leader epochs that begin in this group."""
         self.failure: BarnabasError | None = None
-        """The error that kept the batches out of the log."""
+        """The error that prevented the write, or None."""
         self.chunks: list[Buffer] = []
         """The bytes to write."""
         self.batches: list[StampedBatch] = []
@@ -432,7 +437,7 @@ class AppendGroup:
         self.first_timestamp_ms = log.active.first_timestamp_ms
 
     def take_all(self, requests: Sequence[Buffer]) -> None:
-        """Take the batches of several produce requests, up to the first that needs another segment."""
+        """Add the batches of produce requests, up to the first batch that needs a new segment."""
         number = 0
         while number < len(requests):
             if taken := self._take_plain(requests, number):
@@ -443,10 +448,10 @@ class AppendGroup:
             number += 1
 
     def take(self, view: memoryview, checked: BatchHeader | None = None) -> bool:
-        """Take the batch of a produce request; its outcome follows those before.
+        """Add the batch of a produce request, and append its outcome.
 
-        :param checked: its header, if the batch was checked already; None: it is checked now.
-        :returns: False if the batch needs another segment.
+        :param checked: the header of the batch if it was checked already, or None to check it.
+        :returns: False if the batch needs a new segment.
         """
         try:
             header = checked_batch(view, self.config) if checked is None else checked
@@ -457,7 +462,7 @@ class AppendGroup:
             if self.config.has_timestamp_bounds:
                 check_timestamps(header, self.config, self._now_ms)
             if self.next_offset > OFFSET_MAX:
-                raise ApiError(ErrorCode.INVALID_RECORD, "the log has no offsets left")
+                raise ApiError(ErrorCode.INVALID_RECORD, "the log has reached the greatest offset")
         except BarnabasError as error:
             self.outcomes.append(error)
             return True
@@ -471,9 +476,9 @@ class AppendGroup:
         return True
 
     def replicate(self, view: memoryview) -> bool:
-        """Take batches with the offsets and epochs of a leader.
+        """Add batches with the offsets and epochs of a leader.
 
-        :returns: False if the batches need another segment.
+        :returns: False if the batches need a new segment.
         :raises CorruptBatchError: a batch is damaged, or is not the next one.
         """
         self.append_time_ms = NO_TIMESTAMP
@@ -489,17 +494,18 @@ class AppendGroup:
         return True
 
     def fail(self, error: BarnabasError) -> None:
-        """Replace the outcomes: the disk refused the write, and no batch may be acknowledged."""
+        """Replace the outcomes of all batches with an error: the write failed, so no batch may be acknowledged."""
         self.failure = error
         self.producers.discard()
         self.needs_roll = False
         self.outcomes[:] = [error if isinstance(outcome, AppendInfo) else outcome for outcome in self.outcomes]
 
     def _take_plain(self, requests: Sequence[Buffer], start: int) -> int:
-        """Take the batches from `start` on as long as they are plain and fit into the segment; return their number.
+        """Add the batches from `start` on while they are plain and fit into the segment; return their number.
 
-        This does the checks of `take` once for all of them: segment and epoch have begun, timestamps do not matter, and
-        the batches have no producer id, or follow on one another from a single producer.
+        This method does the checks of `take` once for all of them. The segment contains records, the epoch has begun,
+        and timestamps have no limits. The batches have no producer id, or have contiguous sequences of a single
+        producer.
         """
         if not self._takes_plain or self._latest_epoch < self._leader_epoch:
             return 0
@@ -518,11 +524,11 @@ class AppendGroup:
         return len(batches)
 
     def _note_producer(self, producer_id: int, epoch: int, sequence: int, batches: Sequence[StampedBatch]) -> None:
-        """Remember the last of consecutive batches of a producer.
+        """Record the last of consecutive batches of a producer.
 
-        :param sequence: of their first record.
+        :param sequence: the sequence of their first record.
         """
-        ahead = sequence - self.next_offset  # of the sequences, before the offsets
+        ahead = sequence - self.next_offset  # sequence minus offset; the same for all these records
         left_out = max(0, len(batches) - BATCHES_KEPT)
         base_offset = batches[left_out - 1][1] + 1 if left_out else self.next_offset
         noted = []
@@ -534,7 +540,7 @@ class AppendGroup:
         self.producers.add_batches(producer_id, epoch, noted, self._now_s)
 
     def _replicate_plain(self, view: memoryview) -> bool:
-        """Take batches of a leader if all of them are plain and fit into the segment; return whether they do."""
+        """Add batches of a leader if all of them are plain and fit into the segment; return False if they do not."""
         room = _room(self, self.config)
         if self._latest_epoch < 0 or room is None or len(view) > room.bytes_max:
             return False
@@ -567,7 +573,7 @@ class AppendGroup:
         self.batches += batches
 
     def _known(self, batch: ProducerBatch) -> AppendInfo:
-        """Return the outcome of a request whose batch is in the log, or in the group, already."""
+        """Return the outcome of a retry, whose batch is already in the log or in the group."""
         return AppendInfo(batch.base_offset, batch.last_offset, self.append_time_ms, self._log_start_offset, True)
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
@@ -579,12 +585,12 @@ class AppendGroup:
         return self.needs_roll
 
     def _is_full(self, size: int, batches: Sequence[Placed], last_offset: int) -> bool:
-        """Return whether batches, of `size` bytes together, need another segment.
+        """Return whether batches, with `size` bytes together, need a new segment.
 
-        They do if the segment would become too large, its index is full, the offsets would not fit the index, or the
-        records would span more than `segment.ms`.
+        A new segment is needed if the segment would become too large, its index is full, the offsets would not fit the
+        index, or the timestamps would span more than `segment.ms`.
 
-        :param last_offset: of the last of their records.
+        :param last_offset: the offset of their last record.
         """
         if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
@@ -599,14 +605,14 @@ class AppendGroup:
                 latest_ms = header.max_timestamp_ms
         first_ms = self.first_timestamp_ms
         if first_ms is None or first_ms == NO_TIMESTAMP:
-            # Records without time: what counts is how long the segment has existed.
+            # For records without timestamps, the age of the segment counts.
             first_ms, latest_ms = self._since_ms, self._now_ms
         elif self.append_time_ms != NO_TIMESTAMP:
             latest_ms = self.append_time_ms
         return latest_ms - first_ms > config.roll_ms
 
     def _put(self, view: memoryview, batches: Sequence[tuple[int, BatchHeader]]) -> None:
-        """Take checked batches, each with its base offset."""
+        """Add checked batches, each with its base offset."""
         base_offset = batches[0][0] if batches else self.next_offset
         append_time_ms, noted = self.append_time_ms, self.batches
         for offset, header in batches:
@@ -626,13 +632,13 @@ class AppendGroup:
 
 
 UNFLUSHED_SEGMENTS_MAX = 8
-"""The most segments sealed and not flushed: each holds a file open. A roll beyond flushes first."""
+"""The maximum number of sealed and unflushed segments per log, each with an open file. A further roll flushes first."""
 
 
 class LogAppender:
-    """The part of a log that lets it grow.
+    """The part of a log that appends and rolls.
 
-    :param on_rolled: called after a segment was sealed. The segment keeps its file open until it is flushed.
+    :param on_rolled: called after a segment was sealed. The segment keeps its file open until a flush.
     """
 
     __slots__ = (
@@ -679,26 +685,26 @@ class LogAppender:
         self._on_rolled = on_rolled
         self._unaccounted: AppendGroup | None = None
         self.appended_bytes = 0
-        """Bytes of the batches that were appended since the log was opened."""
+        """The size of the batches appended since the log was opened, in bytes."""
         self.appended_records = 0
-        """Offsets of these batches."""
+        """The number of offsets of these batches."""
         self.active_since_ms = clock.time_ms()
-        """When the active segment was begun, or the log was opened."""
+        """The wall time at which the active segment was created, or the log was opened."""
 
     def take_over_counts(self, size: int, count: int) -> None:
-        """Go on with the counts of another log."""
+        """Set both counters, when this log replaces another log of the partition."""
         self.appended_bytes, self.appended_records = size, count
 
     def configure(self, config: LogConfig) -> None:
-        """Use these settings from the next append on."""
+        """Apply new settings from the next append on."""
         self._config = config
 
     # --- append ---
 
     def append_all(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
-        """Append the batches of several requests, in their order, as a leader does; wait for the disk if need be.
+        """Append the batches of several requests in order, as a leader; roll if needed, which waits for the disk.
 
-        Each request is judged alone, after those before it. An error of a request is its outcome.
+        Each request is checked after the earlier ones. A refused request has an error as its outcome.
         """
         outcomes = self.append_until_roll(requests, leader_epoch)
         while len(outcomes) < len(requests):
@@ -710,27 +716,27 @@ class LogAppender:
         return outcomes
 
     def append_until_roll(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
-        """Do as `append_all` does, with one write, up to the first request that needs a new segment: `roll` makes it.
+        """Append with one write as `append_all` does, up to the first request that needs a new segment from `roll`.
 
-        :returns: the outcomes of the requests before that one; of all if there is none.
+        :returns: the outcomes of the earlier requests, or of all requests if none needs a new segment.
         """
         if (refusal := self._refusal(leader_epoch)) is not None:
             return [refusal] * len(requests)
         group = self._begin_group(leader_epoch)
         group.take_all(requests)
-        with suppress(BarnabasError):  # the outcomes have it
+        with suppress(BarnabasError):  # the outcomes contain the error
             self.write_append(group)
             self._unaccounted = None
             self._account_for(group)
         return group.outcomes
 
     def append_own_batch(self, batch: bytearray, leader_epoch: int) -> bool:
-        """Append a batch that this broker made, of records with keys, if nothing stands in the way.
+        """Append a batch of this broker, whose records have keys, on a fast path for small batches.
 
-        The batch is checked and stamped as `append_until_roll` does. The rest of `append_until_roll` is most of the
-        cost of a batch of a few bytes.
+        The checks are those of `append_until_roll`, whose overhead would be most of the cost of a batch of a few bytes.
 
-        :returns: False where the batch is not in the log. `append_until_roll` returns why, or what must be done first.
+        :returns: False if the batch was not appended. The caller then calls `append_until_roll`, which returns the
+            reason.
         """
         if self._refusal(leader_epoch) is not None or leader_epoch > self._epochs.latest:
             return False
@@ -738,23 +744,23 @@ class LogAppender:
         stamped = stamp_own_batch(batch, active, self._offsets.current.log_end_offset, leader_epoch, self._config)
         if not stamped:
             return False
-        with suppress(BarnabasError):  # the next append returns it
+        with suppress(BarnabasError):  # the next append returns the error
             active.append([batch], self._health)
             self._note(stamped)
             return True
         return False
 
     def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
-        """Append batches of a leader, with their offsets and epochs, after all others; wait for the disk if need be.
+        """Append batches of a leader, with their offsets and epochs; roll if needed, which waits for the disk.
 
-        Batches are checked for damage, as a leader does. The leader has decided whether a producer may send them.
-        There may be gaps before and between the batches, since the leader's log may have been compacted.
+        This method checks the batches for damage. The leader has already checked the rules for producers. Gaps before
+        and between the batches are accepted, because the leader's log may be compacted.
 
-        :param records: of one fetch answer, whole batches only.
-        :param leader_epoch: of the leader that the batches come from.
-        :raises CorruptBatchError: a batch is damaged, or does not follow the one before; nothing was appended.
+        :param records: whole batches of one fetch response.
+        :param leader_epoch: the epoch of the leader that sent the batches.
+        :raises CorruptBatchError: a batch is damaged, or is not the next one; nothing was appended.
         :raises ApiError: FENCED_LEADER_EPOCH; nothing was appended.
-        :raises StorageError: the disk refused; nothing was appended.
+        :raises StorageError: the write failed; nothing was appended.
         """
         view = memoryview(records)
         while (group := self.begin_append(lambda group: group.replicate(view), leader_epoch)) is None:
@@ -768,13 +774,13 @@ class LogAppender:
     # --- append in three steps ---
 
     def begin_append(self, take: Callable[[AppendGroup], bool], leader_epoch: int) -> AppendGroup | None:
-        """Begin an append of records that are too many for the owner's thread to write at once.
+        """Start an append that is too large for one write on the owner's thread.
 
-        `write_append` puts the batches into the file, on any thread. Then `finish_append` ends the append, on the
-        owner's thread. No other append runs meanwhile.
+        `write_append` writes the batches to the file, on any thread. Then `finish_append` completes the append on the
+        owner's thread. No other append runs in between.
 
-        :param take: puts one request into a group, by `AppendGroup.take` or `AppendGroup.replicate`.
-        :returns: None if a new segment is needed first: `roll`.
+        :param take: adds one request to a group, with `AppendGroup.take` or `AppendGroup.replicate`.
+        :returns: None if a new segment is needed first: call `roll`.
         :raises BarnabasError: as `Log.append` does.
         """
         if (refusal := self._refusal(leader_epoch)) is not None:
@@ -783,7 +789,7 @@ class LogAppender:
         return group if take(group) else None
 
     def write_append(self, group: AppendGroup) -> None:
-        """Write the batches of a group, on any thread. `finish_append` returns an error, if there is one."""
+        """Write the batches of a group, on any thread. `finish_append` returns an error of the write."""
         self._unaccounted = group
         try:
             self._health.check()
@@ -793,9 +799,9 @@ class LogAppender:
             group.fail(error)
 
     def finish_append(self, group: AppendGroup) -> Outcome:
-        """End an append; return its outcome."""
+        """Complete an append; return its outcome."""
         self._unaccounted = None
-        with suppress(BarnabasError):  # the outcomes have it
+        with suppress(BarnabasError):  # the outcomes contain the error
             self._account_for(group)
         return group.outcomes[0]
 
@@ -803,17 +809,18 @@ class LogAppender:
 
     @property
     def is_roll_due(self) -> bool:
-        """Return whether the active segment has been written to for as long as the settings allow."""
+        """True if the active segment is older than `segment.ms` allows."""
         since_ms = self._clock.time_ms() - self.active_since_ms
         return self._segments.active.size > 0 and since_ms > self._config.roll_ms
 
     def roll(self, base_offset: int | None = None) -> None:
-        """Begin a new segment, unless the active one is empty. May be called from another thread; no append runs.
+        """Create a new active segment, unless the active one is empty. Any thread may call this while no append runs.
 
-        :param base_offset: where the new segment begins if the active one is empty; the log then ends there. Otherwise
-            the new segment begins with the end of the log: recovery takes a gap between two segments for a loss, so
-            there is none except where offsets would not fit a segment.
-        :raises StorageError: the disk refused.
+        Without an empty active segment, the new one starts at the log end offset: recovery treats a gap between two
+        segments as a loss, so a gap is made only if offsets do not fit into a segment.
+
+        :param base_offset: the base offset of the new segment if the active one is empty; the log then ends there.
+        :raises StorageError: the file system returned an error.
         """
         self._health.check()
         log_end = self._offsets.current.log_end_offset
@@ -841,15 +848,15 @@ class LogAppender:
     # --- inside ---
 
     def _refusal(self, leader_epoch: int) -> BarnabasError | None:
-        """Return why nothing can be appended in this epoch, or None."""
+        """Return the reason that nothing can be appended in this epoch, or None."""
         try:
             if self._unaccounted is not None:
-                self._health.go_offline("append", RuntimeError("an append before it has not come to its end"))
+                self._health.go_offline("append", RuntimeError("an earlier append did not finish"))
             self._health.check()
         except BarnabasError as error:
             return error
         if leader_epoch < (latest := self._epochs.latest):
-            message = f"{self._partition}: leader epoch {leader_epoch}, {latest} is known"
+            message = f"{self._partition}: leader epoch {leader_epoch} is older than the log's latest epoch {latest}"
             return ApiError(ErrorCode.FENCED_LEADER_EPOCH, message)
         return None
 
@@ -865,7 +872,10 @@ class LogAppender:
         return AppendGroup(state, leader_epoch, self._clock.time_ms(), self._clock.monotonic())
 
     def _account_for(self, group: AppendGroup) -> None:
-        """:raises BarnabasError: what was written may not be acknowledged; the outcomes have the error."""
+        """Make the batches of a group visible.
+
+        :raises BarnabasError: the batches may not be acknowledged; the outcomes contain the error.
+        """
         if group.failure is not None:
             raise group.failure
         if not group.chunks:
@@ -877,9 +887,9 @@ class LogAppender:
             raise
 
     def _note(self, batches: Sequence[StampedBatch], group: AppendGroup | None = None) -> None:
-        """Account for batches that are in the file.
+        """Update the log after the write of batches.
 
-        :raises BarnabasError: they may not be acknowledged.
+        :raises BarnabasError: the batches may not be acknowledged.
         """
         try:
             with self._state_lock:
@@ -893,11 +903,11 @@ class LogAppender:
                     for epoch in group.epochs:
                         self._epochs.assign(*epoch)
                 self._offsets.move_log_end(batches[-1][1] + 1)
-            # A flush may have failed meanwhile: these batches may never reach the disk.
+            # A flush may have failed in the meantime, so these batches may never reach the disk.
             self._health.check()
         except BarnabasError:
             raise
         except BaseException as error:
-            # An unexpected error: it is not known what is accounted for.
+            # After an unexpected error, the state of the log is unknown.
             raise self._health.go_offline("append", error) from error
         self._health.note_success()

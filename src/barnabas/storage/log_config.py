@@ -1,4 +1,4 @@
-"""The settings of one log, under Kafka's names and with Kafka's defaults."""
+"""The settings of one log, with Kafka's names and defaults."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 NEVER = _LONG_MAX
-"""The value of `flush.messages` and `flush.ms` that leaves flushing to the operating system."""
+"""No limit. As `flush.messages` and `flush.ms`, it leaves flushing to the operating system."""
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
@@ -22,56 +22,57 @@ _TIMESTAMP_TYPES = {
 
 
 class CleanupPolicy(StrEnum):
-    """What becomes of old segments; a log may have both, or neither: then all segments stay."""
+    """The treatment of old segments. A log may have both policies, or none, which keeps all segments."""
 
     DELETE = "delete"
-    """They go as a whole, by time and by size."""
+    """Delete whole segments, by age and by size."""
     COMPACT = "compact"
-    """Of each key the last record is kept."""
+    """Keep the last record of each key."""
 
 
 @dataclass(frozen=True, slots=True)
 class LogConfig:
-    """How one log is kept.
+    """The settings of one log.
 
     >>> LogConfig().override({"segment.bytes": "1048576"}).segment_bytes
     1048576
     """
 
     segment_bytes: int = 1024**3
-    """A segment that would grow beyond this is closed and another one begun."""
+    """The maximum size of a segment. An append that would exceed it rolls to a new segment."""
     segment_ms: int = 7 * _DAY_MS
-    """A segment whose records span more time than this is closed."""
+    """The maximum time between the first and the last record of a segment."""
     segment_index_bytes: int = 10 * 1024**2
-    """A segment whose offset index has this size is closed."""
+    """The maximum size of the offset index of a segment."""
     index_interval_bytes: int = 4096
-    """Bytes of batches between two entries of the sparse indexes."""
+    """The number of bytes of batches between two entries of the sparse indexes."""
     cleanup_policy: frozenset[CleanupPolicy] = frozenset({CleanupPolicy.DELETE})
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
     max_message_bytes: int = 1_048_588
-    """The largest batch that is taken."""
+    """The maximum size of a batch, in bytes."""
     flush_messages: int = NEVER
     flush_ms: int = NEVER
     min_cleanable_dirty_ratio: float = 0.5
-    """How much of a compacted log was appended since it was compacted, before it is compacted again."""
+    """The share of dirty bytes in a compacted log above which the cleaner compacts it again."""
     min_compaction_lag_ms: int = 0
-    """How long a record stays before it can be compacted away."""
+    """The minimum time that a record remains uncompacted."""
     max_compaction_lag_ms: int = NEVER
-    """How long a record can wait for compaction."""
+    """The maximum time that a record remains uncompacted."""
     delete_retention_ms: int = _DAY_MS
-    """How long a tombstone stays after it was first compacted."""
+    """The time that a tombstone remains after its first compaction."""
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = NEVER
     message_timestamp_after_max_ms: int = NEVER
 
-    # Follow from the settings above. They are attributes, since each append reads them.
+    # Computed from the settings above. Attributes, because each append reads them.
     is_compacted: bool = field(init=False, repr=False, compare=False)
-    """True if records may be missing between others: compaction keeps the last record of each key."""
+    """True if compaction removes records, so that the log may have gaps."""
     roll_ms: int = field(init=False, repr=False, compare=False)
-    """A segment whose records span more time than this is closed: a record cannot be compacted before."""
+    """The maximum time between the first and the last record of a segment. In a compacted log it also applies
+    `max.compaction.lag.ms`, because the cleaner never compacts the active segment."""
     has_timestamp_bounds: bool = field(init=False, repr=False, compare=False)
-    """True if batches may be refused for their timestamps."""
+    """True if timestamps can be a reason to refuse a batch."""
 
     def __post_init__(self) -> None:
         _check_range("segment.bytes", self.segment_bytes, 14, _INT_MAX)
@@ -99,19 +100,19 @@ class LogConfig:
 
     @property
     def has_flush_policy(self) -> bool:
-        """Return whether messages are exposed only after they were flushed (paper, 3.1)."""
+        """True if consumers may read records only after a flush (paper, 3.1)."""
         return self.flush_messages != NEVER or self.flush_ms != NEVER
 
     @property
     def deletes_old(self) -> bool:
-        """Return whether `retention_ms` and `retention_bytes` hold."""
+        """True if `retention_ms` and `retention_bytes` apply."""
         return CleanupPolicy.DELETE in self.cleanup_policy
 
     def override(self, settings: Mapping[str, str | None]) -> LogConfig:
-        """Return this configuration with a topic's own settings; None stands for the default.
+        """Return this configuration with a topic's own settings applied; the value None means the default.
 
-        :param settings: Kafka's dotted names and values as text.
-        :raises ConfigurationError: a name that does not exist or a value that it cannot have.
+        :param settings: Kafka's dotted names, with values as text.
+        :raises ConfigurationError: a name does not exist, or its value is invalid.
         """
         values: dict[str, Any] = {
             _field_of(name): _parse(name, text) for name, text in settings.items() if text is not None

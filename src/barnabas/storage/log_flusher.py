@@ -1,20 +1,19 @@
-"""Makes a log durable, and stores the files that are derived from its batches.
+"""The flush of a log: makes its records durable, and stores the files that are derived from its batches.
 
-A flush is one fsync of the active segment, as a rule. After a roll it also covers the sealed segments, their indexes
-and snapshots. Every 16 MiB it stores the indexes of the active segment and the producers.
+Usually a flush is one fsync of the active segment. After a roll it also covers the sealed segments, their indexes and
+snapshots. Every 16 MiB it also stores the indexes of the active segment and the producer states.
 
-Invariants. The recovery point is never ahead of what the derived files hold durably; otherwise a start would read all
-that was flushed. A flush makes a plan at one moment and carries it out while appends go on; then the recovery point
-moves to the end of the plan. A clean stop stores the indexes and the snapshot of the active segment without fsync,
-which would take most of the time of a stop. After a loss of power they may be damaged, and the next start reads one
-segment.
+Invariants. The recovery point is never ahead of the durable derived files; otherwise a start would read all flushed
+batches. A flush takes a plan at one moment, and executes it while appends continue. Then the recovery point moves to
+the end offset of the plan. A clean shutdown stores the indexes and the snapshot of the active segment without fsync,
+which would take most of the shutdown's time. A loss of power may damage them; the next start then reads one segment.
 
-Threads. Any thread may flush. `LogFlusher.file_lock` is held while files of the log are flushed, renamed, cut or
-removed; `DerivedFiles.lock` while a derived file is replaced, by a roll or a flush.
+Threads. Any thread may flush. A thread holds `LogFlusher.file_lock` while it flushes, renames, truncates or removes
+files of the log. A roll or a flush holds `DerivedFiles.lock` while it replaces a derived file.
 
-Errors. If the disk refuses a flush, the log goes offline. A flush that failed is never tried again: the kernel may have
-dropped the pages, and would then report success ("fsyncgate"). If room or open files are short before the fsync, only
-the call fails, and the next flush does its work.
+Errors. If a flush fails, the log goes offline. A failed fsync is never repeated: the kernel may have dropped the pages,
+and would report success for the next fsync ("fsyncgate"). If disk space or file descriptors are short before the fsync,
+only this call fails, and the next flush does its work.
 """
 
 from __future__ import annotations
@@ -46,12 +45,12 @@ from barnabas.storage.segment import ActiveSegment, SealedSegment
 from barnabas.storage.segment_list import SegmentList
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024
-"""After this many bytes a flush stores indexes and producers too. This bounds how much of the flushed part of the
-active segment a start reads again."""
+"""The number of appended bytes after which a flush also stores indexes and producer states. It limits the flushed bytes
+of the active segment that a start reads again."""
 
 
 class FlushPostponedError(Exception):
-    """A flush did not begin, because room on the disk or open files were short. No fsync failed."""
+    """A flush did not start, because disk space or file descriptors were short. No fsync failed."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(str(reason))
@@ -59,28 +58,28 @@ class FlushPostponedError(Exception):
 
 
 class FlushPlan(NamedTuple):
-    """What a flush must make durable, as of one moment."""
+    """The state of a log that a flush makes durable, at one moment."""
 
     end_offset: int
     sealed: list[SealedSegment]
     active: ActiveSegment
     indexes: tuple[bytes, bytes] | None
-    """Of the active segment; None: they need not be stored."""
+    """The indexes of the active segment, or None if they need not be stored."""
     producers: dict[int, ProducerEntry] | None
-    """As of the end offset; None: they need not be stored."""
+    """The producer states at the end offset, or None if they need not be stored."""
     epochs: tuple[EpochStart, ...]
-    """As of the end offset."""
+    """The leader epochs at the end offset."""
     new_names: bool
-    """Files were made or renamed since the folder was fsynced."""
+    """True if files were created or renamed since the last fsync of the directory."""
     closing: bool
-    """The log is closed after this flush. The caller makes the name of the log's folder durable."""
+    """True if the log is closed after this flush. The caller makes the name of the partition directory durable."""
 
 
 class DerivedFiles:
-    """The files of a log besides its segments: the checkpoint of the leader epochs, and the producer snapshots.
+    """The files of a log besides its segments: the leader epoch checkpoint and the producer snapshots.
 
-    :param snapshots: the offsets of the snapshots that are there.
-    :param epochs: the content of the checkpoint of the leader epochs; None: it is missing or damaged.
+    :param snapshots: the offsets of the existing snapshots.
+    :param epochs: the content of the leader epoch checkpoint, or None if it is missing or damaged.
     """
 
     __slots__ = ("_clock", "_epochs_unflushed", "_filesystem", "_folder", "_last_snapshot", "_stored_epochs", "lock")
@@ -102,14 +101,14 @@ class DerivedFiles:
         self.lock = threading.Lock()
 
     def find_snapshots(self) -> None:
-        """Look in the folder for the latest snapshot."""
+        """Find the latest snapshot in the partition directory."""
         self._last_snapshot = max(snapshot_offsets(self._filesystem, self._folder), default=None)
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
-        """Store the leader epochs of a log that was truncated, without fsync. If there is no room, remove the stored
-        ones; the next flush stores them.
+        """Store the leader epochs of a truncated log, without fsync. If the disk is full, remove the checkpoint; the
+        next flush stores the epochs.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         with self.lock:
             try:
@@ -117,7 +116,8 @@ class DerivedFiles:
             except OSError as error:
                 if not is_shortage(error):
                     raise
-                # Recovery would believe epochs of removed batches. Without a checkpoint it reads the batches.
+                # Recovery would trust epochs of removed batches. Without a checkpoint it reads the epochs from the
+                # batches.
                 remove_if_there(self._filesystem, self._path(LEADER_EPOCH_CHECKPOINT))
                 self._stored_epochs, self._epochs_unflushed = None, True
 
@@ -130,9 +130,9 @@ class DerivedFiles:
     def write_snapshot(
         self, offset: int, producers: dict[int, ProducerEntry], segment_starts: set[int], *, durable: bool
     ) -> None:
-        """Store the producers as of `offset`; delete the snapshot before, unless it is at the start of a segment.
+        """Store the producer states at `offset`; delete the previous snapshot, unless a segment starts at its offset.
 
-        The caller makes the name durable, together with others.
+        The caller makes the name of the file durable.
         """
         content = encode_snapshot(producers, self._clock)
         replace_file(self._filesystem, self._snapshot(offset), content, durable=durable, name_later=True)
@@ -143,7 +143,7 @@ class DerivedFiles:
     def remove_snapshots_before(self, offset: int) -> None:
         """Delete the snapshots before `offset`, except for the latest one.
 
-        :raises OSError: some of them may be left.
+        :raises OSError: some of them may remain.
         """
         with self.lock:
             for snapshot in snapshot_offsets(self._filesystem, self._folder):
@@ -153,7 +153,7 @@ class DerivedFiles:
     def remove_snapshots_at(self, offsets: Collection[int]) -> None:
         """Delete the snapshots at the starts of removed segments, except for the latest one.
 
-        :raises OSError: some of them may be left.
+        :raises OSError: some of them may remain.
         """
         with self.lock:
             for snapshot in snapshot_offsets(self._filesystem, self._folder):
@@ -163,18 +163,18 @@ class DerivedFiles:
     def remove_all_snapshots(self) -> None:
         """Delete all snapshots.
 
-        :raises OSError: some of the snapshots may be left.
+        :raises OSError: some of the snapshots may remain.
         """
         with self.lock:
             for snapshot in snapshot_offsets(self._filesystem, self._folder):
                 self._filesystem.unlink(self._snapshot(snapshot))
             self._last_snapshot = None
 
-    def carry_out(self, plan: FlushPlan, segment_starts: set[int]) -> None:
-        """Carry out a plan of a flush. The caller carries out one plan at a time.
+    def execute(self, plan: FlushPlan, segment_starts: set[int]) -> None:
+        """Execute a plan of a flush. The caller executes one plan at a time.
 
-        :raises FlushPostponedError: room or open files were short.
-        :raises OSError: the disk refuses; nothing of the plan is known to be durable.
+        :raises FlushPostponedError: disk space or file descriptors were short.
+        :raises OSError: the file system returned an error; the plan may not be durable.
         """
         for segment in plan.sealed:
             self._fsync_sealed(segment)
@@ -192,7 +192,7 @@ class DerivedFiles:
         self._epochs_unflushed = self._epochs_unflushed and self._stored_epochs != plan.epochs
 
     def _store_derived(self, plan: FlushPlan, segment_starts: set[int]) -> list[Path]:
-        """Store the derived files of a plan; return those that need an fsync."""
+        """Store the derived files of a plan; return the files that need an fsync."""
         stored = []
         with self.lock:
             if plan.epochs != (self._stored_epochs or ()):
@@ -200,7 +200,8 @@ class DerivedFiles:
             if self._epochs_unflushed:
                 stored.append(self._path(LEADER_EPOCH_CHECKPOINT))
             if plan.indexes is not None and plan.producers is not None:
-                # A segment that was sealed meanwhile has stored its last indexes; the next flush makes them durable.
+                # If the segment was sealed in the meantime, its final indexes are stored; the next flush makes them
+                # durable.
                 if not plan.active.is_sealed:
                     plan.active.write_indexes(*plan.indexes)
                     stored += [plan.active.paths.time_index, plan.active.paths.index]
@@ -213,7 +214,7 @@ class DerivedFiles:
         file = segment.unflushed_file
         if file is not None:
             self._filesystem.fsync(file)
-            # Close it at once: when open files are short, the next step needs the descriptor.
+            # Close the file immediately: if file descriptors are short, the next step needs the descriptor.
             segment.unflushed_file = file = None
         else:
             self._fsync_if_there(segment.paths.log)
@@ -225,7 +226,7 @@ class DerivedFiles:
             with _put_off_if_short():
                 file = self._filesystem.open(path, writable=False)
         except FileNotFoundError:
-            return  # it can be rebuilt from the batches
+            return  # recovery can rebuild this file from the batches
         try:
             self._filesystem.fsync(file)
         finally:
@@ -251,8 +252,9 @@ def _put_off_if_short(shortages: Collection[int] = SHORTAGES) -> Iterator[None]:
 class LogFlusher:
     """The part of a log that makes it durable.
 
-    :param is_as_closed: all files hold what the log holds, so a log that nobody changes needs no flush at its end.
-    :param has_new_names: files were made or renamed since the folder was fsynced.
+    :param is_as_closed: True if all files match the log, so that a log without changes needs no flush when it is
+        closed.
+    :param has_new_names: True if files were created or renamed since the last fsync of the directory.
     """
 
     __slots__ = (
@@ -298,64 +300,65 @@ class LogFlusher:
         self._is_as_closed = is_as_closed
         self._has_new_names = has_new_names
         self._stored_size = 0
-        """The size of the active segment when its indexes were stored last."""
+        """The size of the active segment when its indexes were last stored."""
 
     @property
     def is_due(self) -> bool:
-        """Whether a flush beside the owner's thread is due: a segment was sealed, or much was appended."""
+        """True if a background flush is due: a segment was sealed, or many bytes were appended."""
         offsets = self._offsets.current
         if self._unstored_bytes >= CHECKPOINT_BYTES and offsets.log_end_offset > offsets.recovery_point:
             return True
         return bool(self._segments.sealed_since(offsets.recovery_point))
 
     def flush(self) -> None:
-        """Make all durable that was appended before this call.
+        """Make all records durable that were appended before this call.
 
-        :raises StorageError: the disk refused, now or before; only what was durable before is.
+        :raises StorageError: a write failed, now or earlier; the recovery point does not move.
         """
         with self.file_lock:
             self._health.check()
             self._flush(closing=False)
 
     def flush_at_end(self) -> None:
-        """Make all durable before the log is closed. The caller holds `file_lock`.
+        """Make all records durable before the log is closed. The caller holds `file_lock`.
 
-        :raises StorageError: the disk refused, now or before.
+        :raises StorageError: a write failed, now or earlier.
         """
         self._health.check()
         if not self._is_as_closed or self._segments.active.is_changed:
             self._flush(closing=True)
 
     def seal(self, indexes: tuple[bytes, bytes], base_offset: int, index_interval_bytes: int) -> ActiveSegment:
-        """Store the last indexes of the active segment, and the producers; return a new, empty segment.
+        """Store the final indexes of the active segment, and the producer states; create and return a new, empty
+        segment.
 
-        :raises OSError: the disk refuses; the log goes on with its active segment.
+        :raises OSError: the file system returned an error; the active segment remains in use.
         """
         sealed = self._segments.active
         try:
             with self.files.lock:
-                self._health.check()  # after the log is closed, the folder may belong to another log
+                self._health.check()  # after the log was closed, its directory may belong to another log
                 sealed.write_indexes(*indexes)
                 sealed.is_sealed = True
                 starts = self._segments.base_offsets
                 self.files.write_snapshot(base_offset, self._producers.entries(), starts, durable=False)
                 return ActiveSegment.create(self._filesystem, Path(self._folder), base_offset, index_interval_bytes)
         except OSError:
-            sealed.is_sealed = False  # of the new segment, the .log is made last: it is not there
+            sealed.is_sealed = False  # the `.log` file of the new segment is created last, so it does not exist
             raise
 
-    # --- what other parts report ---
+    # --- calls of other parts ---
 
     def note_change(self) -> None:
-        """The log will change otherwise than by an append."""
+        """Record that the log changes in another way than by an append."""
         self._is_as_closed = False
 
     def note_new_segment(self) -> None:
-        """The active segment is another one, in a new file. The caller holds the state lock."""
+        """Record that the active segment is a new file. The caller holds the state lock."""
         self._has_new_names = True
         self._stored_size = 0
 
-    # --- inside ---
+    # --- implementation ---
 
     @property
     def _unstored_bytes(self) -> int:
@@ -368,7 +371,7 @@ class LogFlusher:
             return
         with self._health.offline_on_error("flush", even_if_unforeseen=True):
             try:
-                self.files.carry_out(plan, self._segments.base_offsets)
+                self.files.execute(plan, self._segments.base_offsets)
             except FlushPostponedError as error:
                 self._has_new_names = True
                 self._stored_size = min(self._stored_size, self._segments.active.size - CHECKPOINT_BYTES)

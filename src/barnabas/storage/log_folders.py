@@ -1,12 +1,13 @@
-"""The folders of logs: made durably with their topic id, recognised at a start, renamed when deleted.
+"""The partition directories: created durably with their topic id, found at start, renamed when deleted.
 
-Invariants. `partition.metadata` holds the topic id. It is durable, content and name, before the first file of the log
-is made, so a loss of power leaves no records without it. A folder without records is removed or reused: all that is in
-it can be made again.
+Invariants. `partition.metadata` contains the topic id. Its content and name are durable before the first file of the
+log is created, so a loss of power leaves no records without a topic id. A directory without records is removed or
+reused: all its content can be created again.
 
-Threads. Several threads may use it, each with partitions of its own.
+Threads. Several threads may use this module, each with different partitions.
 
-Errors. OSError if the disk refuses. A folder is then as it was, or has a part of the change, which a start repairs.
+Errors. OSError if the file system returns one. The directory is then unchanged, or contains a part of the change, which
+a start repairs.
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ logger = logging.getLogger(__name__)
 
 
 class LogFolders:
-    """The folders of the logs in a data folder.
+    """The partition directories of a data directory.
 
-    :param deleted: gets the renamed folders.
+    :param deleted: receives the renamed directories.
     :param new_id: makes their names unique.
     """
 
@@ -58,22 +59,22 @@ class LogFolders:
         self._deleted = deleted
         self._new_id = new_id
         self.half_deleted: set[TopicPartition] = set()
-        """Deleted logs whose folders could not be renamed."""
+        """Deleted logs whose directories could not be renamed."""
         self.deleted_logs: set[TopicPartition] = set()
-        """Logs that were deleted since this broker started, or before it with their folders still there."""
+        """Logs that were deleted since this broker started, and earlier ones whose directories still exist."""
 
     def path_of(self, partition: TopicPartition) -> Path:
-        """Return the folder of a partition's log."""
+        """Return the partition directory of a log."""
         return self.data_dir / str(partition)
 
     def exists(self, partition: TopicPartition) -> bool:
-        """Whether a folder has the name of a partition."""
+        """Return whether a partition directory exists."""
         return self._filesystem.exists(self.path_of(partition))
 
     def make(self, partition: TopicPartition, topic_id: uuid.UUID | None) -> None:
-        """Make a folder, or take over an existing one, and store its topic id durably.
+        """Create a directory, or use an existing one, and store its topic id durably.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         folder = self.path_of(partition)
         self._filesystem.make_folder(folder)
@@ -82,38 +83,40 @@ class LogFolders:
             replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
 
     def remove_unfinished(self, partition: TopicPartition) -> None:
-        """Remove the folder of a log that could not be made; if that fails too, the folder does no harm."""
+        """Remove the directory of a failed creation; if that fails, too, the directory is harmless."""
         folder = self.path_of(partition)
         try:
             self._filesystem.remove_folder(folder)
         except OSError as error:
-            logger.warning("%s: a log that could not be made cannot be removed: %s", folder, error)
+            logger.warning("cannot remove the directory %s of a failed creation: %s; it can stay", folder, error)
 
     def topic_id_of(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the topic id in a folder; None if it is missing or damaged.
+        """Return the topic id in a partition directory, or None if it is missing or damaged.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
-        # A string: a start reads one for each log.
+        # A string, not a Path: a start reads one file for each log.
         path = f"{self.data_dir}/{partition}/{PARTITION_METADATA}"
         try:
             content = read_file(self._filesystem, path)
         except FileNotFoundError:
             return None
         if not content:
-            logger.warning("%s is empty; perhaps the machine lost its power when an older release had made it", path)
+            logger.warning(
+                "%s is empty, perhaps after a loss of power under an older release; its topic id is unknown", path
+            )
             return None
         try:
             return decode_partition_metadata(content)
         except ValueError as error:
             renamed = rename_damaged(self._filesystem, Path(path))
-            logger.warning("%s is damaged, and renamed to %s: %s", path, renamed.name, error)
+            logger.warning("%s is damaged; renamed it to %s: %s", path, renamed.name, error)
             return None
 
     def has_no_records(self, partition: TopicPartition) -> bool:
-        """Whether a folder exists and has only the files of a new log: no records, and no trace of any.
+        """Return whether a partition directory exists and contains only the files of a new log, without records.
 
-        False if the folder cannot be read.
+        False if the directory cannot be read.
         """
         folder = self.path_of(partition)
         try:
@@ -124,40 +127,43 @@ class LogFolders:
             return False
 
     def rename_deleted(self, partition: TopicPartition) -> None:
-        """Rename the folder of a deleted log, to be removed later.
+        """Rename the directory of a deleted log; its removal follows later.
 
-        :raises StorageError: the disk refuses; the folder is in `half_deleted`.
+        :raises StorageError: the file system returned an error; the partition is in `half_deleted`.
         """
         folder = self.path_of(partition)
         self.half_deleted.add(partition)
         self.deleted_logs.add(partition)
         try:
             self._filesystem.open(folder / DELETION_NOTE, create=True).close()
-            # Otherwise a loss of power might leave the new name without the note, and the folder forever.
+            # Otherwise a loss of power could keep the new name and lose the note, so that the directory would remain
+            # forever.
             self._filesystem.fsync_folder(folder)
         except OSError as error:
-            logger.warning("%s: a start will not know that it was deleted, and leave it: %s", folder, error)
+            logger.warning(
+                "%s: cannot write the deletion note: %s; a restart will not remove this directory", folder, error
+            )
         target = self.data_dir / deleted_folder_name(partition, self._new_id().hex)
         try:
             self._filesystem.replace(folder, target)
             self.half_deleted.discard(partition)
             self._filesystem.fsync_folder(self.data_dir)
         except FileNotFoundError:
-            logger.warning("%s is gone already", folder)
+            logger.warning("%s does not exist any more; nothing to delete", folder)
             self.half_deleted.discard(partition)
             return
         except OSError as error:
-            raise StorageError(f"{folder}: cannot be renamed to {target.name}: {error}") from error
+            raise StorageError(f"cannot rename {folder} to {target.name}: {error}") from error
         self._deleted.add([target])
 
     def future_path(self, partition: TopicPartition) -> Path:
-        """Return the folder for a copy of a log in another data folder."""
+        """Return the directory for a future log, which is a copy of a log in another data directory."""
         return self.data_dir / future_folder_name(partition, self._new_id().hex)
 
     def note_move(self, folder: Path, source_id: str, topic_id: uuid.UUID | None) -> None:
-        """Store durably that a folder is to replace the one in the data folder with this id.
+        """Store durably that a directory replaces the partition directory in the data directory with this id.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         self._filesystem.make_folder(folder)
         replace_file(self._filesystem, folder / MOVE_NOTE, source_id.encode(), durable=True)
@@ -166,9 +172,9 @@ class LogFolders:
             replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
 
     def moved_from(self, folder: Path) -> list[str]:
-        """Return the ids of the data folders whose log this one replaces, by its note.
+        """Return the ids of the data directories whose log this directory replaces, from its note.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         try:
             return read_file(self._filesystem, folder / MOVE_NOTE).decode("ascii", "replace").split()
@@ -176,9 +182,9 @@ class LogFolders:
             return []
 
     def is_own_future(self, name: str) -> bool:
-        """Whether a broker made the folder of this name for a copy of a log.
+        """Return whether a broker created the directory of this name for a future log.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         if not is_future_folder(name):
             return False
@@ -186,9 +192,10 @@ class LogFolders:
         return MOVE_NOTE in names or names <= {MOVE_NOTE + TEMPORARY_SUFFIX}
 
     def note_replaced(self, partition: TopicPartition, folder_ids: Iterable[str]) -> None:
-        """Store durably the data folders that may have a log which this one replaces; without any, remove the note.
+        """Store durably the data directories that may contain an obsolete log of a partition; without any, remove the
+        note.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         folder = self.path_of(partition)
         if content := " ".join(sorted(folder_ids)).encode():
@@ -198,9 +205,9 @@ class LogFolders:
             self._filesystem.fsync_folder(folder)
 
     def read_leaving(self) -> dict[TopicPartition, str]:
-        """Return the note of `store_leaving`.
+        """Return the content of the note of `store_leaving`.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         try:
             lines = read_file(self._filesystem, self.data_dir / LEAVING_LOGS).decode("ascii", "replace").splitlines()
@@ -210,9 +217,9 @@ class LogFolders:
         return {where: folder_id for folder_id, _, name in pairs if (where := partition_of(name)) is not None}
 
     def store_leaving(self, leaving: Mapping[TopicPartition, str]) -> None:
-        """Store durably the logs that leave this data folder, with the ids of their new folders.
+        """Store durably the logs that leave this data directory, with the ids of their new data directories.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         path = self.data_dir / LEAVING_LOGS
         if leaving:
@@ -222,18 +229,18 @@ class LogFolders:
             remove_if_there(self._filesystem, path)
 
     def promote_future(self, future: Path, partition: TopicPartition) -> None:
-        """Give a folder the name of a partition, durably.
+        """Rename the directory of a future log to that of the partition, durably.
 
-        :raises OSError: the disk refuses; the folder may have the name.
+        :raises OSError: the file system returned an error; the directory may have the new name.
         """
         self._filesystem.fsync_folder(future)
         self._filesystem.replace(future, self.path_of(partition))
         self._filesystem.fsync_folder(self.data_dir)
 
     def discard_future(self, folder: Path) -> None:
-        """Remove the folder of an abandoned copy.
+        """Rename the directory of an abandoned future log, and schedule its removal.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         target = folder.with_name(folder.name.removesuffix(FUTURE_FOLDER_SUFFIX) + DELETED_FOLDER_SUFFIX)
         self._filesystem.open(folder / DELETION_NOTE, create=True).close()
@@ -241,7 +248,8 @@ class LogFolders:
         self._deleted.add([target], at_once=True)
 
     def find_deleted(self, names: Iterable[str]) -> None:
-        """Schedule the removal of folders that a broker deleted; no other folder is touched, whatever its name."""
+        """Schedule the removal of directories that a broker deleted. Directories without a deletion note are not
+        changed."""
         for name in names:
             if name.endswith(DELETED_FOLDER_SUFFIX):
                 folder = self.data_dir / name
@@ -250,4 +258,4 @@ class LogFolders:
                     if (partition := partition_of(name.rpartition(".")[0])) is not None:
                         self.deleted_logs.add(partition)
                 else:
-                    logger.warning("%s: no broker noted that it deleted it; it is left as it is", folder)
+                    logger.warning("%s has no deletion note of a broker; not removing it", folder)

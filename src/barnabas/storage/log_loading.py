@@ -1,10 +1,10 @@
-"""Opens the logs of a data folder: many side by side at a start, one at a time later.
+"""The loader of the logs of a data directory: at start on several threads, later one log at a time.
 
-Invariants. A log that cannot be loaded is offline: its files are not touched, and the other logs can be used.
+Invariants. A log that cannot be loaded is offline: the loader does not change its files, and the other logs are usable.
 
-Threads. Several threads may use it, each with partitions of its own.
+Threads. Several threads may load logs at once, each one different partitions.
 
-Errors. DataFolderError if files or memory are short, since no log is to blame.
+Errors. DataFolderError if file descriptors or memory are short, because no single log is the cause.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 _AT_ONCE = 16
-"""Many logs are loaded on a thread in groups of this size."""
+"""The number of logs in a task of a loading thread, if there are many logs."""
 
 _LOADING_THREADS = 4
-"""With an empty page cache, a start waits for the disk most of the time, once for every file. More threads would only
-wait for the interpreter."""
+"""The number of loading threads. With an empty page cache, a start mostly waits for the disk, once per file. More
+threads would wait for the interpreter lock."""
 _ONE_BY_ONE_MAX = 1_000
-"""Up to this number, logs are loaded one by one, since some may have much to check; more are loaded in groups."""
+"""The number of logs up to which each log is a task of its own, because some logs may have many batches to check."""
 
 
 class Found(NamedTuple):
@@ -52,10 +52,10 @@ class Found(NamedTuple):
 
 
 class LogLoader:
-    """Opens the logs of one data folder.
+    """Opens the logs of one data directory.
 
-    :param config: of logs whose topic has no settings of its own.
-    :param open_segments: the sealed segments, of all logs, that keep their files open after a read.
+    :param config: the settings of logs whose topic has no settings of its own.
+    :param open_segments: limits the number of sealed segments, of all logs, with open files.
     :param on_truncated: see `Log`.
     :param on_rolled: see `Log`.
     """
@@ -81,16 +81,16 @@ class LogLoader:
         self._checkpoints = checkpoints
         self._open_segments = open_segments
         self._new_threads = new_threads
-        self._on_truncated, self._on_rolled = on_truncated, on_rolled  # the same ones for all logs
+        self._on_truncated, self._on_rolled = on_truncated, on_rolled  # all logs share these callbacks
 
     def load_all(
         self, partitions: list[TopicPartition], *, clean: bool, lost_memory: bool, configs: Mapping[str, LogConfig]
     ) -> list[Found | None]:
-        """Load logs on several threads: waiting for the disk and checking batches do not need the interpreter.
+        """Load logs on several threads. Disk reads and CRC checks do not hold the interpreter lock.
 
-        :param clean: the logs were closed cleanly.
-        :param lost_memory: the machine has crashed since the logs were written to.
-        :raises DataFolderError: files or memory are short: no log is to blame.
+        :param clean: True if the logs were closed cleanly.
+        :param lost_memory: True if the machine has crashed since the last write to the logs.
+        :raises DataFolderError: file descriptors or memory are short; no single log is the cause.
         """
         thread_count = max(_LOADING_THREADS, os.cpu_count() or 1)
         at_once = 1 if len(partitions) <= _ONE_BY_ONE_MAX else _AT_ONCE
@@ -105,33 +105,35 @@ class LogLoader:
     def load(
         self, partition: TopicPartition, *, clean: bool, lost_memory: bool, config: LogConfig | None
     ) -> Found | None:
-        """Load a log, or return one that is offline; None if there is none.
+        """Load a log. Return an offline log if that fails, or None if the path is not a directory.
 
-        :raises DataFolderError: files or memory are short: no log is to blame.
+        :raises DataFolderError: file descriptors or memory are short; no single log is the cause.
         """
         stored = self._checkpoints.of(partition)
         try:
             log = self.open(partition, config or self._config, stored, clean=clean, lost_memory=lost_memory)
             return Found(log, self._folders.topic_id_of(partition))
         except Exception as error:
-            # An error in one log must not stop the others.
+            # An error in one log must not prevent the load of the others.
             cause = error.__cause__ or error
             if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in NO_ROOM:
-                raise DataFolderError(f"{self._data_dir / str(partition)}: cannot be loaded: {error}") from error
+                raise DataFolderError(f"{self._data_dir / str(partition)}: cannot load the log: {error}") from error
             if isinstance(cause, NotADirectoryError):
                 return None
             logger.debug("%s", partition, exc_info=True)
-            reason = f"cannot be loaded: {error or error!r}; mend its folder or move it away, and start again"
+            reason = (
+                f"cannot load the log: {error or error!r}; repair the directory or move it away, and restart the broker"
+            )
             return Found(self.make_offline(partition, reason), self._topic_id_of_unusable(partition))
 
     def make_offline(self, partition: TopicPartition, reason: str, *, is_logged: bool = False) -> Log:
-        """Return a log that is offline; its folder, if there is one, is not touched.
+        """Return an offline log. Its partition directory, if it exists, is not changed.
 
-        :param is_logged: whether the reason is in the broker's log already.
+        :param is_logged: True if the broker has logged the reason already.
         """
         folder = self._data_dir / str(partition)
         if not is_logged:
-            message = "%s: %s; the partition is offline, and nothing in the folder is changed"
+            message = "%s: %s; the partition is offline, and its files are not changed"
             logger.error(message, folder, reason, extra=event(LogEvent.LOG_UNUSABLE, partition))
         stored = self._checkpoints.of(partition)
         first_dirty = self._checkpoints.first_dirty_offset(partition)
@@ -153,13 +155,13 @@ class LogLoader:
         lost_memory: bool = False,
         folder: Path | None = None,
     ) -> Log:
-        """Open a log, or begin one.
+        """Open a log, or create it.
 
-        :param stored: its offsets in the checkpoints.
-        :param clean: the log was closed cleanly.
-        :param lost_memory: the machine has crashed since the log was written to.
-        :param folder: of a copy, whose name is not the partition's.
-        :raises StorageError: the disk refuses.
+        :param stored: the offsets of the log in the checkpoints.
+        :param clean: True if the log was closed cleanly.
+        :param lost_memory: True if the machine has crashed since the last write to the log.
+        :param folder: the directory of a future log, which differs from the partition directory.
+        :raises StorageError: the file system returned an error.
         """
         return Log.open(
             folder or self._data_dir / str(partition),
@@ -180,6 +182,6 @@ class LogLoader:
 
 
 def map_in_chunks(threads: Executor, do: Callable[[T], R], items: Sequence[T], size: int) -> list[R]:
-    """Do something to all items, `size` of them on a thread one after the other; return the results in their order."""
+    """Call `do` for all items, in tasks of `size` items; return the results in the order of the items."""
     groups = [items[start : start + size] for start in range(0, len(items), size)]
     return [done for group in threads.map(lambda group: [do(each) for each in group], groups) for done in group]

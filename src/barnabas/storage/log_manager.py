@@ -1,17 +1,17 @@
-"""All logs of one data folder, which one process uses at a time.
+"""The logs of one data directory, which one process uses at a time.
 
-Layout: `<topic>-<partition>/` per log, `meta.properties` (cluster and broker id), `.lock`, three checkpoints with an
-offset of each log (`barnabas.storage.checkpoints`), and `.kafka_cleanshutdown` while no broker runs and the last
-one stopped cleanly. Other folders and files are left alone.
+Layout: `<topic>-<partition>/` for each log, `meta.properties` (cluster id and broker id), `.lock`, the checkpoints with
+an offset of each log (`barnabas.storage.checkpoints`), and `.kafka_cleanshutdown`. The last one exists while no broker
+runs, if the last shutdown was clean. `LogManager` does not change other directories and files.
 
-Invariants. A log that cannot be loaded is offline: its files are not touched, and the other logs can be used. The
-marker of a clean shutdown is written after every log was fsynced, and only if every fsync succeeded. It is removed,
-durably, before anything else is written.
+Invariants. A log that cannot be loaded is offline: its files are not changed, and the other logs are usable. The
+clean-shutdown marker is written only after every log was fsynced without an error. At start the marker is removed
+durably before anything else is written.
 
-Threads. One thread, except for `create` and `restore` with different partitions, `flush_sealed`,
-`remove_deleted_records`, `checkpoint_...` and `purge_deleted`, which any thread may call.
+Threads. One thread. Any thread may call `flush_sealed`, `remove_deleted_records`, `checkpoint_...` and `purge_deleted`,
+and `create` and `restore` with partitions that no other thread passes.
 
-Errors. DataFolderError if the folder cannot be used, StorageError if a log or a checkpoint cannot.
+Errors. DataFolderError if the directory is unusable, StorageError if a log or a checkpoint is.
 """
 
 from __future__ import annotations
@@ -54,35 +54,36 @@ from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
 logger = logging.getLogger(__name__)
 
 _SERIAL_MAX = 32
-"""Up to so many logs are closed one after the other; more are closed on threads, which wait for the disk side by
-side."""
+"""The number of logs up to which `close` closes them one by one. More logs are closed on several threads, which wait
+for the disk in parallel."""
 
 _CLOSING_THREADS = 16
 _AT_ONCE = 16
-"""Many logs are closed on a thread in groups of this size."""
+"""The number of logs in a task of a closing thread."""
 
 SEALED_UNFLUSHED_MAX = 16
-"""After this many sealed segments, over all logs, a flush is due: each unflushed segment holds a file open."""
+"""The number of sealed and unflushed segments, over all logs, from which a flush is due. Each keeps a file open."""
 
 
 class LogManager:
-    """The logs in a data folder. Opening one locks the folder and loads, and recovers, every log in it.
+    """The logs of a data directory. The constructor locks the directory, and loads and recovers every log.
 
-    :param config: of logs whose topic has no settings of its own.
-    :param topic_configs: returns the settings of the other logs, by topic. Called after an unclean stop, since a log's
-        settings decide what counts as damage.
+    :param config: the settings of logs whose topic has no settings of its own.
+    :param topic_configs: returns the settings of the other logs, by topic. Called after an unclean shutdown, because
+        the settings of a log decide whether a gap is damage.
     :param file_delete_delay_ms: the time from the deletion of a file to its removal.
-    :param segments_open_max: the number of sealed segments, of all logs, that keep their files open after a read.
-    :param open_segments: shared with the logs in other folders, in place of `segments_open_max`.
-    :param cluster_id: of the broker's cluster; stored in a new folder, and compared with that of an old one. None:
-        the folder decides.
-    :param boot_id: of the present boot of the machine. After another boot and an unclean stop, `lost_memory` is set
-        until `note_boot`: what was not fsynced is lost.
-    :param on_flush_due: called on the thread that rolls a segment, when `flush_sealed` should run soon.
-    :param loads: whether to load the logs; if not, the caller calls `load` first.
-    :param process_id: the owner in the folder's lock; None: this process.
-    :raises DataFolderError: the folder is used by another broker, belongs to another one, or cannot be read or
-        written; the message names the file or folder.
+    :param segments_open_max: the maximum number of sealed segments, of all logs, that keep their files open after a
+        read.
+    :param open_segments: an object shared with other data directories, instead of `segments_open_max`.
+    :param cluster_id: the id of the broker's cluster. It is stored in a new directory, and compared with the id of an
+        existing one. None: any cluster id is accepted.
+    :param boot_id: the id of the current boot of the machine. If it differs after an unclean shutdown, unsynced data is
+        lost, and `lost_memory` is true until `note_boot`.
+    :param on_flush_due: called when `flush_sealed` should run soon, on the thread that rolls a segment.
+    :param loads: False if the caller calls `load` itself.
+    :param process_id: the owner in the lock file; None: this process.
+    :raises DataFolderError: another broker uses the directory, it belongs to another broker, or it cannot be read or
+        written. The message names the path.
     """
 
     def __init__(
@@ -108,11 +109,11 @@ class LogManager:
         self.data_dir = data_dir
         self.config = config
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
-        """The topic ids in `partition.metadata`, where the file exists."""
+        """The topic ids from `partition.metadata`, for partitions with this file."""
         self.missing: set[TopicPartition] = set()
-        """The logs that were not there, which `restore` made."""
+        """The partitions whose log was missing, so that `restore` created it."""
         self.gone: set[TopicPartition] = set()
-        """Those of `missing` that may have existed with records; an administrator can put them back."""
+        """The partitions of `missing` whose log may have contained records; an administrator can copy it back."""
         self._on_flush_due = on_flush_due
         self._rolled = 0
         self._boot_id = boot_id
@@ -120,7 +121,7 @@ class LogManager:
         self._new_threads = new_threads
         self._logs: dict[TopicPartition, Log] = {}
         self._foreign: set[TopicPartition] = set()
-        """Partitions whose folders belong to other topics."""
+        """Partitions whose directories belong to other topics."""
         self._deleted = DeletedFiles(filesystem, clock, file_delete_delay_ms / 1000)
         self._folders = LogFolders(filesystem, data_dir, self._deleted, new_id)
         self._checkpoints = OffsetCheckpoints(filesystem, data_dir)
@@ -137,16 +138,16 @@ class LogManager:
             self._note_roll,
         )
         self.future_logs = FutureLogs(self._logs, self._folders, self._loader, self._checkpoint)
-        """The logs that move from other folders or to them."""
+        """The logs that move to this data directory or from it."""
         self._closed = False
         self.failure: str | None = None
-        """The reason that the whole folder is offline; None: it is not."""
+        """The reason that the whole data directory is offline, or None."""
         self._lock_file = self._lock(process_id)
         try:
             self.meta = identify(filesystem, data_dir, broker_id, cluster_id, new_id)
             self.life = LifeCounter(filesystem, data_dir)
             self.was_clean = self.lost_memory = False
-            # A new folder may be in the place of an older one that is not mounted.
+            # A new directory may be the mount point of an existing one that is not mounted.
             self.is_old = bool(self.meta and self.meta.boot_id)
             if loads:
                 self.load(topic_configs)
@@ -161,53 +162,53 @@ class LogManager:
             make_folder_to_stay(self._filesystem, self.data_dir)
             return lock_folder(self._filesystem, self.data_dir, process_id)
         except OSError as error:
-            raise DataFolderError(f"{self.data_dir}: cannot be used as a data folder: {error}") from error
+            raise DataFolderError(f"{self.data_dir}: cannot be used as a data directory: {error}") from error
 
     def load(
         self,
         topic_configs: Callable[[], Mapping[str, LogConfig]] = dict,
         contested: Collection[TopicPartition] = (),
     ) -> None:
-        """Load, and recover, every log.
+        """Load and recover every log.
 
-        :param contested: logs that other folders of the broker have too; they are not loaded.
-        :raises DataFolderError: the folder cannot be read or written.
+        :param contested: partitions with logs in several data directories of the broker; their logs are not loaded.
+        :raises DataFolderError: the directory cannot be read or written.
         """
         self._load_logs(topic_configs, contested)
 
     def note_boot(self, folder_ids: Collection[str] = ()) -> None:
-        """Store the boot of the machine: no memory is lost any more, and the folder is not new.
+        """Store the id of the current boot: from now on the directory is not new, and `lost_memory` is false.
 
-        Without this call, each start sets `lost_memory` again, or finds a new folder.
+        Until this call, each start sets `lost_memory` again, or treats the directory as new.
 
-        :param folder_ids: of all folders of the broker, if there are several.
-        :raises DataFolderError: the folder cannot be written.
+        :param folder_ids: the ids of all data directories of the broker, if there are several.
+        :raises DataFolderError: the directory cannot be written.
         """
         if self.meta is not None:
             self.meta = note_boot(self._filesystem, self.data_dir, self.meta, self._boot_id, folder_ids)
         self.lost_memory = False
 
     def increment_life_counter(self, now_ms: int) -> LifeMark:
-        """Raise the life counter on the disk, durably; see `LifeCounter.increment`.
+        """Increment the life counter durably; see `LifeCounter.increment`.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         return self.life.increment(now_ms, self._record_count())
 
     def confirm_life_counter(self) -> None:
-        """Store durably that the metadata tree has the life counter; see `LifeCounter.confirm`.
+        """Store durably that the metadata store contains the life counter; see `LifeCounter.confirm`.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         self.life.confirm()
 
     @property
     def must_stay_ahead(self) -> bool:
-        """Return whether the life counter must not rise: it shows that the metadata tree is older than some log."""
+        """True if the life counter must not grow: its value shows that the metadata store is older than some log."""
         return any(log.is_newer_than_tree for log in self.all().values())
 
     def report_age(self) -> None:
-        """Log whether this directory is an older copy of itself."""
+        """Log whether this data directory is an older copy of itself."""
         self.life.report(self._record_count())
 
     def _record_count(self) -> int:
@@ -215,16 +216,16 @@ class LogManager:
 
     @property
     def folder_id(self) -> str:
-        """The id of the folder, or an empty string."""
+        """The id of the data directory, or an empty string."""
         return self.meta.directory_id if self.meta else ""
 
     @property
     def cluster_id(self) -> str | None:
-        """The id of the cluster that the folder belongs to, or None."""
+        """The id of the cluster that owns the data directory, or None."""
         return self.meta.cluster_id if self.meta else None
 
     def fail(self, reason: str) -> None:
-        """Take the folder offline with all its logs; nothing is written there any more. Any thread may call it."""
+        """Put the data directory offline with all its logs, to stop all writes to it. Any thread may call this."""
         self.failure = reason
         for log in self.all().values():
             log.put_offline(reason)
@@ -232,75 +233,75 @@ class LogManager:
     # --- logs ---
 
     def get(self, partition: TopicPartition) -> Log | None:
-        """Return the log of a partition, if it is here."""
+        """Return the log of a partition, or None if this data directory has none."""
         return self._logs.get(partition)
 
     def count(self) -> int:
-        """Return the number of logs."""
         return len(self._logs)
 
     def all(self) -> dict[TopicPartition, Log]:
-        """Return all logs."""
+        """Return a copy of all logs by partition."""
         return dict(self._logs)
 
     @lines_about_partition
     def create(
         self, partition: TopicPartition, config: LogConfig | None = None, topic_id: uuid.UUID | None = None
     ) -> Log:
-        """Create a log, or return the one that exists. Several threads may call this, each with partitions of its own.
+        """Create a log, or return the existing one. Several threads may call this, with different partitions.
 
-        :raises StorageError: the disk refuses, or a folder with files has the name.
+        :raises StorageError: the file system returned an error, or a directory with files has this name.
         """
         log = self._logs.get(partition)
         if log is not None:
             return log
         if any(self._checkpoints.of(partition)) or self._checkpoints.first_dirty_offset(partition):
-            # These are the offsets of a deleted log; the new log must not get them.
+            # The checkpoints contain offsets of a deleted log; the new log must not inherit them.
             self._checkpoint()
         folders, folder = self._folders, self._folders.path_of(partition)
         if partition in folders.half_deleted:
             folders.rename_deleted(partition)
         if self._filesystem.exists(folder):
             if not folders.has_no_records(partition):
-                raise StorageError(f"{folder} is there already, and nobody knows whose it is; move it away")
-            logger.warning("%s is of a log that could not be made, with nothing in it; it is used now", folder)
+                raise StorageError(f"{folder} exists and contains files of an unknown topic; move it away")
+            logger.warning("%s is an empty directory of a failed creation; using it for the new log", folder)
         try:
             folders.make(partition, topic_id)
             log = self._loader.open(partition, config or self.config)
         except (OSError, StorageError) as error:
             folders.remove_unfinished(partition)
-            raise StorageError(f"{folder}: cannot be made: {error}") from error
+            raise StorageError(f"{folder}: cannot create the log: {error}") from error
         return self._keep(log, topic_id)
 
     def is_half_deleted(self, partition: TopicPartition) -> bool:
-        """Whether the log of a partition was deleted, and its folder still has its name."""
+        """Return whether the log of a partition was deleted, but its directory could not be renamed yet."""
         return partition in self._folders.half_deleted
 
     def is_checkpointed(self, partition: TopicPartition) -> bool:
-        """Whether the checkpoints have offsets of this partition, so that its log had records."""
+        """Return whether the checkpoints contain offsets of this partition, so that its log had records."""
         return any(self._checkpoints.of(partition))
 
     def topic_id_of(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the topic id in the folder of a partition, or None.
+        """Return the topic id in the partition directory, or None.
 
-        :raises OSError: the disk refuses.
+        :raises OSError: the file system returned an error.
         """
         return self._folders.topic_id_of(partition)
 
     def has_no_records(self, partition: TopicPartition) -> bool:
-        """Whether the log of a partition never had a record, by its folder and the checkpoints."""
+        """Return whether the log of a partition never contained a record, according to its directory and the
+        checkpoints."""
         return not any(self._checkpoints.of(partition)) and self._folders.has_no_records(partition)
 
     @lines_about_partition
     def restore(
         self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID, *, in_doubt: bool = False
     ) -> Log:
-        """Return the log of a partition that should exist; create a missing one at the offsets of the checkpoints.
+        """Return the log of a partition that should exist; create a missing log at the offsets of the checkpoints.
 
-        If that fails, or another topic's folder has the name, the returned log is offline. A folder of another topic
-        is renamed if it holds nothing. Several threads may call this, each with partitions of its own.
+        The returned log is offline if that fails, or if another topic's directory has the name. An empty directory of
+        another topic is renamed. Several threads may call this, with different partitions.
 
-        :param in_doubt: whether a folder without a topic id may belong to an earlier topic of this name.
+        :param in_doubt: True if a directory without a topic id may belong to an earlier topic of this name.
         """
         if self.is_known(partition, topic_id):
             return self._logs[partition]
@@ -310,24 +311,24 @@ class LogManager:
         return self._begin_again(partition, config or self.config, topic_id)
 
     def is_in_old_copy(self, _partition: TopicPartition) -> bool:
-        """Return whether this directory is an older copy of itself; see `DataFolders.is_in_old_copy`."""
+        """Return whether this data directory is an older copy of itself; see `DataFolders.is_in_old_copy`."""
         return self.life.old_copy is not None
 
     def is_in_newer_folder(self, _partition: TopicPartition) -> bool:
-        """Return whether the metadata tree is older than this directory."""
+        """Return whether the metadata store is older than this data directory."""
         return self.life.is_ahead
 
     def may_have_more(self, _topic: str) -> bool:
-        """Whether a topic may have logs that are not visible now; see `DataFolders.may_have_more`."""
+        """Return whether a topic may have logs in an unavailable data directory; see `DataFolders.may_have_more`."""
         return False
 
     def is_known(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
-        """Whether the log of this topic exists, so that `restore` returns it unchanged."""
+        """Return whether the log of this topic exists, so that `restore` returns it unchanged."""
         log, known_id = self._logs.get(partition), self.topic_ids.get(partition)
         return log is not None and (known_id == topic_id or (log.is_offline and known_id is None))
 
     def _what_is_in_the_way(self, partition: TopicPartition, topic_id: uuid.UUID, in_doubt: bool) -> str | None:
-        """Return the reason that a log cannot have its folder, or None; rename a folder that holds nothing."""
+        """Return the reason that a log cannot use its partition directory, or None; rename an empty directory."""
         known_id = self.topic_ids.get(partition)
         is_other = known_id not in {None, topic_id}
         if is_other or (in_doubt and known_id is None and partition in self._logs):
@@ -335,43 +336,44 @@ class LogManager:
                 _succeeds(functools.partial(self.delete, partition))
             elif is_other:
                 return (
-                    f"it belongs to another topic of this name, with the id {known_id}; move it away, and start again"
+                    f"the directory belongs to another topic of this name, with id {known_id}; move it away and restart"
                 )
             else:
                 return (
-                    f"a topic of this name was deleted, and there is no {PARTITION_METADATA} that says whether it is"
-                    " that one's; move it away, and start again"
+                    f"a topic of this name was deleted, and the directory has no {PARTITION_METADATA} to identify"
+                    " its topic; move it away and restart the broker"
                 )
         if partition in self._folders.half_deleted:
-            return "the folder of a deleted topic is in its way; mend this, and start again"
+            return "the directory of a deleted topic still has this name; remove or rename it and restart the broker"
         return None
 
     def _begin_again(self, partition: TopicPartition, config: LogConfig, topic_id: uuid.UUID) -> Log:
-        """Give a log its topic id; create the log if it is missing."""
+        """Store the topic id of a log; create the log if it is missing."""
         folder, log = self._folders.path_of(partition), self._logs.get(partition)
         if log is None:
             self._forget_checkpoints_of_deleted(partition)
             self.missing.add(partition)
-            # The first flush of a log makes the name of its folder durable. So a missing log was never flushed.
+            # The first flush of a log makes the name of its directory durable. So a missing log was never flushed,
+            # unless the data directory is new or the checkpoints contain offsets of the log.
             if not self.is_old or any(self._checkpoints.of(partition)):
                 self.gone.add(partition)
         try:
             if log is None and any(self._checkpoints.of(partition)):
-                message = "%s is missing; what was in it is lost, unless you put it back and start again"
+                message = "%s is missing; its records are lost unless you copy the directory back and restart"
                 logger.error(message, folder, extra=event(LogEvent.LOG_MISSING, partition))
             self._folders.make(partition, topic_id)
             log = log or self._loader.open(partition, config, self._checkpoints.of(partition))
         except (OSError, StorageError) as error:
             if log is not None:
-                logger.warning("%s: its %s cannot be written: %s", folder, PARTITION_METADATA, error)
+                logger.warning("cannot write the topic id of %s to %s: %s", folder, PARTITION_METADATA, error)
                 return self._keep(log, topic_id)
-            return self.put_offline(partition, f"cannot be created: {error}; fix this, and start again")
+            return self.put_offline(partition, f"cannot create the log: {error}; fix the cause and restart the broker")
         return self._keep(log, topic_id)
 
     def _forget_checkpoints_of_deleted(self, partition: TopicPartition) -> None:
         """Remove the offsets of deleted logs from the checkpoints: they belong to an earlier topic of this name.
 
-        The offsets of other missing logs stay. They may be the only sign of a loss.
+        The offsets of other missing logs remain, because they may be the only evidence of a loss.
         """
         if partition in self._folders.deleted_logs and any(self._checkpoints.of(partition)):
             deleted = self._folders.deleted_logs - self._logs.keys()
@@ -385,9 +387,9 @@ class LogManager:
 
     @lines_about_partition
     def delete(self, partition: TopicPartition) -> None:
-        """Delete a log: its folder is renamed now, and `purge_deleted` removes it.
+        """Delete a log: rename its directory now; `purge_deleted` removes it later.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the file system returned an error.
         """
         log = self._logs.pop(partition, None)
         if log is None:
@@ -396,21 +398,21 @@ class LogManager:
         log.abandon()
         if partition in self._foreign:
             self._foreign.discard(partition)
-            logger.warning("%s is left as it is: it belongs to another topic of this name", log.folder)
+            logger.warning("%s belongs to another topic of this name; the deletion leaves it unchanged", log.folder)
             return
         self._folders.rename_deleted(partition)
 
     def remove_deleted_records(self) -> None:
         """Store the log start offsets durably, and rename the files of segments whose records are all deleted.
 
-        A thread calls this after `Log.delete_records_before`; from then on no crash brings the records back. A log
-        whose disk refuses goes offline.
+        A background thread calls this after `Log.delete_records_before`; from then on no crash makes the deleted
+        records visible again. A log with a file system error goes offline.
 
         :raises StorageError: the log start offsets could not be stored; no file was changed.
         """
         logs = [log for log in self.all().values() if not log.is_offline]
         for log in logs:
-            # Otherwise a loss of power could leave a log that ends before it begins.
+            # Without this flush, a loss of power could leave a log end offset below the log start offset.
             if log.recovery_point < log.log_start_offset:
                 _succeeds(log.flush)
         self.checkpoint_log_starts()
@@ -421,7 +423,7 @@ class LogManager:
         self._deleted.add(log.rename_deleted_files())
 
     def set_file_delete_delay(self, delay_ms: int) -> None:
-        """Use another `file_delete_delay_ms` for files that are deleted from now on."""
+        """Set `file_delete_delay_ms` for later deletions."""
         self._deleted.set_delay(delay_ms / 1000)
 
     def delete_later(self, paths: list[Path]) -> None:
@@ -429,25 +431,26 @@ class LogManager:
         self._deleted.add(paths)
 
     def purge_deleted(self) -> None:
-        """Remove the files that were deleted `file_delete_delay_ms` ago. Regions in use stay readable.
+        """Remove the files that were deleted `file_delete_delay_ms` ago. `FileRegion`s in use stay readable.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the file system returned an error.
         """
         if self._deleted.has_due_folders:
-            # As long as the folders exist, a start knows that offsets in the checkpoints may be theirs.
+            # While these directories exist, a start can attribute offsets in the checkpoints to deleted logs. So the
+            # checkpoints are written first.
             self._checkpoint()
         try:
             self._deleted.purge()
         except OSError as error:
-            raise StorageError(f"{self.data_dir}: deleted files cannot be removed: {error}") from error
+            raise StorageError(f"{self.data_dir}: cannot remove deleted files: {error}") from error
 
     # --- durability ---
 
     def flush_sealed(self) -> None:
-        """Flush the logs with sealed or many unflushed batches; store the recovery points and high watermarks.
+        """Flush the logs with sealed segments or many unflushed bytes; store the recovery points and high watermarks.
 
-        A thread calls this periodically. It bounds the batches that a recovery checks. A log whose disk refuses goes
-        offline, and the others are flushed.
+        A background thread calls this periodically, which limits the batches that a recovery checks. A log with a file
+        system error goes offline, and the others are flushed.
 
         :raises StorageError: the recovery points could not be stored.
         """
@@ -468,28 +471,28 @@ class LogManager:
     def checkpoint_recovery_points(self) -> None:
         """Store the recovery point of each log.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         self._store(RECOVERY_POINT_CHECKPOINT, lambda log: log.recovery_point)
 
     def checkpoint_log_starts(self) -> None:
         """Store the log start offset of each log.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         self._store(LOG_START_CHECKPOINT, lambda log: log.log_start_offset_to_store)
 
     def checkpoint_high_watermarks(self) -> None:
         """Store the high watermark of each log.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         self._store(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark_to_store)
 
     def checkpoint_first_dirty_offsets(self) -> None:
-        """Store the offset up to which each log is compacted.
+        """Store the first dirty offset of each log, up to which it is compacted.
 
-        :raises StorageError: the disk refuses.
+        :raises StorageError: the write failed.
         """
         self._store(CLEANER_CHECKPOINT, lambda log: log.first_dirty_offset)
 
@@ -505,11 +508,11 @@ class LogManager:
         self._checkpoints.store(name, lambda: {partition: offset_of(log) for partition, log in self.all().items()})
 
     def close(self) -> None:
-        """Make all logs durable, and mark the stop as clean. Does nothing the second time.
+        """Close all logs durably, and write the clean-shutdown marker. A second call does nothing.
 
-        The next start recovers a log that is offline, or whose disk refuses now.
+        The next start recovers logs that are offline, and logs with an error during this call.
 
-        :raises StorageError: the stop is not clean; the message names the logs.
+        :raises StorageError: the shutdown is not clean; the message names the logs.
         """
         if self._closed:
             return
@@ -528,7 +531,7 @@ class LogManager:
             self.abandon()
 
     def _close_logs(self) -> list[str]:
-        """Close all logs, on threads if they are many; return the names of those that were not closed cleanly."""
+        """Close all logs, on several threads if they are many; return the names of the logs with errors."""
         logs = list(self._logs.values())
         if len(logs) <= _SERIAL_MAX:
             closed = [_succeeds(log.close) for log in logs]
@@ -538,14 +541,14 @@ class LogManager:
         return [str(log.partition) for log, is_closed in zip(logs, closed, strict=True) if not is_closed]
 
     def _sync_folder(self) -> None:
-        """Make the names of all log folders durable with one fsync."""
+        """Make the names of all partition directories durable with one fsync."""
         try:
             self._filesystem.fsync_folder(self.data_dir)
         except OSError as error:
             raise StorageError(f"{self.data_dir}: not closed cleanly: {error}") from error
 
     def abandon(self) -> None:
-        """Close all files without flushing, as a crash would."""
+        """Close all files without a flush, as a crash would."""
         self._closed = True
         for log in self._logs.values():
             log.abandon()
@@ -556,14 +559,14 @@ class LogManager:
             path = self.data_dir / CLEAN_SHUTDOWN
             replace_file(self._filesystem, path, encode_clean_shutdown(), durable=True)
         except OSError as error:
-            raise StorageError(f"{self.data_dir}: the clean shutdown cannot be marked: {error}") from error
+            raise StorageError(f"{self.data_dir}: cannot write the clean-shutdown marker: {error}") from error
 
     # --- opening ---
 
     def _load_logs(
         self, topic_configs: Callable[[], Mapping[str, LogConfig]], contested: Collection[TopicPartition]
     ) -> None:
-        """Load every log; set `was_clean` and `lost_memory` by the last stop."""
+        """Load every log; set `was_clean` and `lost_memory` according to the last shutdown."""
         try:
             names = self._filesystem.list_folder(self.data_dir)
             clean = CLEAN_SHUTDOWN in names
@@ -574,7 +577,7 @@ class LogManager:
             partitions = [partition for partition in found if partition not in contested] if contested else found
             self._checkpoints.read(found)
         except OSError as error:
-            raise DataFolderError(f"{self.data_dir}: cannot be loaded: {error}") from error
+            raise DataFolderError(f"{self.data_dir}: cannot load the logs: {error}") from error
         self._folders.find_deleted(names)
         last_boot_id = self.meta.boot_id if self.meta else ""
         self.was_clean = clean
@@ -585,9 +588,9 @@ class LogManager:
                 self._keep(*loaded)
 
     def load_one(self, partition: TopicPartition, config: LogConfig | None = None) -> None:
-        """Load a contested log, as one that was not closed cleanly.
+        """Load a contested log, with recovery.
 
-        :raises DataFolderError: files or memory are short.
+        :raises DataFolderError: file descriptors or memory are short.
         """
         loaded = self._loader.load(partition, clean=False, lost_memory=self.lost_memory, config=config)
         if loaded is not None:
@@ -595,19 +598,19 @@ class LogManager:
 
     @lines_about_partition
     def put_offline(self, partition: TopicPartition, reason: str) -> Log:
-        """Give a partition an offline log; its folder, if there is one, is not touched."""
+        """Install an offline log for a partition. Its partition directory, if it exists, is not changed."""
         if (log := self._logs.get(partition)) is not None:
             log.abandon()
         self.topic_ids.pop(partition, None)
         return self._keep(self._loader.make_offline(partition, reason), None)
 
     def make_offline(self, partition: TopicPartition, reason: str) -> Log:
-        """Return an offline log that this folder does not own; its reason was logged before."""
+        """Return an offline log without installing it; its reason was logged before."""
         return self._loader.make_offline(partition, reason, is_logged=True)
 
 
 def _succeeds(action: Callable[[], None]) -> bool:
-    """Run an action of one log; log its error, so that the other logs have their turn."""
+    """Run an action of one log; log its error, so that the caller continues with the other logs."""
     try:
         action()
     except BarnabasError as error:

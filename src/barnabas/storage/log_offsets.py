@@ -1,15 +1,16 @@
-"""The offsets of one log: its start and end, the limits of consumers, and the recovery point.
+"""The offsets of one log: log start offset, log end offset, high watermark, last stable offset and recovery point.
 
-Invariants. `OffsetTracker` asserts after every move, and no other module does:
+Invariants. `OffsetTracker` asserts these after every change, and no other module does:
 
     log_start_offset <= local_log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
     recovery_point <= log_end_offset
 
-There is one exception. A follower whose log begins within a batch of its leader lets its empty log end before that
-batch (`Log.lower_log_end_to`). Until the batch is appended, the log end is below the log start.
+There is one exception. If the log start offset of a follower is inside a batch of its leader, `Log.lower_log_end_to`
+lowers the end of the empty log to the base offset of that batch. Until the batch is appended, the log end offset is
+below the log start offset.
 
-Threads. A `LogOffsets` never changes, so its six offsets are always of the same moment. `OffsetTracker` replaces it
-under the state lock of the log. Any thread may read `OffsetTracker.current` without a lock.
+Threads. A `LogOffsets` is immutable, so its six offsets belong to the same moment. `OffsetTracker` replaces it under
+the state lock of the log. Any thread may read `OffsetTracker.current` without a lock.
 
 Errors: none. A violated invariant is an AssertionError.
 """
@@ -21,28 +22,28 @@ from typing import NamedTuple
 
 
 class LogOffsets(NamedTuple):
-    """The offsets of a log at one moment. Each offset has one part that moves it."""
+    """The offsets of a log at one moment. One class or method is responsible for each offset."""
 
     log_start_offset: int
-    """The first offset that clients can read. `Log` moves it: retention, DeleteRecords, truncation below it."""
+    """The first offset that clients can read. Retention, DeleteRecords, and a truncation below it change it, all in
+    `Log`."""
     local_log_start_offset: int
-    """The first offset that this broker has on its own disk. It moves with the log start offset, since all segments
-    are local."""
+    """The first offset on the broker's own disk. It equals the log start offset, because all segments are local."""
     last_stable_offset: int
-    """Readers of committed records read below it. It moves with the high watermark, since no transaction is
+    """The offset below which `read_committed` consumers read. It equals the high watermark, because no transaction is
     ever open."""
     high_watermark: int
-    """Consumers read below it. The role of the replica moves it (`Log.move_high_watermark`). In a log of a sole
-    replica without a flush policy it moves with the log end offset."""
+    """The offset below which consumers read. The role of the replica sets it (`Log.move_high_watermark`). If the log
+    has a sole replica and no flush policy, it equals the log end offset."""
     log_end_offset: int
-    """The offset of the next record. `LogAppender` moves it forward, truncation in `Log` moves it back."""
+    """The offset of the next record. `LogAppender` raises it; a truncation in `Log` lowers it."""
     recovery_point: int
-    """All records below are durable. `LogFlusher` moves it forward, truncation in `Log` moves it back."""
+    """The offset below which all records are durable. `LogFlusher` raises it; a truncation in `Log` lowers it."""
 
     def are_in_order(self) -> bool:
-        """Return whether the offsets are in the order that the head of this module defines."""
+        """Return whether the offsets are in the order that the module docstring defines."""
         start, local_start, stable, high_watermark, end, recovery_point = self
-        if start > end:  # the log has reached back
+        if start > end:  # the exception, see the module docstring
             return recovery_point <= stable == high_watermark == end
         return start <= local_start <= stable <= high_watermark <= end >= recovery_point
 
@@ -51,13 +52,13 @@ _new_tuple = tuple.__new__
 
 
 class OffsetTracker:
-    """The current offsets of one log, and the only way to move each of them.
+    """The current offsets of one log, with a method for each change.
 
-    The callers of `move_log_start`, `move_log_end` and `end_truncation` hold the state lock, since they change segments
-    at the same time. The other methods take it.
+    The callers of `move_log_start`, `move_log_end` and `end_truncation` hold the state lock, because they change
+    segments at the same time. The other methods acquire it.
 
-    :param high_watermark: where the high watermark was when the log was closed, if the log had records then. It counts
-        only if the log gets a role with other replicas (`hold_high_watermark`).
+    :param high_watermark: the stored high watermark, if the log contains records. It applies only if the log gets a
+        role with other replicas (`hold_high_watermark`).
     """
 
     __slots__ = ("_follows_end", "_stored_high_watermark", "current", "state_lock")
@@ -66,12 +67,12 @@ class OffsetTracker:
         self, log_start_offset: int, log_end_offset: int, recovery_point: int = 0, high_watermark: int | None = None
     ) -> None:
         self.state_lock = threading.Lock()
-        """The state lock of the log. It guards offsets, segments, epochs and producers; it is never held while the disk
-        works."""
+        """The state lock of the log. It guards offsets, segments, epochs and producers. No thread holds it during disk
+        I/O."""
         self._follows_end = True
         self._stored_high_watermark = high_watermark
         self.current: LogOffsets
-        """All offsets as they are now."""
+        """The current offsets."""
         self._set(
             log_start_offset, log_start_offset, log_end_offset, log_end_offset, min(recovery_point, log_end_offset)
         )
@@ -80,28 +81,30 @@ class OffsetTracker:
 
     @property
     def high_watermark_to_store(self) -> int:
-        """The high watermark; of a log that was opened and has no role yet, the one that was stored before."""
+        """The high watermark for the checkpoint. For a log without a role since its opening, this is the stored one."""
         stored = self._stored_high_watermark
         return self.current.high_watermark if stored is None else stored
 
     def move_high_watermark(self, offset: int) -> None:
-        """Move the high watermark to an offset, or as near to it as the start and the end of the log allow."""
+        """Set the high watermark to `offset`, limited to the range from log start offset to log end offset."""
         with self.state_lock:
             start, local_start, _, _, end, recovery_point = self.current
             self._set(start, local_start, min(max(offset, start), end), end, recovery_point)
 
     def release_high_watermark(self, *, follows_end: bool) -> None:
-        """Begin the role of a sole replica.
+        """Start the role of a sole replica.
 
-        :param follows_end: the high watermark moves with the log end from the next append on, not with the flushes.
+        :param follows_end: True if the high watermark equals the log end offset from the next append on. False if each
+            flush raises it.
         """
         self._follows_end = follows_end
         self._stored_high_watermark = None
 
     def hold_high_watermark(self) -> None:
-        """Begin a role with other replicas: only `move_high_watermark` moves the high watermark from now on.
+        """Start a role with other replicas: from now on only `move_high_watermark` raises the high watermark.
 
-        In a log that was just opened, it goes back to the stored one. Other replicas may lack the records above.
+        In a log that was just opened, the high watermark returns to the stored one: other replicas may lack the records
+        above.
         """
         self._follows_end = False
         stored = self._stored_high_watermark
@@ -112,21 +115,21 @@ class OffsetTracker:
     # --- the other offsets ---
 
     def move_log_start(self, offset: int) -> None:
-        """Let the log begin later. The offset is at most the high watermark."""
+        """Raise the log start offset. `offset` must not exceed the high watermark."""
         _, local_start, _, high_watermark, end, recovery_point = self.current
         self._set(offset, max(local_start, offset), high_watermark, end, recovery_point)
 
     def move_log_end(self, offset: int) -> None:
-        """Let the log end later: records were appended, or a new segment leaves offsets out."""
+        """Raise the log end offset after an append, or after a roll that skips offsets."""
         start, local_start, _, high_watermark, end, recovery_point = self.current
         if self._follows_end and offset > end:
             high_watermark = offset
-        elif high_watermark < start:  # the log has reached back, and ends behind its start again
+        elif high_watermark < start:  # the exception ends: the log end offset is above the log start offset again
             high_watermark = min(start, offset)
         self._set(start, local_start, high_watermark, offset, recovery_point)
 
     def move_recovery_point(self, offset: int) -> None:
-        """Count everything below an offset as durable."""
+        """Raise the recovery point to `offset`: all records below are durable."""
         with self.state_lock:
             start, local_start, _, high_watermark, end, recovery_point = self.current
             self._set(start, local_start, high_watermark, end, max(recovery_point, offset))
@@ -134,22 +137,23 @@ class OffsetTracker:
     # --- truncation ---
 
     def begin_truncation(self, offset: int) -> None:
-        """Count nothing from an offset on as durable or readable. The records are still in the files."""
+        """Lower the recovery point and the high watermark to `offset`. The records are still in the files."""
         with self.state_lock:
             start, local_start, _, high_watermark, end, recovery_point = self.current
             high_watermark = min(max(min(high_watermark, offset), start), end)
             self._set(start, local_start, high_watermark, end, min(recovery_point, offset))
 
     def end_truncation(self, log_start_offset: int, log_end_offset: int) -> None:
-        """Let the log begin and end where its segments do after a truncation."""
+        """Set the log start offset and the log end offset after a truncation of the segments."""
         _, _, _, high_watermark, _, recovery_point = self.current
         high_watermark = min(max(high_watermark, log_start_offset), log_end_offset)
         recovery_point = min(recovery_point, log_end_offset)
         self._set(log_start_offset, log_start_offset, high_watermark, log_end_offset, recovery_point)
 
     def _set(self, start: int, local_start: int, high_watermark: int, end: int, recovery_point: int) -> None:
-        # No transaction is ever open, so the last stable offset is the high watermark. No other place says so.
-        # An append comes here for each batch: `tuple.__new__` takes half the time of `LogOffsets(...)`.
+        # No transaction is ever open, so the last stable offset is the high watermark. This is the only code that
+        # assumes it. Each append calls this method once per batch: `tuple.__new__` takes half the time of
+        # `LogOffsets(...)`.
         values = (start, local_start, high_watermark, high_watermark, end, recovery_point)
         offsets = _new_tuple(LogOffsets, values)
         assert start <= local_start <= high_watermark <= end >= recovery_point or offsets.are_in_order(), offsets

@@ -1,18 +1,18 @@
-"""Reads batches of a log, by offset and by time.
+"""The reads of a log, by offset and by time.
 
-Invariants. A read returns whole batches of one segment, and the offsets of the log at the time of the read. Where
-compaction has left no batch up to the end that the caller gives, the read returns an empty batch that covers the gap.
-So a reader always reaches that end. A read never looks into a record.
+Invariants. A read returns whole batches of one segment, and the offsets of the log at the time of the read. If
+compaction removed all batches from the requested offset up to `max_offset`, the read returns an empty batch that covers
+the gap. So a reader always reaches `max_offset`. A read never parses records.
 
-Where a transaction index and remote segments belong: `LogReader` makes every `ReadResult`, so it also finds the aborted
-transactions of the batches. Offsets below the local log start are in remote segments, which `read_remote` awaits.
+Extensions. `LogReader` makes every `ReadResult`, so it will also find the aborted transactions of the batches. Remote
+segments will contain the offsets below the local log start offset; `read_remote` awaits them.
 
-Threads. The owner of the log reads; any thread may call `bytes_of`. A `TimeSearch` works on a snapshot of the segments,
-on any thread. A truncation, on another thread, shuts readers out (`shut_out_readers`): they get nothing until it ends.
+Threads. The owner of the log reads; any thread may call `bytes_of`. A `TimeSearch` reads a snapshot of the segments, on
+any thread. A truncation on another thread locks readers out (`shut_out_readers`): until it ends, reads return nothing.
 
-Errors. OFFSET_OUT_OF_RANGE below the log start and above the log end. `IndexDamagedError` where an index of a sealed
-segment must be rebuilt first, which takes too long for the owner. If the disk refuses a read, the log goes offline,
-unless file descriptors or memory are short.
+Errors. OFFSET_OUT_OF_RANGE below the log start offset and above the log end offset. `IndexDamagedError` if an index of
+a sealed segment must be rebuilt, which takes too long for the owner. If a read fails in the file system, the log goes
+offline, unless file descriptors or memory are short.
 """
 
 from __future__ import annotations
@@ -33,33 +33,33 @@ from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.time_search import TimeSearch
 
 Batches = FileRegion | bytearray | bytes
-"""Whole batches: a region of a segment's file, or bytes that are in no local file. Empty if there are none."""
+"""Whole batches: a region of a segment's file, or bytes that no local file contains. May be empty."""
 
 NO_BATCHES = b""
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction whose records, in the batches of a read, readers of committed records must skip."""
+    """A transaction that was aborted. `read_committed` consumers must skip its records in the batches of a read."""
 
     producer_id: int
     first_offset: int
 
 
 class ReadResult(NamedTuple):
-    """What a read returns."""
+    """The batches of a read, and the state of the log at that time."""
 
     batches: Batches
     offsets: LogOffsets
     """The offsets of the log at the time of the read."""
     aborted_transactions: tuple[AbortedTransaction, ...] = ()
-    """In the order of their first offsets."""
+    """The aborted transactions, in the order of their first offsets."""
 
 
 _new_tuple = tuple.__new__
 
 
 class RemoteSegments(Protocol):
-    """The segments of a log below its local log start offset."""
+    """The segments of a log below its local log start offset, in remote storage."""
 
     def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> Awaitable[bytes]:
         """Return whole batches as `LogReader.read` does.
@@ -69,9 +69,9 @@ class RemoteSegments(Protocol):
 
 
 class LogReader:
-    """The part of a log that reads.
+    """Reads batches of one log.
 
-    :param remote: where segments below the local log start are; None: all segments are local.
+    :param remote: the segments below the local log start offset, or None if all segments are local.
     """
 
     __slots__ = (
@@ -102,21 +102,22 @@ class LogReader:
         self._remote = remote
         self._is_truncating = False
         self.truncation_count = 0
-        """Truncations that have begun."""
+        """The number of truncations that have started since the log was opened."""
 
     def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> ReadResult:
-        """Return whole batches, beginning with the first that ends at or after `offset`, all from one local segment.
+        """Return whole batches of one local segment, from the first one that ends at or after `offset`.
 
-        :param max_bytes: size limit of the batches; with `min_one_batch` the first batch may exceed it.
-        :param max_offset: batches that reach this offset are left out; the high watermark, for consumers.
-        :returns: no batches where there are none, or while the log is truncated.
-        :raises ApiError: OFFSET_OUT_OF_RANGE: the offset is not between the local log start and the log end.
+        :param max_bytes: the maximum size of the batches. With `min_one_batch` the first batch may exceed it.
+        :param max_offset: the result excludes batches that reach this offset; for consumers, the high watermark.
+        :returns: no batches if there are none, or during a truncation.
+        :raises ApiError: OFFSET_OUT_OF_RANGE: the offset is below the local log start offset or above the log end
+            offset.
         :raises IndexDamagedError: an index of a sealed segment must be rebuilt first.
         :raises CorruptBatchError: the batches are damaged.
-        :raises StorageError: the disk refused.
+        :raises StorageError: the file system returned an error.
         """
         self._health.check()
-        # Before the other look: a truncation that begins in between changes the count.
+        # Read the count before the flag: a truncation that starts in between changes the count.
         truncation_count = self.truncation_count
         if self._is_truncating:
             return ReadResult(NO_BATCHES, self._offsets.current)
@@ -135,21 +136,22 @@ class LogReader:
             try:
                 found = self._find(offset, max_bytes, end, min_one_batch=min_one_batch)
             except SegmentReplacedError:
-                # The files of the compacted segment are open.
+                # The second lookup finds the compacted segment, whose files are open.
                 found = self._find(offset, max_bytes, end, min_one_batch=min_one_batch)
         except Exception as error:
             if self.truncation_count != truncation_count:
-                return ReadResult(NO_BATCHES, self._offsets.current)  # any error: files and sizes did not agree
+                # ignore any error: files and sizes were inconsistent
+                return ReadResult(NO_BATCHES, self._offsets.current)
             if isinstance(error, OSError):
                 raise self._health.failed("read", error, even_if_short=False) from error
             raise
         if self.truncation_count != truncation_count:
-            # The batches may be wrong too: a gap where there is none.
+            # The batches may be wrong, too: an empty batch for a gap that does not exist.
             return ReadResult(NO_BATCHES, self._offsets.current)
-        return _new_tuple(ReadResult, (found, offsets, ()))  # half the time of `ReadResult(...)`
+        return _new_tuple(ReadResult, (found, offsets, ()))  # takes half the time of `ReadResult(...)`
 
     async def read_remote(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> ReadResult:
-        """Do as `read` does, with an offset between the log start and the local log start.
+        """Read batches of a remote segment, at an offset between the log start offset and the local log start offset.
 
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         :raises StorageError: the segment cannot be read.
@@ -164,7 +166,7 @@ class LogReader:
     def bytes_of(self, batches: Batches) -> bytes:
         """Return the batches of a `ReadResult` as bytes.
 
-        :raises OSError: the disk refused.
+        :raises OSError: the read failed.
         """
         if not isinstance(batches, FileRegion):
             return bytes(batches)
@@ -172,7 +174,7 @@ class LogReader:
         return self._segments.filesystem.pread(batches.file, batches.length, batches.position)
 
     def time_search(self) -> TimeSearch:
-        """Return a search by time over the records that are in the log now.
+        """Return a search by timestamp over the current records of the log.
 
         :raises StorageError: the log is offline.
         """
@@ -182,13 +184,13 @@ class LogReader:
 
     @contextmanager
     def shut_out_readers(self) -> Iterator[None]:
-        """Let reads return nothing while a truncation changes files and sizes."""
+        """Make reads return nothing while a truncation changes files and sizes."""
         self._is_truncating = True
         self.truncation_count += 1
         try:
             yield
         finally:
-            # A read that began before the truncation may have noted where the end was.
+            # A read that started before the truncation may have added a hint for the old end.
             self._segments.active.forget_hints()
             self._is_truncating = False
 
@@ -206,5 +208,5 @@ class LogReader:
 
     def _out_of_range(self, offset: int, offsets: LogOffsets) -> ApiError:
         start, end = offsets.local_log_start_offset, offsets.log_end_offset
-        message = f"{self._partition}: offset {offset}, the log has {start} to {end}"
+        message = f"{self._partition}: offset {offset} is out of range; the log has offsets {start} to {end}"
         return ApiError(ErrorCode.OFFSET_OUT_OF_RANGE, message)

@@ -1,23 +1,23 @@
 """The last batches of idempotent producers, so that a log stores each batch once and in order (KIP-98).
 
-Per producer id: its epoch and its last five batches, as many as a producer has in flight. Pure: this module encodes and
-decodes snapshots; `DerivedFiles` writes them, and recovery reads them.
+The state of a producer id is its epoch and its last five batches, because a producer has at most five batches in
+flight. This module does no I/O: it encodes and decodes snapshots, `DerivedFiles` writes them, and recovery reads them.
 
-Snapshot file (Kafka's `<offset>.snapshot`): version i16, CRC-32C u32 of what follows, entry count i32, then per entry
+Snapshot file (Kafka's `<offset>.snapshot`): version i16, CRC-32C u32 of the rest, entry count i32. Each entry is
 producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64, coordinator epoch i32,
-first offset of the open transaction i64. Kafka keeps one batch per producer there; here each of the five has an entry,
-oldest first, so that a retry across a restart is recognised. Kafka's reader takes the last one of a producer.
+first offset of the open transaction i64. Kafka stores one batch per producer. Barnabas stores an entry for each of the
+five batches, oldest first, to detect a retry after a restart. Kafka's reader uses the last entry of a producer.
 
-Invariants. An entry has the monotonic time at which the broker received the batch. The records' own time does not
-count: a producer that sends events of last year is not idle. Wall time does not count either: a clock that was wrong
-for a while would expire producers that are active. A snapshot stores wall time, as Kafka does, but a start reads only
-the differences between its entries, and the newest entry has the age 0 then. So a producer expires after a day in which
-the broker ran.
-An entry is replaced as a whole, so a shallow copy of all entries is a snapshot.
+Expiry. An entry contains the monotonic time at which the broker received the batch. Timestamps of records are not used:
+a producer that sends last year's events is not idle. Wall time is not used either: a temporarily wrong clock would
+expire active producers. A snapshot stores wall time, as Kafka does. A start uses only the differences between its
+entries, and the newest entry has age 0. So a producer expires after the broker has run for a day without its batches.
 
-Threads. The owner of the log, under the state lock where a roll or a flush may copy the entries.
+Invariant. An update replaces an entry as a whole, so a shallow copy of all entries is a consistent snapshot.
 
-Errors. ApiError for a batch that is not the next one of its producer.
+Threads. The owner of the log. The owner holds the state lock while a roll or a flush may copy the entries.
+
+Errors. ApiError for a batch that is not the producer's next batch.
 """
 
 from __future__ import annotations
@@ -36,13 +36,13 @@ from barnabas.records.header import SEQUENCE_MAX, BatchHeader
 from barnabas.records.scan import BATCHES_KEPT
 
 PRODUCER_EXPIRATION_S = 24 * 60 * 60
-"""A producer without batches for this long is forgotten (Kafka's producer.id.expiration.ms)."""
+"""The time without batches after which the state of a producer expires (Kafka's producer.id.expiration.ms)."""
 
 STRANGERS_MAX = 1_000
-"""The number of refused batches of unknown producers that are remembered, the last ones."""
+"""The maximum number of remembered refusals of unknown producers. The oldest one is dropped first."""
 STRANGER_EXPIRATION_S = 10 * 60
-"""How long they are remembered. Producers give a record up sooner: delivery.timeout.ms is two minutes, librdkafka's
-message.timeout.ms is five."""
+"""The time for which a refusal is remembered. Producers drop a record earlier: delivery.timeout.ms is two minutes, and
+librdkafka's message.timeout.ms is five."""
 
 _VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hI")
@@ -65,21 +65,21 @@ class ProducerBatch(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ProducerEntry:
-    """A producer's epoch and last batches, oldest first."""
+    """A producer's epoch and its last batches, oldest first."""
 
     epoch: int
     batches: tuple[ProducerBatch, ...]
 
 
 class ProducerStates:
-    """The producers of one log."""
+    """The states of the producers of one log."""
 
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self._entries = entries if entries is not None else {}
         self.highest_id = _highest_plausible(self._entries)
-        """The highest id that a broker may have allocated, or -1. It stays when its entry expires."""
+        """The highest producer id that a broker may have allocated, or -1. It remains when the producer expires."""
         self._strangers: dict[tuple[int, int, int], float] = {}
-        """Monotonic times at which batches of unknown producers were refused, by producer id, epoch and sequence."""
+        """The monotonic time of each refused batch of an unknown producer, by producer id, epoch and sequence."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -88,16 +88,16 @@ class ProducerStates:
         return producer_id in self._entries
 
     def entries(self) -> dict[int, ProducerEntry]:
-        """A copy of all entries by producer id."""
+        """Return a copy of all entries, by producer id."""
         return dict(self._entries)
 
     def check(self, header: BatchHeader, now_s: float) -> ProducerBatch | None:
         """Check the sequence of a producer's batch.
 
         :param now_s: the monotonic time.
-        :returns: the batch in the log, if this one is a retry of it; otherwise None.
-        :raises ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER where the
-            producer must send all its unacknowledged batches again.
+        :returns: the batch in the log if `header` is a retry of it, otherwise None.
+        :raises ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER if the producer
+            must send all its unacknowledged batches again.
         """
         entry = self._entry(header.producer_id)
         if entry is None:
@@ -123,7 +123,7 @@ class ProducerStates:
         return None
 
     def accepts_next(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
-        """Return whether `check` would accept a batch with this identity and any number of records, and know no retry.
+        """Return whether `check` would accept a batch with any number of records as new, and not as a retry.
 
         >>> ProducerStates().accepts_next(7, 0, 0)
         True
@@ -138,9 +138,9 @@ class ProducerStates:
         return all(batch.first_sequence != base_sequence for batch in entry.batches)
 
     def update(self, header: BatchHeader, base_offset: int, appended_s: float) -> None:
-        """Remember a batch of the log.
+        """Add a batch of the log to the state of its producer.
 
-        :param header: of the batch; its base offset does not count.
+        :param header: the header of the batch; its base offset is ignored.
         :param appended_s: the monotonic time.
         """
         batch = ProducerBatch(
@@ -160,9 +160,9 @@ class ProducerStates:
     def add_batches(
         self, producer_id: int, epoch: int, batches: Sequence[tuple[int, int, int, int]], appended_s: float
     ) -> None:
-        """Remember batches of a producer in the log, oldest first.
+        """Add batches of the log to the state of a producer, oldest first.
 
-        :param batches: first and last sequence, base and last offset of each.
+        :param batches: first sequence, last sequence, base offset and last offset of each batch.
         :param appended_s: the monotonic time.
         """
         entry = self._entry(producer_id)
@@ -171,12 +171,12 @@ class ProducerStates:
         self._entries[producer_id] = ProducerEntry(epoch, (*earlier, *found)[-BATCHES_KEPT:])
 
     def replace_with(self, other: ProducerStates) -> None:
-        """Remember what another object remembers, and nothing else: the log was truncated."""
+        """Replace all states with those of another object, after a truncation of the log."""
         self._entries, self._strangers = other._entries, other._strangers
         self.highest_id = other.highest_id
 
     def expire(self, now_s: float) -> None:
-        """Forget the producers without batches for a day.
+        """Remove the producers without batches for a day.
 
         :param now_s: the monotonic time.
         """
@@ -188,16 +188,17 @@ class ProducerStates:
         return self._entries.get(producer_id)
 
     def _check_stranger(self, header: BatchHeader, now_s: float) -> None:
-        """Accept a batch of an unknown producer, with a sequence above 0, only when it comes for the second time.
+        """Refuse a batch of an unknown producer with a sequence above 0 the first time, and accept its retry.
 
-        There are two cases, and the batch does not show which one it is. The log has forgotten the producer, which
-        continues its sequence (KIP-360). Or an earlier batch has not arrived yet, for instance because it waits at the
-        former leader. In the second case an acknowledgement would do harm: librdkafka would count the earlier batch as
-        stored, and other clients would send it too late. So the batch is refused once, with an error for which every
-        producer sends all unacknowledged batches again, in order. No earlier batch is missing then.
+        Such a batch has two possible causes, and the batch does not show which one applies. Either the state of the
+        producer has expired, and the producer continues its sequence (KIP-360). Or an earlier batch is still on its
+        way, for instance at the former leader. In the second case an acknowledgement would lose or reorder records:
+        librdkafka would count the earlier batch as stored, and other clients would send it too late. So the log refuses
+        the batch once, with an error after which every producer sends all unacknowledged batches again, in order. After
+        that, no earlier batch is missing.
 
-        If more producers were forgotten at once than are remembered here, as after the deletion of all records of a
-        busy log, every other one of them is accepted at once. Otherwise each would be forgotten before its retry.
+        If more than `STRANGERS_MAX` producers are unknown at once, as after the deletion of all records of a busy log,
+        the log accepts every other one of them at once. Otherwise each refusal would be dropped before the retry.
         """
         stranger = header.producer_id, header.producer_epoch, header.base_sequence
         if header.base_sequence == 0:
@@ -206,7 +207,7 @@ class ProducerStates:
         if refused_s is not None:
             if now_s - refused_s < STRANGER_EXPIRATION_S:
                 return
-            del self._strangers[stranger]  # the entries are in the order of time
+            del self._strangers[stranger]  # the entries stay in the order of time
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
             if now_s - self._strangers.pop(oldest) < STRANGER_EXPIRATION_S:
@@ -214,15 +215,15 @@ class ProducerStates:
         self._strangers[stranger] = now_s
         raise ApiError(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"nothing is known of producer {header.producer_id}, which sent sequence {header.base_sequence}: send "
-            "again all that was not acknowledged, in order",
+            f"unknown producer {header.producer_id} sent sequence {header.base_sequence}: send "
+            "all unacknowledged batches again, in order",
         )
 
 
 class PendingProducers(ProducerStates):
-    """The producers after the write of a group; it holds only the entries that change.
+    """The producer states after the write of an append group. It contains only the entries that change.
 
-    :param states: the producers of the log, unchanged until `commit`.
+    :param states: the producers of the log; `commit` changes them.
     """
 
     def __init__(self, states: ProducerStates) -> None:
@@ -231,7 +232,7 @@ class PendingProducers(ProducerStates):
         self._strangers = states._strangers
 
     def commit(self) -> None:
-        """Change the producers of the log: the batches are in the log."""
+        """Apply the changes to the producers of the log, after the batches were written."""
         states = self._states
         states._entries.update(self._entries)
         for producer_id in self._entries:
@@ -240,7 +241,7 @@ class PendingProducers(ProducerStates):
         self._entries.clear()
 
     def discard(self) -> None:
-        """Drop the changes: the batches were not written, so a retry of one of them is no duplicate."""
+        """Drop the changes: the batches were not written, so a retry of one of them is not a duplicate."""
         self._entries.clear()
 
     def _entry(self, producer_id: int) -> ProducerEntry | None:
@@ -258,7 +259,8 @@ def _following(sequence: int) -> int:
 
 def encode_snapshot(entries: dict[int, ProducerEntry], clock: Clock) -> bytes:
     """Return the content of a snapshot file."""
-    ahead_ms = clock.time_ms() - clock.monotonic() * 1000  # of monotonic time; one number keeps all differences
+    # offset from monotonic to wall time; a single offset keeps the differences
+    ahead_ms = clock.time_ms() - clock.monotonic() * 1000
     rows = [
         _ENTRY.pack(
             producer_id,
@@ -278,20 +280,20 @@ def encode_snapshot(entries: dict[int, ProducerEntry], clock: Clock) -> bytes:
 
 
 def decode_snapshot(data: bytes, now_s: float) -> ProducerStates:
-    """Read the content of a snapshot file.
+    """Decode the content of a snapshot file.
 
-    :param now_s: the monotonic time, which the newest entry gets.
-    :raises ValueError: it is damaged.
+    :param now_s: the monotonic time; the newest entry gets this time.
+    :raises ValueError: the content is damaged.
     """
     head_size = _SNAPSHOT_HEAD.size + _COUNT.size
     if len(data) < head_size:
-        raise ValueError(f"producer snapshot of {len(data)} bytes")
+        raise ValueError(f"{len(data)} bytes are too short for a producer snapshot")
     version, crc = _SNAPSHOT_HEAD.unpack_from(data)
     if version != _VERSION or crc != crc32c(memoryview(data)[_SNAPSHOT_HEAD.size :]):
-        raise ValueError("the producer snapshot's version or CRC is wrong")
+        raise ValueError("the version or the CRC of the producer snapshot is wrong")
     (count,) = _COUNT.unpack_from(data, _SNAPSHOT_HEAD.size)
     if len(data) != head_size + count * _ENTRY.size:
-        raise ValueError(f"producer snapshot of {len(data)} bytes with {count} entries")
+        raise ValueError(f"a producer snapshot with {count} entries cannot have {len(data)} bytes")
     entries: dict[int, ProducerEntry] = {}
     rows = list(_ENTRY.iter_unpack(memoryview(data)[head_size:]))
     newest_ms = max((timestamp_ms for _, _, _, _, _, timestamp_ms, _, _ in rows), default=0)

@@ -1,21 +1,26 @@
-"""Loads a log from its folder, and repairs what a crash left behind. `docs/explanation/storage.md` has the steps.
+"""Log recovery: loads a log from its partition directory, and repairs the effects of a crash.
+
+`docs/explanation/storage.md` lists the steps.
 
 Invariants. The batches in the `.log` files are the log; all other files are derived from them. Recovery trusts derived
-files below the recovery point only. From the recovery point on it checks every batch (length, CRC, offset contiguity,
-epoch order), and cuts the log before the first one that fails. After a clean shutdown it is the log end.
+files only below the recovery point. From the recovery point on, recovery checks each batch (length, CRC, contiguous
+offsets, order of epochs), and truncates the log before the first damaged batch. After a clean shutdown the recovery
+point is the log end offset.
 
-Compaction leaves gaps between batches and between segments, and empty segments. Recovery accepts gaps below the
-recovery point, and everywhere in a compacted log, whose folder may have been copied without its checkpoints. In other
-logs a gap behind the recovery point is damage: a crash of the machine lost the end of one segment, and not the next
-one. After a crash of the machine, so is a gap between two segments of a compacted log: compaction takes only what is
-below the stored recovery point, and a follower begins a segment where the one before ended.
+Gaps. Compaction leaves gaps between batches and between segments, and it leaves empty segments. Recovery accepts gaps
+below the recovery point. In a compacted log recovery accepts gaps everywhere, because an administrator may have copied
+the directory without its checkpoints. In another log, a gap above the recovery point is damage: a crash of the machine
+removed the end of a segment, and kept the next segment. After a crash of the machine, a gap between two segments of a
+compacted log is damage, too. The cleaner compacts only below the stored recovery point, and a follower starts a segment
+at the end of the previous one.
 
-Files that may be of use are renamed, not deleted (`barnabas.storage.damaged_files`): later segments, a tail with a
-sound batch, damaged files. The time depends on what was not flushed, and on the number of segments, not on their size.
+Recovery renames files that may be useful, and does not delete them (`barnabas.storage.damaged_files`): later segments,
+a tail that contains a valid batch, and damaged files. The time of a recovery depends on the number of unflushed bytes
+and of segments, not on the size of the log.
 
 Threads. One thread loads a log; several threads load several logs.
 
-Errors. The content of a file raises nothing. OSError if the disk refuses.
+Errors. No content of a file raises an error. OSError if the file system returns one.
 """
 
 from __future__ import annotations
@@ -66,37 +71,37 @@ TRUST_ALL = 2**63 - 1
 
 
 class GapsAllowed(NamedTuple):
-    """The offsets up to which a gap is no damage."""
+    """The offsets up to which gaps are accepted."""
 
     within: int
-    """Between two batches of a segment."""
+    """The limit for a gap between two batches of a segment."""
     between: int
-    """Between two segments."""
+    """The limit for a gap between two segments."""
 
 
 @dataclass(slots=True)
 class LoadedLog:
-    """A log as recovery leaves it."""
+    """A log after recovery."""
 
     sealed: list[SealedSegment]
     active: ActiveSegment
     epochs: LeaderEpochs
     epochs_changed: bool
-    """The checkpoint of the epochs differs from `epochs`."""
+    """True if `epochs` differs from the leader epoch checkpoint."""
     log_start_offset: int
     damage: str | None = None
-    """The reason for a cut; None: the log was not cut."""
+    """The reason of the truncation, or None if recovery did not truncate the log."""
     lost_from: int | None = None
-    """The first lost offset, if records are lost and the log goes on behind them."""
+    """The first lost offset, if the log lost records and continues after them."""
     snapshots: list[int] = field(default_factory=list)
     """The offsets of the producer snapshots."""
     stored_epochs: tuple[EpochStart, ...] | None = None
-    """The checkpoint of the epochs; None: it is missing or damaged."""
+    """The entries of the leader epoch checkpoint, or None if the checkpoint is missing or damaged."""
     producers: ProducerStates = field(default_factory=ProducerStates)
 
     @property
     def is_changed(self) -> bool:
-        """Whether the log differs from its files."""
+        """True if the log differs from its files, so that the next flush must write them."""
         return self.damage is not None or self.epochs_changed
 
     @property
@@ -114,15 +119,15 @@ def load_log(
     clean: bool = False,
     lost_memory: bool = False,
 ) -> LoadedLog:
-    """Load a log, or begin one.
+    """Load a log, or create it.
 
-    A log without segments begins at the greatest stored offset, so that no offset is used twice.
+    A log without segments starts at the greatest stored offset, so that no offset is used twice.
 
-    :param stored: the offsets of the log in the checkpoints of the data folder.
-    :param clean: the log was closed cleanly, so all of it was fsynced.
-    :param lost_memory: the machine has crashed since the log was written to. What was not fsynced may be missing, file
-        by file.
-    :raises OSError: the disk refuses; no sound file was changed.
+    :param stored: the offsets of the log in the checkpoints of the data directory.
+    :param clean: True if the log was closed cleanly, so that all its records were fsynced.
+    :param lost_memory: True if the machine has crashed since the last write to the log. Each file may then lack bytes
+        that were not fsynced.
+    :raises OSError: the file system returned an error; recovery changed no undamaged file.
     """
     try:
         names = filesystem.list_folder(folder)
@@ -144,7 +149,7 @@ def load_log(
         loaded = _load_from(filesystem, folder, config, bases, stored, trust_below, gaps)
         _check_end(loaded, folder, stored, config)
         if not clean and (gap := gap_at_end(loaded.active)) is not None:
-            # Or the gap of an earlier start, if no replica has filled it since.
+            # The gap may also be from an earlier start, if no replica has filled it since.
             loaded.lost_from = gap
         if not clean and _begins_behind_a_loss(loaded, stored):
             loaded.lost_from = 0
@@ -157,8 +162,8 @@ def load_log(
 def _begin(filesystem: FileSystem, folder: Path, config: LogConfig, offset: int) -> LoadedLog:
     if offset:
         logger.error(
-            "%s: there are no segments; the log begins with offset %d, which it had reached. If the files can be had"
-            " back, stop the broker, put them there, and remove the empty %s",
+            "%s: all segments are missing; the log starts again at offset %d. If you can restore the files,"
+            " stop the broker, copy them back, and remove the empty %s",
             folder, offset, offset_name(offset, LOG_SUFFIX), extra=event(LogEvent.LOG_MISSING),
         )  # fmt: skip
     active = ActiveSegment.create(filesystem, folder, offset, config.index_interval_bytes)
@@ -168,8 +173,8 @@ def _begin(filesystem: FileSystem, folder: Path, config: LogConfig, offset: int)
 
 
 def _begins_behind_a_loss(loaded: LoadedLog, stored: StoredOffsets) -> bool:
-    """Whether a log is as `_begin` of an earlier start has left it: empty, with a log start above the stored one. A
-    deletion would have stored the log start first."""
+    """Return whether an earlier start created this log with `_begin`: the log is empty, and its log start offset is
+    above the stored one. A deletion of records would have stored the log start offset first."""
     return not loaded.sealed and not loaded.active.size and loaded.log_start_offset > stored.log_start_offset
 
 
@@ -182,15 +187,15 @@ def _load_from(
     trust_below: int,
     gaps: GapsAllowed,
 ) -> LoadedLog:
-    """Load the segments from the log start on; rename those before it."""
+    """Load the segments from the log start offset on; rename the earlier segments."""
     start = stored.log_start_offset
     first = max(0, bisect_right(bases, start) - 1)
     loaded = _load_segments(filesystem, folder, config, bases[first:], trust_below, gaps)
     if start > loaded.active.next_offset:
-        # The log was flushed up to its start before the checkpoint was written. So the checkpoint, which has no CRC, is
-        # damaged. Trusting it would remove all records.
+        # The log is flushed up to its start before the checkpoint is written. So this checkpoint, which has no CRC, is
+        # damaged. If recovery trusted it, all records would be removed.
         logger.error(
-            "%s: said to begin with offset %d, but it ends with %d; what is there is kept",
+            "%s: the checkpoint has log start offset %d, but the log ends at offset %d; ignoring the checkpoint",
             folder, start, loaded.active.next_offset, extra=event(LogEvent.RECORDS_LOST),
         )  # fmt: skip
         loaded = _load_segments(filesystem, folder, config, bases, trust_below, gaps)
@@ -198,7 +203,7 @@ def _load_from(
         return loaded
     for base in bases[:first]:
         logger.warning(
-            "%s: segment %d lies before offset %d, with which %s says that the log begins; renamed. If that is wrong,"
+            "%s: segment %d is below log start offset %d in %s; renamed the segment. If the offset is wrong,"
             " stop the broker, remove the line from that file, and rename %s* back",
             folder, base, start, LOG_START_CHECKPOINT, offset_name(base, ""),
         )  # fmt: skip
@@ -208,17 +213,17 @@ def _load_from(
 
 
 def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: LogConfig) -> None:
-    """If the log ends before the offsets of the checkpoints, let no offset be used twice."""
+    """If the log ends below the checkpoints' offsets, raise the log end offset, so that no offset is used twice."""
     end, reached = loaded.active.next_offset, max(stored)
     if end >= reached:
         return
     logger.error(
-        "%s: the log ends with offset %d; the checkpoints say %d (durable) and %d (readable): records are lost,"
-        " unless a checkpoint is damaged",
+        "%s: the log ends at offset %d, below recovery point %d or high watermark %d of the checkpoints: records are"
+        " lost, unless a checkpoint is damaged",
         folder, end, stored.recovery_point, stored.high_watermark, extra=event(LogEvent.RECORDS_LOST),
     )  # fmt: skip
     if end < stored.reached_by_two:
-        message = "%s: the log goes on with offset %d, so that none is used twice"
+        message = "%s: the log continues at offset %d, so that no offset is used twice"
         logger.error(message, folder, stored.reached_by_two, extra=event(LogEvent.RECORDS_LOST))
         loaded.lost_from = end
         _go_on_at(loaded, stored.reached_by_two, config.index_interval_bytes)
@@ -226,7 +231,8 @@ def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: L
 
 
 def _go_on_at(loaded: LoadedLog, offset: int, index_interval_bytes: int) -> None:
-    """Let a log end at `offset`, with an empty batch, or with a new segment where no batch reaches so far."""
+    """Raise the log end offset to `offset`, with an empty batch, or with a new segment if the relative offset is too
+    large."""
     active = loaded.active
     if offset - 1 - active.base_offset <= RELATIVE_OFFSET_MAX:
         fill_gap(active, offset, loaded.epochs.latest)
@@ -256,7 +262,7 @@ def _load_segments(
     ]
     for segment in sealed:
         if not segment.size and not config.is_compacted:
-            message = "%s is empty; if it was not compacted, the records that it held cannot be read"
+            message = "%s is empty; its records are lost, unless compaction removed them"
             logger.error(message, segment.paths.log, extra=event(LogEvent.RECORDS_LOST))
     active, damage = _check_segments(
         filesystem, folder, config, bases[first_checked:], sealed, recovery_point, epoch_check, gaps
@@ -279,12 +285,14 @@ def load_producers(
     clock: Clock,
     snapshots: list[int] | None = None,
 ) -> ProducerStates:
-    """Return the producers as they were when the log ended at `end_offset`.
+    """Return the states of idempotent producers at log end offset `end_offset`.
 
-    This reads the latest sound snapshot, and replays the headers of the batches after it. It renames damaged snapshots.
+    This function loads the latest valid producer snapshot, and applies the headers of the batches after it. It renames
+    damaged snapshots.
 
-    :param snapshots: the offsets of the snapshots that a start found; renamed ones are removed from the list. Snapshots
-        of a later end are renamed, since the log has lost its end. None: the log was truncated, and they are deleted.
+    :param snapshots: the offsets of the snapshots found at start. Snapshots above `end_offset` are renamed, because the
+        log lost its end. Renamed snapshots are removed from this list. None: the log was truncated, and snapshots above
+        `end_offset` are deleted.
     """
     states, offset, now_s = ProducerStates(), segments[0].base_offset, clock.monotonic()
     found = snapshot_offsets(filesystem, folder) if snapshots is None else snapshots
@@ -296,29 +304,33 @@ def load_producers(
                 break
             except ValueError as error:
                 renamed = rename_damaged(filesystem, folder / name)
-                logger.warning("%s/%s is damaged, and renamed to %s: %s", folder, name, renamed.name, error)
+                logger.warning(
+                    "producer snapshot %s/%s is damaged; renamed it to %s: %s", folder, name, renamed.name, error
+                )
         elif snapshots is None:
             filesystem.unlink(folder / name)
         else:
             renamed = rename_damaged(filesystem, folder / name)
-            logger.warning("%s/%s is of a later end, and renamed to %s", folder, name, renamed.name)
+            logger.warning(
+                "producer snapshot %s/%s is above the log end offset; renamed it to %s", folder, name, renamed.name
+            )
         found.remove(snapshot_offset)
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
             states.add_batches(producer_id, epoch, batches, now_s)
-    # Producers that expire now count for the highest id, too.
+    # `highest_id` also includes the producers that expire now.
     states = ProducerStates(states.entries())
     states.expire(now_s)
     return states
 
 
 def snapshot_offsets(filesystem: FileSystem, folder: FilePath) -> list[int]:
-    """Return the offsets of the producer snapshots in a log's folder."""
+    """Return the offsets of the producer snapshots in a partition directory."""
     return offsets_by_suffix(filesystem.list_folder(folder))[SNAPSHOT_SUFFIX]
 
 
 def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str], found: dict[str, list[int]]) -> None:
-    """Remove the files of an interrupted operation; rename indexes without batches."""
+    """Remove files of an interrupted operation; rename index files without a segment."""
     for name in names:
         if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)) and (is_deleted_file(name) or is_temporary_file(name)):
             filesystem.unlink(folder / name)
@@ -326,7 +338,7 @@ def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str], found: 
         for base in sorted(set(found[suffix]).difference(found[LOG_SUFFIX])):
             name = offset_name(base, suffix)
             renamed = rename_damaged(filesystem, folder / name)
-            logger.warning("%s/%s is an index without batches; renamed to %s", folder, name, renamed.name)
+            logger.warning("index %s/%s has no segment; renamed it to %s", folder, name, renamed.name)
 
 
 def _check_segments(
@@ -339,7 +351,7 @@ def _check_segments(
     epoch_check: EpochCheck,
     gaps: GapsAllowed,
 ) -> tuple[ActiveSegment, str | None]:
-    """Check segments in order and add them to `sealed`; return the segment that ends the log, and the damage there."""
+    """Check segments in order and append them to `sealed`; return the last segment of the log, and the damage there."""
     for number, base in enumerate(bases):
         later = bases[number + 1 :]
         segment, damage = load_segment(
@@ -358,23 +370,23 @@ def _check_segments(
 
 
 def _cut(segment: ActiveSegment, damage: str, later: list[int], index_interval_bytes: int) -> ActiveSegment:
-    """End the log with the last sound batch of a segment; save the rest if it may be of use."""
+    """Truncate the log after the last valid batch of a segment; keep a copy of a tail that contains valid batches."""
     filesystem, path = segment.filesystem, segment.paths.log
     size = filesystem.size(path)
     logger.warning(
-        "%s: log cut at offset %d, position %d of %s: %s; %d bytes after it, and %d later segments",
+        "%s: truncated the log at offset %d, position %d of %s: %s; removed %d bytes and %d later segments",
         segment.folder, segment.next_offset, segment.size, path.name, damage, size - segment.size, len(later),
     )  # fmt: skip
-    # First of all: if the copy does not fit, no file is changed.
+    # The copy is the first step: if the disk is full, no file is changed.
     whole = size > segment.size and has_valid_batch(filesystem, segment.file, segment.size, size)
     if whole and segment.size:
         copy = copy_damaged_tail(filesystem, segment.file, segment.size, size)
-        logger.warning("%s: what follows holds sound batches, and was copied to %s", path, copy.name)
+        logger.warning("%s: the removed tail contains valid batches; copied it to %s", path, copy.name)
     for base in reversed(later):
         rename_damaged_segment(filesystem, segment.folder, base)
-        logger.warning("%s: segment %d set aside as .damaged", segment.folder, base)
+        logger.warning("%s: renamed segment %d to .damaged", segment.folder, base)
     if whole and not segment.size:
-        logger.warning("%s: its batches are not what its name says; renamed", path)
+        logger.warning("%s: the offsets of its batches do not match its name; renamed the segment", path)
         rename_damaged_segment(filesystem, segment.folder, segment.base_offset)
         return ActiveSegment.create(filesystem, segment.folder, segment.base_offset, index_interval_bytes)
     filesystem.truncate(segment.file, segment.size)
@@ -382,17 +394,17 @@ def _cut(segment: ActiveSegment, damage: str, later: list[int], index_interval_b
 
 
 def _store_indexes(segment: ActiveSegment) -> None:
-    """Store the indexes of a segment to be sealed; if the disk is full, a later read rebuilds them."""
+    """Store the indexes of a segment before it is sealed. If the disk is full, a later read rebuilds them."""
     try:
         segment.write_indexes(*segment.encode_indexes(closing=True))
     except OSError as error:
         if error.errno not in _NO_ROOM:
             raise
-        logger.warning("%s: its indexes could not be stored: %s", segment.paths.log, error)
+        logger.warning("cannot store the indexes of %s: %s; a later read rebuilds them", segment.paths.log, error)
 
 
 def _read_epochs(filesystem: FileSystem, folder: Path, log_start_offset: int) -> LeaderEpochs | None:
-    """Return the stored epochs, or None if they are missing or damaged."""
+    """Return the entries of the leader epoch checkpoint, or None if it is missing or damaged."""
     try:
         entries = decode_leader_epochs(read_file(filesystem, f"{folder}/{LEADER_EPOCH_CHECKPOINT}"))
     except FileNotFoundError:
@@ -400,7 +412,12 @@ def _read_epochs(filesystem: FileSystem, folder: Path, log_start_offset: int) ->
     except ValueError as error:
         path = folder / LEADER_EPOCH_CHECKPOINT
         renamed = rename_damaged(filesystem, path)
-        logger.warning("%s is damaged: %s; renamed to %s, and rebuilt from the batches", path, error, renamed.name)
+        logger.warning(
+            "leader epoch checkpoint %s is damaged: %s; renamed it to %s and rebuilding it from the batches",
+            path,
+            error,
+            renamed.name,
+        )
         return None
     return LeaderEpochs(entries) if entries and entries[0].start_offset <= log_start_offset else None
 
@@ -414,10 +431,10 @@ def _epochs_of_batches(segments: list[Segment]) -> LeaderEpochs:
 
 
 def _scans_from(segments: list[Segment], offset: int) -> list[SegmentScan]:
-    """Scan the headers of all batches from an offset on; skip unreadable segments below the recovery point.
+    """Scan the headers of all batches from `offset` on; skip unreadable segments.
 
-    Such damage came after the batches were flushed. The rest of the log can be used, and a read of the damaged part
-    raises CorruptBatchError.
+    Such damage below the recovery point occurred after the flush. The rest of the log stays usable, and a read of the
+    damaged batches raises CorruptBatchError.
     """
     scans = []
     for segment in segments:

@@ -1,7 +1,7 @@
-"""Room on the disk that a file without content of its own keeps free: `.reserve`.
+"""The reserve file `.reserve`: an allocated file without content, which keeps disk space free.
 
-When the disk is full, the broker deletes the file, so that it can start and topics can be deleted. It makes the file
-again when there is room.
+When the disk is full, the broker deletes this file. The freed space lets the broker start and lets administrators
+delete topics. When enough space is free, the broker creates the file again.
 """
 
 from __future__ import annotations
@@ -17,48 +17,51 @@ from barnabas.storage.filesystem import FileSystem
 logger = logging.getLogger(__name__)
 
 RESERVE_BYTES = 8 * 1024 * 1024
-"""What the tree needs to write the states of ten thousand partitions."""
+"""The size of the reserve. The metadata store needs this space for the states of ten thousand partitions."""
 
 _SHARE = 16
-"""The reserve takes at most this part of the free room."""
+"""The reserve uses at most one part in 16 of the free space."""
 
 _TOPIC_BYTES, _PARTITION_BYTES = 64 * 1024, 16 * 1024
-"""A new topic and each of its partitions need this room at most, for their folders, files and nodes in the tree."""
+"""The maximum space for a new topic, and for each of its partitions: directories, files, and metadata nodes."""
 
 
 class Reserve:
-    """The reserve in a data folder. Not safe to use from several threads at once."""
+    """The reserve file of a data directory. Not thread-safe."""
 
     def __init__(self, filesystem: FileSystem, folder: Path) -> None:
         self._filesystem = filesystem
         self._path = folder / RESERVE
 
     def make(self) -> None:
-        """Make the reserve or let it grow, if there is plenty of room. A disk that refuses is logged."""
+        """Create or enlarge the reserve file if enough space is free. An error is logged."""
         try:
             size = self._filesystem.size(self._path) if self._filesystem.exists(self._path) else 0
             wanted = min(RESERVE_BYTES, (size + self._filesystem.free_bytes(self._path.parent)) // _SHARE)
             if wanted > size:
                 self._grow(wanted)
         except OSError as error:
-            logger.warning("%s: cannot be made: %s", self._path, error)
+            logger.warning("cannot create reserve file %s: %s; retrying later", self._path, error)
 
     def give_up_if_short(self) -> None:
-        """Free the room if the disk is nearly full."""
+        """Delete the reserve file if the disk is nearly full."""
         try:
             files = self._filesystem
             if files.free_bytes(self._path.parent) < RESERVE_BYTES // 2 and files.exists(self._path):
                 files.unlink(self._path)
                 extra = event(LogEvent.DISK_SHORT)
-                logger.warning("%s is given up, since the disk is full; make room", self._path, extra=extra)
+                logger.warning(
+                    "the disk is nearly full; deleted the reserve file %s; free disk space", self._path, extra=extra
+                )
         except OSError as error:
-            logger.warning("%s: cannot be given up: %s", self._path, error)
+            logger.warning("the disk is nearly full; cannot delete reserve file %s: %s", self._path, error)
 
     def check_room(self, partition_count: int) -> None:
-        """Check that the disk has room for so many new partitions of a topic, beside the reserve.
+        """Check that the disk has space for new partitions of a topic, besides the reserve.
 
-        On a full disk a topic could be written to the tree in part, and the tree would have no room to delete it.
+        On a full disk the metadata store could write a topic only partly, and would lack the space to delete it.
 
+        :param partition_count: the number of new partitions.
         :raises StorageError: the disk is full.
         """
         folder = self._path.parent
@@ -66,11 +69,11 @@ class Reserve:
         try:
             free = self._filesystem.free_bytes(folder)
         except OSError as error:
-            raise StorageError(f"cannot ask for the free room of {folder}: {error}") from error
+            raise StorageError(f"cannot read the free disk space of {folder}: {error}") from error
         if free < needed:
             raise StorageError(
                 f"the disk is full: {folder} has {free} bytes free, and {partition_count} new partitions need {needed};"
-                " make room"
+                " free disk space"
             )
 
     def _grow(self, size: int) -> None:

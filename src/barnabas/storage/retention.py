@@ -1,18 +1,18 @@
-"""The segments of a log that its settings no longer keep, by size and time only.
+"""Retention: finds the segments of a log to delete, by size and by age.
 
-Invariants. As in Kafka, segments go from the oldest on, whole, and only if all of their records are below the high
-watermark:
+Invariants. As in Kafka, retention deletes whole segments, oldest first, and only if all of their records are below the
+high watermark:
 
 - by time: while the newest record of the segment is older than `retention.ms`;
 - by size: while the log without the segment still has `retention.bytes`.
 
-If `cleanup.policy` is compact alone, or empty, all segments stay, whatever these two settings are. The active segment
-may be among those that go; an empty one never is. Before a segment goes, the headers of all its batches are read: a
-wrong index must not delete anything.
+If `cleanup.policy` is only compact, or empty, retention keeps all segments. Retention may delete the active segment
+unless it is empty. Before it deletes a segment by time, it reads the headers of all its batches, because a wrong index
+must not cause a deletion.
 
-Threads. The owner makes a search, and any thread carries it out on snapshots of the segments.
+Threads. The owner of the log makes a search, and any thread runs it on snapshots of the segments.
 
-Errors. CorruptBatchError for a segment whose batches are damaged; it stays. OSError if a file cannot be read.
+Errors. CorruptBatchError for a segment with damaged batches, which remains. OSError if a file cannot be read.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ UNLIMITED = -1
 
 
 class SegmentExtent(Protocol):
-    """What retention needs of a segment."""
+    """The properties of a segment that retention uses."""
 
     size: int
     next_offset: int
@@ -43,10 +43,11 @@ S = TypeVar("S", bound=SegmentExtent)
 def count_deletable(
     segments: Sequence[S], config: LogConfig, now_ms: int, high_watermark: int, newest_ms: Callable[[S], int]
 ) -> int:
-    """Return how many segments, from the first on, the settings no longer keep.
+    """Return the number of segments to delete, counted from the oldest one.
 
     :param segments: all segments of the log, oldest first.
-    :param newest_ms: returns the time of a segment's newest record; called where it matters, since it may open a file.
+    :param newest_ms: returns the timestamp of a segment's newest record; called only if needed, because it may open a
+        file.
     """
     if not config.deletes_old:
         return 0
@@ -68,10 +69,11 @@ def _is_expired(retention_ms: int, now_ms: int, segment: S, newest_ms: Callable[
 
 
 class RetentionSearch:
-    """A search for the segments of a log that are to be deleted, as of one moment; any thread calls `find`.
+    """A search for the segments of a log to delete, in snapshots of the segments. Any thread may call `find`.
 
     :param segments: snapshots of all segments with batches, oldest first.
-    :param is_roll_due: the active segment has been active for `segment.ms`; it is sealed whatever `find` returns.
+    :param is_roll_due: True if the active segment is older than `segment.ms`. The caller then rolls it, regardless of
+        the result.
     """
 
     def __init__(
@@ -93,14 +95,14 @@ class RetentionSearch:
     def of(
         cls, segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int, active_since_ms: int
     ) -> RetentionSearch | None:
-        """Return a search in the segments as they are now; None where it is clear that all are kept."""
+        """Return a search in the current segments, or None if retention certainly keeps all of them."""
         active = segments.active
         is_roll_due = now_ms - active_since_ms > config.roll_ms and active.size > 0
         if not config.deletes_old and not is_roll_due:
             return None
         is_young = config.retention_ms == UNLIMITED or now_ms - active.max_timestamp_ms <= config.retention_ms
         is_small = config.retention_bytes == UNLIMITED or active.size <= config.retention_bytes
-        # Most logs have one segment with a recent append, which stays: no file needs to be read.
+        # Most logs have one segment with a recent append, which remains. This check opens no file for them.
         if not segments.sealed and not is_roll_due and (not active.size or (is_young and is_small)):
             return None
         filled = [segment.snapshot() for segment in segments.all if segment.size]
@@ -116,7 +118,7 @@ class RetentionSearch:
         return self._segments[count - 1].next_offset if count else None
 
     def _newest_ms(self, segment: SealedSegment) -> int:
-        """Return the time of the newest record; of records without timestamps, the time of the last write."""
+        """Return the timestamp of the newest record, or the time of the last write if records have no timestamps."""
         newest_ms = _claimed_ms(segment)
         if newest_ms is None or self._now_ms - newest_ms > self._config.retention_ms:
             newest_ms = segment.confirm_timestamp()
@@ -124,7 +126,7 @@ class RetentionSearch:
 
 
 def _claimed_ms(segment: SealedSegment) -> int | None:
-    """Return the greatest timestamp in the index; None if the index is damaged."""
+    """Return the greatest timestamp according to the index, or None if the index is damaged."""
     try:
         return segment.max_timestamp_ms
     except CorruptBatchError:

@@ -1,27 +1,27 @@
-"""One segment of a log: a file of batches, and two sparse indexes into it.
+"""One segment of a log: a file of batches, and two sparse indexes.
 
-The last segment of a log is an `ActiveSegment`, which appends go to. Its indexes are in memory; a checkpoint and the
-roll store them in files. A full one becomes a `SealedSegment`, which opens its files when it is read and closes them
-on request.
+The last segment of a log is an `ActiveSegment`, which receives the appends. Its indexes are in memory; a flush and a
+roll store them in files. A full segment becomes a `SealedSegment`. It opens its files at the first read, and closes
+them on request.
 
-Files that retention removes are renamed to `.deleted`, and unlinked later (Kafka's file.delete.delay.ms). A start
-unlinks files with such names. Files are read with pread into bounded memory and never mapped: an I/O error on a map
-would kill the process, and is an OSError here.
+Retention renames files to `.deleted`, and unlinks them later (Kafka's file.delete.delay.ms). A start unlinks files with
+such names. Reads use pread and bounded memory, not mmap: an I/O error in a mapped page would kill the process, and
+pread raises OSError.
 
-Invariants. Batches lie one after the other from position 0, and their offsets ascend. A segment covers the offsets
-from `base_offset` to before `next_offset`, where the next segment begins. Compaction leaves gaps: the first batch may
-begin after the base offset, each batch after the end of the one before, and a segment may be empty. An offset in a gap
-leads to the first batch behind the gap. `ActiveSegment.write` puts batches into the file, and `note_all` accounts for
-them: readers see `size` bytes only.
+Invariants. Batches are contiguous from position 0, and their offsets ascend. A segment covers the offsets from
+`base_offset` up to `next_offset`, the base offset of the next segment. Compaction leaves gaps: the first batch may
+begin after the base offset, a batch may begin after the end of the previous one, and a segment may be empty. A lookup
+of an offset in a gap returns the first batch after the gap. `ActiveSegment.write` writes batches to the file, and
+`note_all` makes them visible: readers see only `size` bytes.
 
-Threads. The owner of the log reads. Other threads read a `snapshot`. Any thread may call `rebuild_indexes`. One append
-at a time writes. `note_all` and `encode_indexes` run under the state lock of the log.
+Threads. The owner of the log reads. Other threads read a `snapshot`. Any thread may call `rebuild_indexes`. Only one
+append writes at a time. `note_all` and `encode_indexes` run under the state lock of the log.
 
-Errors. A read touches a few pages. If an index is missing or wrong, a read would have to read the whole file; it
-raises `IndexDamagedError` instead, and the caller rebuilds the indexes on a thread that may wait. Damaged batches
-raise CorruptBatchError, and a segment that was compacted before its file was open raises `SegmentReplacedError`. If
-room, file descriptors or memory are short, `ActiveSegment.append` cuts off what was written. If that fails too, or the
-disk refuses for another reason, the log goes offline.
+Errors. A lookup reads a few pages. If an index is missing or wrong, a lookup would have to read the whole file. It
+raises `IndexDamagedError` instead, and the caller rebuilds the indexes on a background thread. Damaged batches raise
+CorruptBatchError. A segment that was compacted before its file was open raises `SegmentReplacedError`. If disk space,
+file descriptors or memory are short, `ActiveSegment.append` truncates the written bytes. If the truncation fails, or
+the write fails for another reason, the log goes offline.
 """
 
 from __future__ import annotations
@@ -59,13 +59,11 @@ from barnabas.storage.segment_index import (
     TimeOffset,
 )
 
-# The batches last: an interruption leaves a segment whose indexes can be rebuilt.
+# The `.log` file is the last: an interruption leaves a segment whose indexes can be rebuilt.
 _SUFFIXES = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
 
 
 class SegmentPaths:
-    """The paths of the files of a segment."""
-
     __slots__ = ("_base_offset", "_folder")
 
     def __init__(self, folder: FilePath, base_offset: int) -> None:
@@ -91,16 +89,16 @@ class SegmentPaths:
 def delete_segment_files(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> None:
     """Delete the files of segments, in the given order.
 
-    :raises OSError: the disk refuses; some files may be left.
+    :raises OSError: the file system returned an error; some files may remain.
     """
     for path in _files_there(filesystem, folder, base_offsets):
         filesystem.unlink(path)
 
 
 def rename_deleted_segments(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
-    """Rename the files of segments, so that no start finds them; return their new names.
+    """Rename the files of segments, so that no start finds them; return the new paths.
 
-    :raises OSError: the disk refuses; some files may have their old names.
+    :raises OSError: the file system returned an error; some files may still have their old names.
     """
     renamed = []
     for path in _files_there(filesystem, folder, base_offsets):
@@ -111,13 +109,13 @@ def rename_deleted_segments(filesystem: FileSystem, folder: Path, base_offsets: 
 
 
 def _files_there(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
-    names = set(filesystem.list_folder(folder))  # once, since it may be long
+    names = set(filesystem.list_folder(folder))  # one listing for all segments, because the directory may be long
     wanted = [offset_name(base, suffix) for base in base_offsets for suffix in _SUFFIXES]
     return [folder / name for name in wanted if name in names]
 
 
 _HEADERS_BYTES = 8 * 1024
-"""Two index intervals, so that a lookup usually needs one read."""
+"""The bytes of a read for headers. Two index intervals, so that a lookup usually needs one read."""
 
 _SCAN_BYTES = 1024 * 1024
 
@@ -135,9 +133,9 @@ class PlacedBatch(NamedTuple):
 
 
 def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int) -> Iterator[PlacedBatch]:
-    """Yield the batches from `position`, where one must begin, to `end`.
+    """Yield the batches from `position`, where a batch must begin, up to `end`.
 
-    :raises CorruptBatchError: there is no batch, or it extends beyond `end`.
+    :raises CorruptBatchError: there is no valid batch header, or a batch extends beyond `end`.
     """
     chunk = b""
     chunk_position = position
@@ -154,7 +152,7 @@ def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int
 
 
 def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end: int) -> None:
-    """Feed a file to a scan, from its position to `end`, to the first damage, or to the end of the file.
+    """Feed a file to a scan, from the scan's position up to `end`, to the first damage, or to the end of the file.
 
     :raises OSError: the file cannot be read.
     """
@@ -165,7 +163,7 @@ def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end:
         chunk = filesystem.pread(file, min(wanted, end - before), before)
         if scan.feed(chunk, before) == before and len(chunk) < wanted:
             return
-        # Where batches are large and the scan needs their headers only, the bytes between are not read.
+        # If batches are large and the scan needs only their headers, the bytes in between are not read.
         sparse = scan.batch_count == count + 1 and scan.size > before + len(chunk)
         read_bytes = BATCH_HEADER_SIZE if sparse else _SCAN_BYTES
 
@@ -175,11 +173,11 @@ T = TypeVar("T")
 _HINTS_MAX = 256
 
 SCANNED_BYTES_MAX = 1024 * 1024
-"""How far from an index entry a batch may begin; a sound index has an entry every few KiB."""
+"""The maximum distance of a batch from its index entry. An undamaged index has an entry every few KiB."""
 
 
 class IndexDamagedError(CorruptBatchError):
-    """An index is missing or wrong; `SealedSegment.rebuild_indexes` builds it from the batches."""
+    """An index is missing or does not match the batches; `SealedSegment.rebuild_indexes` builds it from the batches."""
 
     def __init__(self, segment: SealedSegment, reason: str) -> None:
         super().__init__(reason)
@@ -187,13 +185,13 @@ class IndexDamagedError(CorruptBatchError):
 
 
 class SegmentReplacedError(BarnabasError):
-    """A segment whose file was not open yet has been compacted: the log has another segment in its place."""
+    """The cleaner has replaced the segment before its file was opened; another segment contains its records now."""
 
 
 class Replacement:
-    """Whether a compacted segment takes the place of a segment; the segment and its snapshots share it.
+    """Shows whether a compacted segment replaces a segment. The segment and its snapshots share this object.
 
-    The replacement begins before the first file is renamed. So a file that was opened before is the segment's own.
+    `has_begun` is set before the first file is renamed. So a file that was opened before belongs to the old segment.
     """
 
     __slots__ = ("has_begun",)
@@ -202,9 +200,9 @@ class Replacement:
         self.has_begun = False
 
     def open(self, filesystem: FileSystem, path: FilePath) -> DataFile:
-        """Open a file of the segment to read it.
+        """Open a file of the segment for reading.
 
-        :raises SegmentReplacedError: the file may be that of another segment by now, or be gone.
+        :raises SegmentReplacedError: the file may belong to the new segment, or may be removed.
         :raises OSError: the file cannot be opened.
         """
         try:
@@ -221,7 +219,7 @@ class Replacement:
 
 
 class Segment(ABC):
-    """The reads that every segment has."""
+    """The reads that active and sealed segments have in common."""
 
     def __init__(
         self, filesystem: FileSystem, folder: FilePath, base_offset: int, *, size: int, next_offset: int
@@ -231,24 +229,27 @@ class Segment(ABC):
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.size = size
-        # By offset, the position of the first batch that ends at or after it. A reader continues where its last read
-        # ended, so the end of a read is the beginning of the next one, which then needs neither index nor scan.
+        # The position of the first batch that ends at or after each of these offsets. A consumer continues at the end
+        # of its last read, so the end of a read is a hint for the next read, which needs neither index nor scan.
         self._hints: dict[int, int] = {}
 
     @property
     def folder(self) -> Path:
-        """The folder of the log."""
+        """The partition directory."""
         return Path(self._folder)
 
     @property
     def paths(self) -> SegmentPaths:
-        """The paths of its files."""
+        """The paths of the files of the segment."""
         return SegmentPaths(self._folder, self.base_offset)
 
     @property
     @abstractmethod
     def file(self) -> DataFile:
-        """The open file of batches. :raises OSError: it cannot be opened."""
+        """The open file of batches.
+
+        :raises OSError: the file cannot be opened.
+        """
 
     @property
     @abstractmethod
@@ -261,17 +262,18 @@ class Segment(ABC):
     @property
     @abstractmethod
     def max_timestamp_ms(self) -> int:
-        """The greatest timestamp in the segment, or -1, by the indexes alone."""
+        """The greatest timestamp in the segment according to the indexes, or -1."""
 
     @abstractmethod
     def snapshot(self) -> SealedSegment:
-        """Return a copy of the segment, with files of its own, for another thread to read."""
+        """Return a copy of the segment, with its own open files, for a reader on another thread."""
 
     def position_of(self, offset: int) -> int:
-        """Return the position of the first batch that ends at or after `offset`; the segment's size if there is none.
+        """Return the position of the first batch that ends at or after `offset`, or the size of the segment if there is
+        none.
 
-        :raises IndexDamagedError: an index does not lead there.
-        :raises CorruptBatchError: there are no batches where they should be.
+        :raises IndexDamagedError: an index does not match the batches.
+        :raises CorruptBatchError: the batches are damaged.
         """
         position = self._hints.get(offset)
         if position is not None:
@@ -283,14 +285,14 @@ class Segment(ABC):
         return self.size if batch is None else batch.position
 
     def read(self, start: int, max_bytes: int, max_offset: int, *, min_one_batch: bool) -> FileRegion | None:
-        """Return whole batches, from the one at position `start` on.
+        """Return whole batches, from the batch at position `start` on.
 
-        :param max_bytes: size limit of the result.
-        :param max_offset: batches that reach this offset are left out.
-        :param min_one_batch: return the first batch even if it is larger than `max_bytes`.
+        :param max_bytes: the maximum size of the result.
+        :param max_offset: the result excludes batches that reach this offset.
+        :param min_one_batch: True to return the first batch even if it is larger than `max_bytes`.
         :returns: None if there is no such batch.
-        :raises IndexDamagedError: an index does not lead there.
-        :raises CorruptBatchError: there are no batches where they should be.
+        :raises IndexDamagedError: an index does not match the batches.
+        :raises CorruptBatchError: the batches are damaged.
         """
         try:
             return self._read(start, max_bytes, max_offset, min_one_batch=min_one_batch)
@@ -300,30 +302,30 @@ class Segment(ABC):
     def header_at(self, position: int) -> BatchHeader:
         """Return the header of the batch at `position`.
 
-        :raises CorruptBatchError: there is no batch at this position.
+        :raises CorruptBatchError: there is no valid batch header at this position.
         """
         return next(scan_headers(self.filesystem, self.file, position, self.size)).header
 
     def hint(self, offset: int, position: int) -> None:
-        """Remember the position of the first batch that ends at or after `offset`; an append may bring that batch."""
+        """Remember the position of the first batch that ends at or after `offset`, which a later append may write."""
         if len(self._hints) >= _HINTS_MAX:
             del self._hints[next(iter(self._hints))]
         self._hints[offset] = position
 
     def forget_hints(self) -> None:
-        """Forget all positions: the segment was cut."""
+        """Remove all hints, because the segment was truncated."""
         self._hints.clear()
 
     def locate(self, offset: int) -> PlacedBatch | None:
-        """Return the first batch that ends at or after `offset`; rebuild the indexes if needed, which may take long.
+        """Return the first batch that ends at or after `offset`. If needed, rebuild the indexes, which may take long.
 
-        :returns: None if there is none in this segment.
+        :returns: None if this segment has no such batch.
         :raises CorruptBatchError: the batches are damaged.
         """
         return self._surely(lambda: self._locate(offset))
 
     def end_before(self, offset: int) -> int:
-        """Return the offset after the last batch that ends before `offset`; the segment's own if there is none.
+        """Return the offset after the last batch that ends before `offset`, or the base offset if there is none.
 
         As with `locate`, this may take long.
 
@@ -332,17 +334,16 @@ class Segment(ABC):
         return self._surely(lambda: self._end_before(offset))
 
     def headers(self, offset: int) -> Iterator[PlacedBatch]:
-        """Yield the batches from the first that ends at or after `offset` to the last."""
+        """Yield the batches of the segment, from the first one that ends at or after `offset`."""
         first = self.locate(offset)
         if first is not None:
             yield from scan_headers(self.filesystem, self.file, first.position, self.size)
 
     def read_batch(self, batch: PlacedBatch) -> bytes:
-        """Return the bytes of one batch."""
         return self.filesystem.pread(self.file, batch.header.size, batch.position)
 
     def _surely(self, look: Callable[[], T]) -> T:
-        """Do a lookup; if an index is wrong, rebuild the indexes and do the lookup again."""
+        """Run a lookup; if an index is wrong, rebuild the indexes and run the lookup again."""
         try:
             return look()
         except CorruptBatchError as error:
@@ -364,7 +365,7 @@ class Segment(ABC):
     def _locate(self, offset: int) -> PlacedBatch | None:
         if not self.size:
             return None
-        # A reader that comes from the segment before needs no index.
+        # A reader that starts at the base offset needs no index.
         entry = self.offset_index.floor(offset - self.base_offset) if offset > self.base_offset else None
         for batch in self._scan_from(entry, self.size):
             if batch.header.last_offset >= offset:
@@ -381,7 +382,7 @@ class Segment(ABC):
         return end
 
     def _end_within(self, start: int, limit: int, max_bytes: int, *, min_one_batch: bool) -> int:
-        """Return the end of the last whole batch within `max_bytes` after `start`."""
+        """Return the end position of the last whole batch within `max_bytes` after `start`."""
         next_offset = NO_OFFSET
         entry = self.offset_index.floor_position(start + max_bytes)
         if entry and entry.position > start:
@@ -399,17 +400,17 @@ class Segment(ABC):
         raise CorruptBatchError(f"{self.paths.log}: no batch ends after {start + max_bytes}")
 
     def _scan_from(self, entry: OffsetPosition | None, end: int) -> Iterator[PlacedBatch]:
-        """Yield the batches from an index entry on, or all.
+        """Yield the batches from an index entry on, or all batches.
 
-        An entry may have a later offset than the last one of its batch: Kafka makes one entry for all batches of a
+        The offset of an entry may be above the last offset of its batch: Kafka makes one entry for all batches of a
         write.
 
-        :raises CorruptBatchError: the entry is wrong, or a nearer one is missing.
+        :raises CorruptBatchError: the entry does not match its batch, or an entry nearer to a batch is missing.
         """
         start = entry.position if entry else 0
         for batch in scan_headers(self.filesystem, self.file, start, end):
             if entry and batch.header.last_offset > self.base_offset + entry.relative_offset:
-                raise CorruptBatchError(f"{self.paths.index}: {entry} is not where {batch.header} is")
+                raise CorruptBatchError(f"{self.paths.index}: {entry} does not match {batch.header}")
             if batch.position - start > SCANNED_BYTES_MAX + batch.header.size and not self._has_sure_indexes:
                 raise CorruptBatchError(f"{self.paths.index}: no entry between {start} and {batch.position}")
             entry = None
@@ -418,19 +419,19 @@ class Segment(ABC):
     @property
     @abstractmethod
     def _has_sure_indexes(self) -> bool:
-        """Whether this object built the indexes from the batches."""
+        """True if this object built the indexes from the batches."""
 
     @abstractmethod
     def close(self) -> None:
-        """Close all files; regions in use keep theirs."""
+        """Close all files; `FileRegion`s in use keep their files open."""
 
     def _blamed(self, error: CorruptBatchError) -> CorruptBatchError:
-        """Return the error; `IndexDamagedError` if an index may be wrong."""
+        """Return the error, or an `IndexDamagedError` if an index may be the cause."""
         return error
 
 
 class SealedSegment(Segment):
-    """A segment that no append changes. It opens its files when they are read."""
+    """A segment that receives no more appends. It opens its files at the first read."""
 
     def __init__(
         self,
@@ -445,10 +446,10 @@ class SealedSegment(Segment):
     ) -> None:
         super().__init__(filesystem, folder, base_offset, size=size, next_offset=next_offset)
         self.replacement = replacement or Replacement()
-        # Open until it is flushed: an fsync through another descriptor might not report an earlier error.
+        # The file stays open until its flush: an fsync through another descriptor might not report an earlier error.
         self.unflushed_file = unflushed_file
         self.confirmed_timestamp_ms: int | None = None
-        """The greatest timestamp of all batches, once all their headers were read."""
+        """The greatest timestamp of all batches, after all their headers were read, or None before."""
         self._file: DataFile | None = None
         self._offset_index: OffsetLookup | None = None
         self._time_index: TimeLookup | None = None
@@ -483,7 +484,7 @@ class SealedSegment(Segment):
         return last.timestamp_ms if last else NO_TIMESTAMP
 
     def check_time_index(self) -> None:
-        """Check the last entry of the time index against its batch; rebuild the indexes if it is wrong.
+        """Check the last entry of the time index against its batch; rebuild the indexes if it does not match.
 
         :raises CorruptBatchError: the batches are damaged.
         """
@@ -497,7 +498,7 @@ class SealedSegment(Segment):
     def find_timestamp(self, timestamp_ms: int) -> Iterator[PlacedBatch]:
         """Yield, in order, the batches whose greatest timestamp is `timestamp_ms` or later.
 
-        If the indexes are wrong, they are rebuilt, which may take long.
+        If the indexes are wrong, this rebuilds them, which may take long.
 
         :raises CorruptBatchError: the batches are damaged.
         """
@@ -515,19 +516,22 @@ class SealedSegment(Segment):
                 yield batch
 
     def _check_time(self, entry: TimeOffset | None, *, must_exist: bool = False) -> None:
-        """:raises CorruptBatchError: an entry differs from its batch, or is missing."""
+        """Check that a time index entry exists and matches its batch.
+
+        :raises CorruptBatchError: the entry differs from its batch, or is missing.
+        """
         if entry is None:
             if must_exist:
                 raise CorruptBatchError(f"{self.paths.time_index} is empty")
             return
         batch = self.locate(self.base_offset + entry.relative_offset)
         if batch is None or batch.header.max_timestamp_ms != entry.timestamp_ms:
-            raise CorruptBatchError(f"{self.paths.time_index}: {entry} is not what {batch} says")
+            raise CorruptBatchError(f"{self.paths.time_index}: {entry} does not match {batch}")
 
     def confirm_timestamp(self) -> int:
         """Return the greatest timestamp of all batches, or -1. The first call reads all headers, which takes long.
 
-        Retention calls it, since a wrong index must not delete anything.
+        Retention calls it, because a wrong index must not cause a deletion.
 
         :raises CorruptBatchError: a batch is damaged.
         """
@@ -552,28 +556,28 @@ class SealedSegment(Segment):
         return copy
 
     def rebuild_indexes(self, *, store: bool = False) -> None:
-        """Build the indexes from the batches. May be called from any thread.
+        """Build the indexes from the batches. Any thread may call this.
 
-        :param store: write them into their files too; if the disk refuses, they stay in memory.
+        :param store: True to write the index files, too. If the write fails, the indexes stay in memory only.
         :raises OSError: the batches cannot be read.
         """
         scan = self._scan()
         offset_index, time_index = OffsetIndex.of_scan(scan), TimeIndex.of_scan(scan)
         if store and not self.replacement.has_begun:
             with suppress(OSError):
-                # In this order, so that a crash between the two leaves no offset entry without its time entry.
+                # The order matters: a crash between the two steps leaves no offset entry without its time entry.
                 replace_file(self.filesystem, self.paths.time_index, time_index.encode(), durable=False)
                 replace_file(self.filesystem, self.paths.index, offset_index.encode(), durable=False)
         self._time_index, self._offset_index = time_index, offset_index
         self._rebuilt = True
 
     def release(self) -> None:
-        """Close the files; the next read opens them again, and regions in use keep theirs."""
+        """Close the files. The next read opens them again; `FileRegion`s in use keep theirs."""
         self._file = self._offset_index = self._time_index = None
         self._rebuilt = False
 
     def close(self) -> None:
-        """Close all files, flushed or not."""
+        """Close all files, including an unflushed one."""
         self.release()
         self.unflushed_file = None
 
@@ -599,7 +603,7 @@ class SealedSegment(Segment):
 
 
 class ActiveSegment(Segment):
-    """A segment that grows: `write` puts bytes into the file, `note_all` then accounts for the batches."""
+    """A segment that grows: `write` writes bytes to the file, then `note_all` makes the batches visible."""
 
     def __init__(
         self,
@@ -617,22 +621,22 @@ class ActiveSegment(Segment):
         self._offset_index = OffsetIndex()
         self._time_index = TimeIndex()
         self.index_bytes = 0
-        """The size that the offset index has as a file."""
+        """The size of the offset index as a file, in bytes."""
         self._bytes_since_entry = 0
         self._max_timestamp_ms = NO_TIMESTAMP
         self._max_timestamp_offset = NO_OFFSET
-        self._noted_all = True  # no entry was taken from a stored index
+        self._noted_all = True  # False if the greatest timestamp comes from a stored index
         self.first_timestamp_ms: int | None = None
         self.is_changed = False
-        """Whether batches were written since this object was made."""
+        """True if batches were written since this object was created."""
         self.is_sealed = False
-        """Its last indexes are stored, and no batch follows."""
+        """True if the final indexes are stored, so that no more batches are appended."""
 
     @classmethod
     def create(cls, filesystem: FileSystem, folder: Path, base_offset: int, index_interval_bytes: int) -> ActiveSegment:
-        """Make a new, empty segment. Its indexes get their files when they are first stored.
+        """Create an empty segment. Its index files are created when the indexes are first stored.
 
-        :raises OSError: the disk refuses; there is no segment.
+        :raises OSError: the segment was not created.
         """
         paths = SegmentPaths(folder, base_offset)
         file = filesystem.open(paths.log, create=True)
@@ -658,14 +662,15 @@ class ActiveSegment(Segment):
     def write(self, chunks: Sequence[Chunk]) -> None:
         """Write batches to the end of the file.
 
-        :raises OSError: the disk refuses; the file may end with a part of the batches.
+        :raises OSError: the write failed; the file may end with a part of the batches.
         """
         write_fully(self.filesystem, self.file, chunks)
 
     def append(self, chunks: Sequence[Chunk], health: LogHealth) -> None:
-        """Do as `write` does; if the content of the file is unknown afterwards, take the log offline.
+        """Write batches to the end of the file; if the content of the file is unknown after an error, put the log
+        offline.
 
-        :raises StorageError: the disk refused.
+        :raises StorageError: the write failed.
         """
         self.is_changed = True
         try:
@@ -678,7 +683,7 @@ class ActiveSegment(Segment):
             raise health.go_offline("append", error) from error
 
     def _is_taken_back(self) -> bool:
-        """Cut off a part that was written; return False if that fails too."""
+        """Remove the written part of a failed append from the file; return False if that fails, too."""
         try:
             self.filesystem.truncate(self.file, self.size)
         except OSError:
@@ -686,12 +691,12 @@ class ActiveSegment(Segment):
         return True
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Account for the batch at `position`, which follows all batches noted before."""
+        """Make the batch at `position` visible. It follows all visible batches."""
         self.size = position
         self.note_all([(size, last_offset, max_timestamp_ms)])
 
     def note_all(self, batches: Sequence[StampedBatch]) -> None:
-        """Account for batches in the file, which follow one another and all batches noted before."""
+        """Make contiguous batches in the file visible, and add their index entries. They follow all visible batches."""
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = batches[0][2]
         position, since_entry, interval = self.size, self._bytes_since_entry, self._index_interval_bytes
@@ -723,7 +728,7 @@ class ActiveSegment(Segment):
             epoch=epoch,
             position=entry.position if entry else 0,
             end=end,
-            # So the batch gets its entry again.
+            # So the scan adds the entry of this batch again.
             bytes_since_entry=interval + 1 if entry else 0,
             max_timestamp_ms=self._max_timestamp_ms,
             max_timestamp_offset=self._max_timestamp_offset,
@@ -731,7 +736,7 @@ class ActiveSegment(Segment):
         )
 
     def note_scan(self, scan: SegmentScan) -> None:
-        """Account for the sound batches of a scan that `begin_scan` returned."""
+        """Make the valid batches of a scan of `begin_scan` visible."""
         self._offset_index.extend(*scan.offset_entries)
         self._time_index.extend(*scan.time_entries)
         self.index_bytes = len(self._offset_index) * OFFSET_ENTRY_SIZE
@@ -743,9 +748,9 @@ class ActiveSegment(Segment):
             self.next_offset = scan.next_offset
 
     def load_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex, trust_below: int) -> OffsetPosition | None:
-        """Take over the entries below an offset from stored indexes.
+        """Load the entries below an offset from stored indexes.
 
-        :returns: the last entry; its batch and all after it must be noted again. None: all batches must.
+        :returns: the last entry, whose batch and all later batches must be scanned. None: all batches must be scanned.
         """
         offset_index.truncate(max(0, trust_below - self.base_offset))
         offset_index.truncate_positions(self.size)
@@ -753,10 +758,10 @@ class ActiveSegment(Segment):
         if last is None:
             time_index.truncate(0)
         else:
-            # A time entry is made together with an offset entry, after the batch was noted, or when the segment ends.
+            # A time entry is added together with an offset entry, or when the segment is sealed.
             time_index.truncate(last.relative_offset + 1)
             offset_index.truncate(last.relative_offset)
-            # So the batch gets its entry again when it is noted.
+            # So `note` adds the entry of this batch again.
             self._bytes_since_entry = self._index_interval_bytes + 1
         self._offset_index, self._time_index = offset_index, time_index
         self.index_bytes = len(offset_index) * OFFSET_ENTRY_SIZE
@@ -767,13 +772,13 @@ class ActiveSegment(Segment):
         return last
 
     def truncate(self, batch: PlacedBatch) -> None:
-        """Cut the segment before one of its batches.
+        """Truncate the segment before one of its batches.
 
-        :raises OSError: the disk refuses; the file may be cut.
+        :raises OSError: the file system returned an error; the file may be truncated.
         """
         self.filesystem.truncate(self.file, batch.position)
         self.size = batch.position
-        self.next_offset = self.base_offset  # `note` moves it behind the last batch that is kept
+        self.next_offset = self.base_offset  # `note` raises it to the end of the last remaining batch
         self._hints.clear()
         self._bytes_since_entry = 0
         self._max_timestamp_ms, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET
@@ -783,25 +788,25 @@ class ActiveSegment(Segment):
             self.note(kept.position, kept.header.size, kept.header.last_offset, kept.header.max_timestamp_ms)
 
     def encode_indexes(self, *, closing: bool) -> tuple[bytes, bytes]:
-        """Return the content of the two index files.
+        """Return the contents of the offset index file and the time index file.
 
-        :param closing: no batch follows, so the greatest timestamp gets its entry.
+        :param closing: True if no batch follows, so that the greatest timestamp gets an entry.
         """
         if closing:
             self._note_time()
         return self._offset_index.encode(), self._time_index.encode()
 
     def write_indexes(self, offset_index: bytes, time_index: bytes, *, durable: bool = False) -> None:
-        """Store the indexes. The caller makes the name of the last file durable, together with others.
+        """Store the indexes. The caller makes the new file names durable.
 
-        :raises OSError: the disk refuses; each file is the old one or the new one.
+        :raises OSError: the write failed; each file is either the old one or the new one.
         """
-        # In this order, so that a crash between the two leaves no offset entry without its time entry.
+        # The order matters: a crash between the two steps leaves no offset entry without its time entry.
         replace_file(self.filesystem, self.paths.time_index, time_index, durable=durable)
         replace_file(self.filesystem, self.paths.index, offset_index, durable=durable, name_later=True)
 
     def seal(self) -> SealedSegment:
-        """Return the segment as a sealed one; its indexes must have been written."""
+        """Return the segment as a sealed one. Its indexes must have been written."""
         sealed = SealedSegment(
             self.filesystem,
             self._folder,

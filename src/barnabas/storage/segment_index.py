@@ -1,19 +1,19 @@
-"""The sparse indexes of a segment, in Kafka's file formats: by offset, and by time.
+"""The sparse indexes of a segment, in Kafka's file formats: the offset index and the time index.
 
-Index by offset: entries of 8 bytes, big-endian, in ascending order: last offset of a batch, relative to the segment's
-base offset, u32; position of that batch in the segment, u32. There is an entry for about every `index.interval.bytes`
-(paper, 3.1: the sorted list of offsets that the broker keeps in memory). A lookup detects a wrong entry: the batch at
-the position must end with the offset.
+Offset index: entries of 8 bytes, big-endian, ascending. An entry is the last offset of a batch relative to the base
+offset of the segment, u32, and the position of that batch in the segment, u32. There is about one entry per
+`index.interval.bytes` (paper, 3.1: the sorted list of offsets that the broker keeps in memory). A lookup detects a
+wrong entry: the batch at the position must end with the offset.
 
-Index by time: entries of 12 bytes, big-endian: timestamp in ms, i64; offset, relative to the segment's base offset,
-u32. The entry (T, O) states that T is the greatest timestamp in the segment up to the batch that ends with O, and that
-this batch holds it; every record later than T comes after O. Timestamps and offsets ascend.
+Time index: entries of 12 bytes, big-endian: timestamp in ms, i64, and offset relative to the base offset of the
+segment, u32. The entry (T, O) means: T is the greatest timestamp of all batches up to the one that ends with O, and
+this batch contains T. So every record later than T has an offset above O. Timestamps and offsets ascend.
 
-The indexes of the active segment grow in memory (`OffsetIndex`, `TimeIndex`). Those of a sealed segment are read from
-their files (`FileOffsetIndex`, `FileTimeIndex`), which are never mapped and never trusted. A lookup in a file reads a
-few entries to narrow the search, and then the few hundred between them at once.
+The indexes of the active segment grow in memory (`OffsetIndex`, `TimeIndex`). The indexes of a sealed segment are read
+from their files (`FileOffsetIndex`, `FileTimeIndex`), which are never mapped and never trusted. A lookup in a file does
+a binary search with single reads, and then reads the last few hundred entries at once.
 
-Errors. A file that has become shorter raises CorruptBatchError; the caller can rebuild the index.
+Errors. A truncated file raises CorruptBatchError; the caller can rebuild the index.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from barnabas.records.scan import SegmentScan
 from barnabas.storage.filesystem import DataFile, FileSystem
 
 _BLOCK_ENTRIES = 256
-"""When the search has come down to so many entries, they are read at once."""
+"""The number of remaining entries from which a binary search reads all of them at once."""
 
 
 class FileIndex:
     """Entries of one size in a file, in ascending order.
 
-    :param size: of the file, in bytes; the bytes after the last whole entry are ignored.
+    :param size: the size of the file, in bytes; bytes after the last whole entry are ignored.
     """
 
     __slots__ = ("_entry", "_file", "_filesystem", "_length")
@@ -51,14 +51,14 @@ class FileIndex:
         return self._length
 
     def read(self, number: int) -> tuple[Any, ...]:
-        """Return an entry.
+        """Return the entry with this number.
 
-        :raises CorruptBatchError: the file has become shorter.
+        :raises CorruptBatchError: the file was truncated.
         """
         return self._entry.unpack(self._block(number, 1))
 
     def floor(self, target: int, column: int) -> tuple[Any, ...] | None:
-        """Return the last entry whose number in a column is not above the one given."""
+        """Return the last entry whose value in `column` is at most `target`, or None."""
         low, high = 0, self._length
         while high - low > _BLOCK_ENTRIES:
             middle = (low + high) // 2
@@ -74,7 +74,7 @@ class FileIndex:
         size = count * self._entry.size
         data = self._filesystem.pread(self._file, size, first * self._entry.size)
         if len(data) < size:
-            raise CorruptBatchError(f"{self._file.path} was cut short")
+            raise CorruptBatchError(f"{self._file.path} was truncated")
         return data
 
 
@@ -88,32 +88,32 @@ _SWAP = sys.byteorder == "little"
 assert array(_UINT32).itemsize == 4
 
 _NONE = array(_UINT32)
-"""Shared by all indexes without entries, and never changed."""
+"""An empty array that all empty indexes share; never changed."""
 
 
 class OffsetPosition(NamedTuple):
-    """One entry: the batch at `position` ends with the offset that is `relative_offset` above the base."""
+    """An entry of the offset index: the last offset of a batch, relative to the base offset, and its position."""
 
     relative_offset: int
     position: int
 
 
 class OffsetLookup(Protocol):
-    """The lookups of an index."""
+    """The lookups of an offset index."""
 
     def __len__(self) -> int: ...
 
     def floor(self, relative_offset: int) -> OffsetPosition | None:
-        """Return the last entry whose offset is not above the one given."""
+        """Return the last entry whose relative offset is at most `relative_offset`, or None."""
         ...
 
     def floor_position(self, position: int) -> OffsetPosition | None:
-        """Return the last entry whose position is not above the one given."""
+        """Return the last entry whose position is at most `position`, or None."""
         ...
 
 
 class OffsetIndex:
-    """The index of an active segment, in memory, eight bytes per entry."""
+    """The offset index of an active segment, in memory, with eight bytes per entry."""
 
     __slots__ = ("_offsets", "_positions")
 
@@ -122,12 +122,12 @@ class OffsetIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> OffsetIndex:
-        """Read a file's content.
+        """Decode the content of an index file.
 
-        :raises ValueError: it is not a list of ascending entries.
+        :raises ValueError: the entries are incomplete or do not ascend.
         """
         if len(data) % OFFSET_ENTRY_SIZE:
-            raise ValueError(f"offset index of {len(data)} bytes; must be a multiple of {OFFSET_ENTRY_SIZE}")
+            raise ValueError(f"the offset index has {len(data)} bytes, which is not a multiple of {OFFSET_ENTRY_SIZE}")
         numbers = array(_UINT32, data)
         if _SWAP:
             numbers.byteswap()
@@ -139,13 +139,13 @@ class OffsetIndex:
 
     @classmethod
     def of_scan(cls, scan: SegmentScan) -> OffsetIndex:
-        """Take over the entries that a scan of the batches brought."""
+        """Return an index with the entries of a scan."""
         index = cls()
         index._offsets, index._positions = scan.offset_entries
         return index
 
     def copy(self) -> OffsetIndex:
-        """Return an index that does not change with this one."""
+        """Return an independent copy."""
         index = OffsetIndex()
         index._offsets, index._positions = self._offsets[:], self._positions[:]
         return index
@@ -171,7 +171,7 @@ class OffsetIndex:
         self._positions.append(position)
 
     def extend(self, relative_offsets: array[int], positions: array[int]) -> None:
-        """Add entries that come after all that there are."""
+        """Append entries, which must be above the existing ones."""
         if relative_offsets:
             self._offsets, self._positions = self._offsets + relative_offsets, self._positions + positions
 
@@ -185,13 +185,13 @@ class OffsetIndex:
         return self._entry(len(self) - 1)
 
     def truncate(self, relative_offset: int) -> None:
-        """Drop the entries at and above an offset."""
+        """Remove the entries at and above a relative offset."""
         count = bisect_right(self._offsets, relative_offset - 1)
         del self._offsets[count:]
         del self._positions[count:]
 
     def truncate_positions(self, position: int) -> None:
-        """Drop the entries at and above a position."""
+        """Remove the entries at and above a position."""
         count = bisect_right(self._positions, position - 1)
         del self._offsets[count:]
         del self._positions[count:]
@@ -201,7 +201,7 @@ class OffsetIndex:
 
 
 class FileOffsetIndex:
-    """The index of a segment that is not written any more, read from its file."""
+    """The offset index of a sealed segment, read from its file."""
 
     __slots__ = ("_entries",)
 
@@ -231,30 +231,30 @@ TIME_ENTRY_SIZE = 12
 _TIME_ENTRY = struct.Struct(">qI")
 
 _NO_TIMESTAMPS, _NO_OFFSETS = array("q"), array("I")
-"""Shared by all indexes without entries, and never changed."""
+"""Empty arrays that all empty indexes share; never changed."""
 
 
 class TimeOffset(NamedTuple):
-    """One entry: the greatest timestamp so far, and the last offset of the batch that has it."""
+    """An entry of the time index: the greatest timestamp so far, and the last offset of the batch that contains it."""
 
     timestamp_ms: int
     relative_offset: int
 
 
 class TimeLookup(Protocol):
-    """The lookups of an index."""
+    """The lookups of a time index."""
 
     def __len__(self) -> int: ...
 
     def floor(self, timestamp_ms: int) -> TimeOffset | None:
-        """Return the last entry whose timestamp is not above the one given."""
+        """Return the last entry whose timestamp is at most `timestamp_ms`, or None."""
         ...
 
     def last(self) -> TimeOffset | None: ...
 
 
 class TimeIndex:
-    """The index of an active segment, in memory."""
+    """The time index of an active segment, in memory."""
 
     __slots__ = ("_offsets", "_timestamps_ms")
 
@@ -263,12 +263,12 @@ class TimeIndex:
 
     @classmethod
     def decode(cls, data: bytes) -> TimeIndex:
-        """Read a file's content.
+        """Decode the content of an index file.
 
-        :raises ValueError: it is not a list of ascending entries.
+        :raises ValueError: the entries are incomplete or do not ascend.
         """
         if len(data) % TIME_ENTRY_SIZE:
-            raise ValueError(f"time index of {len(data)} bytes; must be a multiple of {TIME_ENTRY_SIZE}")
+            raise ValueError(f"the time index has {len(data)} bytes, which is not a multiple of {TIME_ENTRY_SIZE}")
         index = cls()
         for timestamp_ms, relative_offset in _TIME_ENTRY.iter_unpack(data):
             last = index.last()
@@ -279,7 +279,7 @@ class TimeIndex:
 
     @classmethod
     def of_scan(cls, scan: SegmentScan) -> TimeIndex:
-        """Take over the entries that a scan of the batches brought, the one for the end included."""
+        """Return an index with the entries of a scan, including an entry for the greatest timestamp at its end."""
         index = cls()
         index._timestamps_ms, index._offsets = scan.time_entries
         if scan.max_timestamp_offset != NO_OFFSET:
@@ -287,7 +287,7 @@ class TimeIndex:
         return index
 
     def copy(self) -> TimeIndex:
-        """Return an index that does not change with this one."""
+        """Return an independent copy."""
         index = TimeIndex()
         index._timestamps_ms, index._offsets = self._timestamps_ms[:], self._offsets[:]
         return index
@@ -300,13 +300,13 @@ class TimeIndex:
         return len(self._offsets)
 
     def maybe_append(self, timestamp_ms: int, relative_offset: int) -> None:
-        """Add an entry, unless time has not gone on since the last one."""
+        """Append an entry, unless the timestamp is not above that of the last entry."""
         if not self._offsets or timestamp_ms > self._timestamps_ms[-1]:
             assert not self._offsets or relative_offset > self._offsets[-1]
             self._append(timestamp_ms, relative_offset)
 
     def extend(self, timestamps_ms: array[int], relative_offsets: array[int]) -> None:
-        """Add entries that come after all that there are."""
+        """Append entries, which must be above the existing ones."""
         if timestamps_ms:
             self._timestamps_ms, self._offsets = self._timestamps_ms + timestamps_ms, self._offsets + relative_offsets
 
@@ -317,7 +317,7 @@ class TimeIndex:
         return self._entry(len(self) - 1)
 
     def truncate(self, relative_offset: int) -> None:
-        """Drop the entries at and above an offset."""
+        """Remove the entries at and above a relative offset."""
         count = bisect_right(self._offsets, relative_offset - 1)
         del self._timestamps_ms[count:]
         del self._offsets[count:]
@@ -334,7 +334,7 @@ class TimeIndex:
 
 
 class FileTimeIndex:
-    """The index of a segment that is not written any more, read from its file."""
+    """The time index of a sealed segment, read from its file."""
 
     __slots__ = ("_entries",)
 

@@ -1,14 +1,14 @@
-"""The segments of a log, in order: sealed ones, and the active one at the end; and their files as a whole.
+"""The segments of a log in order: the sealed segments, the active segment at the end, and their files.
 
-Invariants. Each segment covers the offsets up to where the next one begins; it may hold records of some of them, or of
-none. There is always an active segment. Files are deleted from the last segment on, so a crash in between leaves no
-gap.
+Invariants. Each segment covers the offsets up to the base offset of the next segment; it may contain records for all,
+some or none of these offsets. There is always an active segment. Files are deleted from the last segment backwards, so
+that a crash in between leaves no gap.
 
-Threads. The owner of the log reads; every change of the list is guarded by the state lock of the log. `replace_some`
-makes another list of sealed segments, so a search in the old list goes on. Files are cut and deleted by one thread,
-which holds `LogFlusher.file_lock`, while readers are shut out.
+Threads. The owner of the log reads; the state lock of the log guards every change of the list. `replace_some` makes a
+new list of sealed segments, so that a search in the old list can continue. One thread, which holds
+`LogFlusher.file_lock`, truncates and deletes files while readers are locked out.
 
-Errors: OSError where the disk refuses, and CorruptBatchError where batches are damaged; the log decides what follows.
+Errors. OSError if the file system returns one, CorruptBatchError if batches are damaged. The log handles both.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ SEALED_OPEN_MAX = 8
 
 
 class OpenSegments:
-    """The sealed segments, of any number of logs, that keep their files open: those that were read last.
+    """The sealed segments, of any number of logs, that keep their files open, in the order of their last reads.
 
-    Each has two files open: its batches and an index. Used from the thread that reads.
+    Each such segment has two open files: its batches and an index. Only the reading thread uses this object.
     """
 
     __slots__ = ("_segments", "_segments_max")
@@ -40,7 +40,7 @@ class OpenSegments:
         self._segments_max = segments_max
 
     def touch(self, segment: SealedSegment) -> None:
-        """Note a read of a segment; if there are too many, close the files of the one with the oldest read."""
+        """Record a read of a segment; above the limit, close the files of the segment with the oldest read."""
         self._segments.pop(segment, None)
         self._segments[segment] = None
         if len(self._segments) > self._segments_max:
@@ -49,14 +49,14 @@ class OpenSegments:
             oldest.release()
 
     def forget(self, segment: SealedSegment) -> None:
-        """Drop a segment that was closed."""
+        """Remove a segment that was closed."""
         self._segments.pop(segment, None)
 
 
 class SegmentList:
     """All segments of one log.
 
-    :param opened: the sealed segments of all logs that keep their files open; None: this log has its own.
+    :param opened: the open segments of all logs, or None if this log has its own.
     """
 
     __slots__ = ("_folder", "_open", "active", "filesystem", "sealed")
@@ -87,33 +87,32 @@ class SegmentList:
 
     @property
     def base_offsets(self) -> set[int]:
-        """The base offsets of all segments."""
         return {segment.base_offset for segment in self.all}
 
     @property
     def size_bytes(self) -> int:
-        """Bytes of batches in all segments."""
+        """The total size of the batches of all segments, in bytes."""
         return sum(segment.size for segment in self.sealed) + self.active.size
 
     @property
     def unflushed_count(self) -> int:
-        """The number of sealed segments that keep their file open until it is flushed."""
+        """The number of sealed segments that keep their file open until a flush."""
         return sum(segment.unflushed_file is not None for segment in self.sealed)
 
     def sealed_since(self, recovery_point: int) -> list[SealedSegment]:
-        """Return the sealed segments that are not flushed as a whole."""
+        """Return the sealed segments that are not completely flushed."""
         return [each for each in self.sealed if each.unflushed_file is not None or each.next_offset > recovery_point]
 
     def find(self, offset: int) -> tuple[Segment, int]:
         """Return the segment with the first batch that ends at or after `offset`, and the position of that batch.
 
-        Where there is none, this is the active segment, and its size.
+        If there is no such batch, return the active segment and its size.
 
         :raises CorruptBatchError: as `Segment.position_of` does.
         :raises OSError: a file cannot be read.
         """
         if offset < self.active.base_offset:
-            sealed = self.sealed  # `replace_some` may put another list in its place meanwhile
+            sealed = self.sealed  # `replace_some` may replace the list during the search
             for segment in sealed[_number_covering(sealed, offset) :]:
                 if segment.size:
                     self._open.touch(segment)
@@ -122,20 +121,21 @@ class SegmentList:
         return self.active, self.active.position_of(offset)
 
     def end_before(self, offset: int) -> int:
-        """Return the log end after a loss of all batches that end at or after `offset`; see `Segment.end_before`."""
+        """Return the log end offset after the loss of all batches that end at or after `offset`; see
+        `Segment.end_before`."""
         if offset >= self.active.base_offset:
             return self.active.end_before(offset)
         return self.sealed[_number_covering(self.sealed, offset)].end_before(offset)
 
     def seal_active(self, active: ActiveSegment) -> None:
-        """Put a new active segment behind the one that was active, whose indexes were stored."""
+        """Seal the active segment, whose indexes were stored, and add a new active segment."""
         sealed = self.active.seal()
         sealed.next_offset = active.base_offset
         self.sealed.append(sealed)
         self.active = active
 
     def remove_before(self, offset: int) -> list[SealedSegment]:
-        """Remove the sealed segments that hold nothing from `offset` on from the list, and close their files."""
+        """Remove the sealed segments that end at or before `offset` from the list, and close their files."""
         gone = [segment for segment in self.sealed if segment.next_offset <= offset]
         del self.sealed[: len(gone)]
         for segment in gone:
@@ -150,14 +150,14 @@ class SegmentList:
         self.sealed, self.active = sealed, active
 
     def replace_some(self, old: Sequence[SealedSegment], new: SealedSegment) -> bool:
-        """Put a compacted segment in place of some; return False if not all of them are there.
+        """Replace adjacent segments with a compacted segment; return False if some of them are not in the list.
 
-        From then on, opening a file of an old segment raises SegmentReplacedError.
+        After this call, opening a file of an old segment raises SegmentReplacedError.
         """
         first = next((number for number, each in enumerate(self.sealed) if each is old[0]), len(self.sealed))
         if self.sealed[first : first + len(old)] != list(old):
             return False
-        # Another list: a reader may be searching in this one.
+        # A reader may be searching in the old list, so this makes a new one.
         self.sealed = [*self.sealed[:first], new, *self.sealed[first + len(old) :]]
         for segment in old:
             segment.replacement.has_begun = True
@@ -167,11 +167,11 @@ class SegmentList:
     # --- files ---
 
     def cut(self, offset: int, index_interval_bytes: int) -> tuple[list[SealedSegment], ActiveSegment]:
-        """Cut the files before the first batch that ends at or after `offset`; return the segments that remain.
+        """Truncate the files before the first batch that ends at or after `offset`; return the segments that remain.
 
-        The list changes with `replace`.
+        The list itself does not change; the caller passes the result to `replace`.
 
-        :raises OSError: the disk refuses, or a segment is damaged that was sealed.
+        :raises OSError: the file system returned an error, or a sealed segment is damaged.
         """
         self.delete_files([segment for segment in self.all if segment.base_offset > offset])
         kept = [segment for segment in self.sealed if segment.base_offset <= offset]
@@ -191,21 +191,21 @@ class SegmentList:
         return kept, active
 
     def _store_indexes(self, active: ActiveSegment) -> None:
-        """Store the indexes of a segment that was cut. If there is no room, remove the stored ones: they have entries
-        of removed batches, and can be rebuilt."""
+        """Store the indexes of a truncated segment. If the disk is full, remove the stored indexes: they contain
+        entries of removed batches, and a later read rebuilds them."""
         try:
             active.write_indexes(*active.encode_indexes(closing=False), durable=True)
         except OSError as error:
             if not is_shortage(error):
                 raise
-            # In this order, so that a crash between the two leaves no offset entry without its time entry.
+            # The order matters: a crash between the two steps leaves no offset entry without its time entry.
             for path in (active.paths.index, active.paths.time_index):
                 remove_if_there(self.filesystem, path)
 
     def delete_files(self, segments: Sequence[Segment]) -> None:
         """Delete the files of segments, the last segment first.
 
-        :raises OSError: some of the files may be left.
+        :raises OSError: some of the files may remain.
         """
         bases = [segment.base_offset for segment in reversed(segments)]
         delete_segment_files(self.filesystem, Path(self._folder), bases)
@@ -221,5 +221,5 @@ class SegmentList:
 
 
 def _number_covering(sealed: Sequence[SealedSegment], offset: int) -> int:
-    """Return the number of the sealed segment that covers an offset."""
+    """Return the list index of the sealed segment that covers an offset."""
     return max(0, bisect_right(sealed, offset, key=lambda each: each.base_offset) - 1)

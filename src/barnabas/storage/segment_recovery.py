@@ -1,13 +1,13 @@
-"""Loads one segment to append to it: checks its batches, rebuilds its indexes, returns its end and the damage there.
+"""Recovery of one segment: checks its batches, rebuilds its indexes, and returns its end and the damage there.
 
-Offsets that are lost, and are never used again, get a batch without records (`fill_gap`), as those that Kafka's cleaner
-leaves.
+`fill_gap` writes an empty batch for offsets that are lost and must not be used again. Kafka's cleaner leaves similar
+batches.
 
-Invariants. The first batch that is damaged or out of place ends the segment. No batch before it is changed.
+Invariants. The first batch that is damaged or out of order ends the segment. Recovery changes no batch before it.
 
 Threads. One thread loads a segment.
 
-Errors. The content of a file raises nothing. OSError if the disk refuses.
+Errors. No content of a file raises an error. OSError if the file system returns one.
 """
 
 from __future__ import annotations
@@ -28,29 +28,30 @@ from barnabas.storage.segment_index import OffsetIndex, OffsetPosition, TimeInde
 logger = logging.getLogger(__name__)
 
 EPOCH_JUMP_MAX = 2**20
-"""The greatest step from one epoch to the next; a greater one counts as damage, since the CRC does not cover epochs."""
+"""The greatest accepted step from one leader epoch to the next. A greater step is damage: the CRC does not cover the
+epoch."""
 
 
 class EpochCheck:
-    """Compares the epochs of batches with the checkpoint, and learns later ones from the batches.
+    """Compares the leader epochs of batches with the checkpoint, and collects later epochs from the batches.
 
-    The checkpoint may lag behind: the first batch of an epoch may be written before it.
+    The checkpoint may lack the latest epochs: the first batch of an epoch may be written before the checkpoint.
 
-    :param stored: the checkpoint; None: it is missing or damaged.
-    :param may_have_gaps: whether compaction may have removed the first batches of an epoch, or all of them. Then the
-        checkpoint counts, unless a batch contradicts it.
+    :param stored: the checkpoint, or None if it is missing or damaged.
+    :param may_have_gaps: True if compaction may have removed some or all batches of an epoch. The checkpoint is then
+        valid unless a batch contradicts it.
     """
 
     def __init__(self, stored: LeaderEpochs | None, *, may_have_gaps: bool = False) -> None:
         self.last_epoch = NO_LEADER_EPOCH
-        """The epoch of the last batch, or -1."""
+        """The epoch of the last scanned batch, or -1."""
         self.seen: list[EpochStart] = []
-        """The epochs of the scanned batches; the first epoch may have begun before them."""
+        """The epochs of the scanned batches. The first epoch may start before the scanned batches."""
         self._stored = stored.entries if stored else ()
         self._may_have_gaps = may_have_gaps
 
     def add_scan(self, scan: SegmentScan) -> None:
-        """Note the sound batches of a scan; scans must come in order."""
+        """Add the epochs of the valid batches of a scan. Scans must be added in the order of offsets."""
         self.seen += [EpochStart(*each) for each in scan.epochs if each[0] >= 0]
         self.last_epoch = scan.epoch
 
@@ -72,9 +73,9 @@ class EpochCheck:
         return None
 
     def epoch_history(self, log_start_offset: int, end_offset: int) -> LeaderEpochs | None:
-        """Return the epochs of a log between two offsets, from the checkpoint and the batches.
+        """Return the history of epochs from `log_start_offset` to `end_offset`, from the checkpoint and the batches.
 
-        :returns: None if they contradict each other, or the start of an epoch is unknown.
+        :returns: None if the checkpoint and the batches contradict each other, or the start of an epoch is unknown.
         """
         stored, seen = LeaderEpochs(self._stored), self.seen
         if not seen:
@@ -113,19 +114,19 @@ def load_segment(
     epoch_check: EpochCheck,
     gaps_up_to: int,
 ) -> tuple[ActiveSegment, str | None]:
-    """Load one segment to append to it; check all batches from the last index entry below `trust_below` on.
+    """Load one segment for appends; check all batches from the last index entry below `trust_below` on.
 
-    :param gaps_up_to: up to this offset, a batch may begin later than the end of the one before.
-    :returns: the segment, up to the last sound batch, and the damage after it, or None. The file is not cut yet.
+    :param gaps_up_to: the offset up to which a gap between two batches is accepted.
+    :returns: the segment, up to the last valid batch, and the damage after it, or None. The file is not truncated yet.
     """
     file = filesystem.open(f"{folder}/{offset_name(base_offset, LOG_SUFFIX)}")
     size = filesystem.size_of(file)
     segment = ActiveSegment(filesystem, folder, base_offset, file, size=size, index_interval_bytes=index_interval_bytes)
-    # Before this size there is no entry.
+    # A smaller segment has no index entry.
     entry = _load_indexes(segment, trust_below) if size > index_interval_bytes else None
     scan = _scan(segment, entry, size, epoch_check.last_epoch, gaps_up_to)
     if scan is None or (entry and not 0 <= scan.first_last_offset <= base_offset + entry.relative_offset):
-        logger.warning("the indexes of %s are wrong; rebuilding them", file.path)
+        logger.warning("the indexes of %s do not match its batches; rebuilding them", file.path)
         segment = ActiveSegment(filesystem, folder, base_offset, file, index_interval_bytes=index_interval_bytes)
         entry = None
         scan = _scan(segment, None, size, epoch_check.last_epoch, gaps_up_to)
@@ -134,7 +135,7 @@ def load_segment(
     unbelievable = _find_implausible_epoch(segment, entry, scan, epoch_check)
     if unbelievable is not None:
         epoch, start_offset, position = unbelievable
-        damage = f"leader epoch {epoch} at offset {start_offset} is not believed"
+        damage = f"leader epoch {epoch} at offset {start_offset} is implausible"
         segment, entry = _without_entry(segment, entry, position, index_interval_bytes)
         scan = _scan(segment, entry, position, epoch_check.last_epoch, gaps_up_to) or scan
     epoch_check.add_scan(scan)
@@ -143,7 +144,7 @@ def load_segment(
 
 
 def _load_indexes(segment: ActiveSegment, trust_below: int) -> OffsetPosition | None:
-    """Give a segment the stored entries below an offset; return the last one, whose batch must be scanned."""
+    """Load the stored index entries below an offset; return the last one, where the scan starts."""
     indexes = _read_indexes(segment.filesystem, segment.paths)
     return segment.load_indexes(*indexes, trust_below) if indexes else None
 
@@ -151,7 +152,7 @@ def _load_indexes(segment: ActiveSegment, trust_below: int) -> OffsetPosition | 
 def _scan(
     segment: ActiveSegment, entry: OffsetPosition | None, end: int, epoch: int, gaps_up_to: int
 ) -> SegmentScan | None:
-    """Scan the batches from an index entry on, or all; None: the entry, or one of the time index, is impossible."""
+    """Scan the batches from an index entry on, or all of them; return None if the stored indexes are invalid."""
     try:
         scan = segment.begin_scan(entry, end, epoch, gaps_up_to)
     except (ValueError, OverflowError):
@@ -165,14 +166,14 @@ def _scan(
 def _find_implausible_epoch(
     segment: ActiveSegment, entry: OffsetPosition | None, scan: SegmentScan, epoch_check: EpochCheck
 ) -> tuple[int, int, int] | None:
-    """Return the first implausible epoch of a scan, with the offset and position of its first batch."""
+    """Return the first implausible epoch of a scan, with the offset and the position of its first batch, or None."""
     wrong = epoch_check.implausible_epoch(scan, _header_behind(segment, scan))
     if wrong is None:
         return None
     start = entry.position if entry else 0
     for batch in scan_headers(segment.filesystem, segment.file, start, scan.size):
         if batch.header.base_offset == wrong.start_offset:
-            # Of two contradicting epochs the later one is damaged, unless one batch stands alone.
+            # If two epochs contradict each other, the later one is damaged, unless a single batch has it.
             if wrong.epoch > epoch_check.latest + EPOCH_JUMP_MAX or batch.end == scan.size:
                 return wrong.epoch, wrong.start_offset, batch.position
             break
@@ -190,7 +191,8 @@ def _header_behind(segment: ActiveSegment, scan: SegmentScan) -> BatchHeader | N
 def _without_entry(
     segment: ActiveSegment, entry: OffsetPosition | None, position: int, index_interval_bytes: int
 ) -> tuple[ActiveSegment, OffsetPosition | None]:
-    """Return the segment without the batches from `position` on; an empty one if the entry's batch is among them."""
+    """Return the segment without the batches from `position` on, and the index entry to start at; without an entry, the
+    segment is empty."""
     if entry is not None and entry.position < position:
         return segment, entry
     file = segment.file
@@ -207,16 +209,16 @@ def _read_indexes(filesystem: FileSystem, paths: SegmentPaths) -> tuple[OffsetIn
     except FileNotFoundError:
         return None
     except ValueError as error:
-        logger.warning("the indexes of %s are damaged: %s; rebuilding them", paths.log, error)
+        logger.warning("cannot use the indexes of %s: %s; rebuilding them", paths.log, error)
         return None
-    # There is no offset entry without a time entry.
+    # An offset entry never exists without a time entry.
     return None if len(offset_index) and not len(time_index) else (offset_index, time_index)
 
 
 def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None:
-    """Append an empty batch, so that a segment ends at `end_offset`, which must fit its indexes.
+    """Append an empty batch, so that the segment ends at `end_offset`. The offset must fit into the indexes.
 
-    :raises OSError: the disk refuses.
+    :raises OSError: the write failed.
     """
     batch = empty_batch(segment.next_offset, end_offset - 1, max(leader_epoch, 0))
     segment.write([batch])
@@ -224,7 +226,7 @@ def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None
 
 
 def gap_at_end(segment: ActiveSegment) -> int | None:
-    """Return the first offset of the gap at the end of a segment, as `fill_gap` makes it; None if there is no gap.
+    """Return the first offset of a gap that `fill_gap` filled at the end of a segment, or None if there is none.
 
     :raises CorruptBatchError: the batches are damaged.
     """

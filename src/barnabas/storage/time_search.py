@@ -1,11 +1,12 @@
-"""Finds records by their timestamps. Apart from compaction, no other part of storage looks into batches.
+"""The search for records by timestamp. Besides compaction, only this module of storage parses records.
 
-Invariants. A search works on a snapshot of a log's segments, with files of its own, while the log goes on. Headers lead
-to the batches. A header may be wrong about its records, since the producer wrote it. So a search decompresses a bounded
-number of batches, of bounded size. Beyond these bounds, and for records that cannot be read (the broker has checked
-only the CRC and the number of records), the search believes the header and returns the first offset of the batch.
+Invariants. A search reads a snapshot of a log's segments, with its own open files, while the log changes. It finds
+candidate batches by their headers. A header can contradict the records, because the producer wrote it. So a search
+decompresses a limited number of batches, of limited size. Beyond these limits, and for unreadable records (the broker
+has checked only the CRC and the number of records), the search trusts the header and returns the first offset of the
+batch.
 
-Threads. Any thread carries out a search, once.
+Threads. Any thread may run a search; it runs once.
 
 Errors. CorruptBatchError for damaged batches, OSError if a file cannot be read.
 """
@@ -22,18 +23,19 @@ from barnabas.storage.segment import PlacedBatch, SealedSegment
 
 SEARCHED_BYTES_MAX = 16 * 1024 * 1024
 SEARCHED_RECORDS_MAX = 100_000
-"""Limits of a batch, decompressed; larger batches are not searched."""
+"""The maximum number of records of a batch that a search decompresses. `SEARCHED_BYTES_MAX` limits its decompressed
+size."""
 
 SEARCHED_BATCHES_MAX = 64
 SEARCHED_RECORDS_IN_ALL_MAX = 1_000_000
-"""Limits of one search."""
+"""The maximum number of records that one search decompresses. `SEARCHED_BATCHES_MAX` limits the number of batches."""
 
 
 class TimeSearch:
-    """A search over the segments of a log.
+    """A search by timestamp over the segments of a log.
 
-    :param segments: snapshots, oldest first.
-    :param min_offset: the log start offset; records before it are deleted.
+    :param segments: snapshots of the segments, oldest first.
+    :param min_offset: the log start offset; earlier records are deleted.
     """
 
     def __init__(self, segments: Sequence[SealedSegment], min_offset: int) -> None:
@@ -43,7 +45,7 @@ class TimeSearch:
         self._records_left = SEARCHED_RECORDS_IN_ALL_MAX
 
     def first_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Return the first record with this timestamp or a later one; None if there is none.
+        """Return the first record with timestamp `timestamp_ms` or a later one, or None.
 
         :raises CorruptBatchError: the batches are damaged.
         :raises OSError: the files cannot be read.
@@ -56,13 +58,13 @@ class TimeSearch:
         return None
 
     def latest(self) -> OffsetAndTimestamp:
-        """Return the first record with the greatest timestamp of all; (-1, -1) if there are no records.
+        """Return the first record with the greatest timestamp, or (-1, -1) if there are no records.
 
         :raises CorruptBatchError: the batches are damaged.
         :raises OSError: the files cannot be read.
         """
-        # The greatest timestamp of a segment may be that of a deleted record, or of one that compaction removed. Then
-        # the search goes on in the next segment.
+        # The record with the greatest timestamp of a segment may be deleted or compacted. Then the search continues in
+        # the next segment.
         latest = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
         for claimed_ms, _, segment in sorted(
             (-_latest_ms(segment), number, segment) for number, segment in enumerate(self._segments)
@@ -103,13 +105,13 @@ class TimeSearch:
         if self._batches_left and header.record_count <= min(SEARCHED_RECORDS_MAX, self._records_left):
             self._batches_left -= 1
             self._records_left -= header.record_count
-            with suppress(CorruptBatchError):  # the header counts then
+            with suppress(CorruptBatchError):  # if the records are damaged, the header counts
                 data = segment.read_batch(batch)
                 return read_records(data, "", 0, self._min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
         return [OffsetAndTimestamp(max(header.base_offset, self._min_offset), header.max_timestamp_ms)]
 
 
 def _latest_ms(segment: SealedSegment) -> int:
-    """Return the greatest timestamp in a segment."""
+    """Return the greatest timestamp in a segment, according to its time index."""
     segment.check_time_index()
     return segment.max_timestamp_ms

@@ -263,7 +263,7 @@ def test_note_of_moves_that_cannot_be_understood_is_no_reason_not_to_start(
     for content in ("nonsense", "zz clicks-0", "- clicks", "- clicks-0\n" * 10_001):
         home.paths[1].joinpath("log-moves").write_text(content)
         assert home.folders.pending_moves.read() == {}
-    assert caplog.text.count("cannot be understood") == 4
+    assert caplog.text.count("log-moves is damaged") == 4
     home.close()
 
 

@@ -172,7 +172,7 @@ def test_a_partition_with_one_replica_is_led_and_the_loss_is_logged(run: Run, ca
         await cluster.lose(one)
         restore(cluster, {1: "older"})
         assert (await come_back(cluster, 1, lost_memory=False)).leads()
-        assert "its life counter is 1, and the metadata tree has 2, noted 0 s later; it lacks at least 3" in caplog.text
+        assert "its life counter is 1; the metadata store has 2, recorded 0 s later; it lacks at least 3" in caplog.text
         assert "the only replica of these partitions is in an older copy of its log directory" in caplog.text
 
     run(scenario)

@@ -368,7 +368,7 @@ def test_normal_restarts_keep_nothing_back(
             history.check()
             assert len({tuple(batches_of(each)) for each in cluster.nodes}) == 1
         assert history.refusals == []
-        assert "the metadata tree is older" not in caplog.text
+        assert "the metadata store is older" not in caplog.text
 
     run(scenario)
 
@@ -387,6 +387,6 @@ def test_first_start_with_life_counters_keeps_nothing_back(run: Run, caplog: pyt
         assert history.node(1).leads()
         await history.begin(2)
         assert history.node(1).info().state.isr == (1, 2)
-        assert "the metadata tree is older" not in caplog.text
+        assert "the metadata store is older" not in caplog.text
 
     run(scenario)

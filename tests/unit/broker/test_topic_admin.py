@@ -270,7 +270,7 @@ def test_folder_of_another_topic_of_that_name_is_never_touched(bench: Bench) -> 
     with pytest.raises(StorageError, match="belongs to another topic"):
         bench.append()
     asyncio.run(bench.topic_admin.delete("clicks"))
-    with pytest.raises(StorageError, match="clicks-0 is there already"):
+    with pytest.raises(StorageError, match="clicks-0 exists and contains files of an unknown topic"):
         bench.create()
     assert bench.folders("clicks*") == ["clicks-0"]
     assert (bench.folder / "clicks-0" / f"{0:020}.log").stat().st_size
@@ -449,7 +449,7 @@ def test_topic_deleted_and_made_again_while_this_broker_was_away_begins_empty_he
     topic_metadata_store.create_topic(bench.tree, "clicks", bytes(16), [[CONFIG.broker_id]])
     bench.disk.refused = {"clicks-0"}
     bench.restart()
-    with pytest.raises(StorageError, match="a deleted topic is in its way"):
+    with pytest.raises(StorageError, match="a deleted topic still has this name"):
         bench.append()
     bench.disk.refused.clear()
     bench.restart()

@@ -159,6 +159,6 @@ def test_gap_where_a_segment_is_full_is_none_between_segments(open_log: OpenLog,
 
 def test_offsets_end_somewhere(open_log: OpenLog, make_batch: MakeBatch) -> None:
     log = open_log()
-    with pytest.raises(CorruptBatchError, match="the log ends with 0"):
+    with pytest.raises(CorruptBatchError, match="the log ends at 0"):
         log.append_as_follower(placed(make_batch(1), OFFSET_MAX + 1), 0)
     assert log.log_end_offset == 0

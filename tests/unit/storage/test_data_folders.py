@@ -142,7 +142,7 @@ def test_each_folder_has_its_own_checkpoints_and_clean_mark(
 def test_folder_of_another_broker_is_refused(open_folders: OpenFolders, make_batch: MakeBatch) -> None:
     _begin(folders := open_folders("b", broker_id=3), make_batch, CLICKS[0])
     folders.close()
-    with pytest.raises(DataFolderError, match="says broker 3; this is broker 0"):
+    with pytest.raises(DataFolderError, match="belongs to broker 3, not to broker 0"):
         open_folders("a", "b")
 
 
@@ -180,9 +180,9 @@ def test_start_ends_where_no_folder_can_be_opened(
 ) -> None:
     for name in "ab":
         disks.fail(tmp_path / name)
-    with pytest.raises(DataFolderError, match="no data folder can be used"):
+    with pytest.raises(DataFolderError, match="no data directory is usable"):
         open_folders("a", "b")
-    with pytest.raises(DataFolderError, match="cannot be used as a data folder"):
+    with pytest.raises(DataFolderError, match="cannot be used as a data directory"):
         open_folders("a")
 
 
@@ -195,7 +195,7 @@ def test_log_in_a_folder_that_is_offline_is_deleted_when_it_is_back(
     disks.fail(tmp_path / "b")
     folders = open_folders("a", "b")
     folders.restore(CLICKS[1], None, TOPIC_ID)
-    with pytest.raises(StorageError, match="after a start that finds it"):
+    with pytest.raises(StorageError, match="after a start that finds its directory"):
         folders.delete(CLICKS[1])
     assert folders.get(CLICKS[1]) is None
 
@@ -207,14 +207,14 @@ def test_log_that_was_in_a_folder_that_is_not_given_any_more_is_gone(
     _begin(folders, make_batch, *CLICKS[:2])
     folders.close()
     folders = open_folders("a")
-    assert "are not given" in caplog.text
+    assert "are not configured" in caplog.text
     assert folders.restore(CLICKS[1], None, TOPIC_ID).log_end_offset == 0
     assert folders.gone == {CLICKS[1]}
     folders.note_boot()
     folders.close()
     caplog.clear()
     folders = open_folders("a")
-    assert "are not given" not in caplog.text
+    assert "are not configured" not in caplog.text
     folders.restore(CLICKS[2], None, TOPIC_ID)
     assert folders.missing == {CLICKS[2]}
     assert not folders.gone
@@ -303,7 +303,7 @@ def test_broker_is_told_when_the_last_disk_fails(
     with pytest.raises(StorageError):
         folders.checkpoint_high_watermarks()
     assert len(told) == 1
-    with pytest.raises(StorageError, match="no data folder"):
+    with pytest.raises(StorageError, match="all data directories are offline"):
         folders.create(CLICKS[2])
 
 
@@ -356,7 +356,7 @@ def test_deleted_log_is_made_anew_in_its_folder_while_that_could_not_be_renamed(
     folders = open_folders("a", "b")
     _begin(folders, make_batch, *CLICKS[:2])
     shutil.copytree(tmp_path / "a" / "clicks-0", tmp_path / "b" / "clicks-5")
-    with pytest.raises(StorageError, match="nobody knows whose it is"):
+    with pytest.raises(StorageError, match="files of an unknown topic"):
         folders.create(CLICKS[5])
     folders.delete(CLICKS[0])
     folders.purge_deleted()

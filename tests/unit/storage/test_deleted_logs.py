@@ -130,7 +130,7 @@ def test_path_that_cannot_be_removed_keeps_no_other_from_it_and_is_tried_again(
         manager.delete(partition)
     disk.stubborn = "clicks"
     clock.advance(1)
-    with pytest.raises(StorageError, match="cannot be removed"):
+    with pytest.raises(StorageError, match="cannot remove deleted files"):
         manager.purge_deleted()
     assert [path.name[:8] for path in tmp_path.glob("*-delete")] == ["clicks-0"]
     disk.stubborn = "nothing"

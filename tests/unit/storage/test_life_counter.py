@@ -66,8 +66,8 @@ def test_damaged_counter_stands_for_an_older_copy_where_the_tree_has_one(
     assert "older copy" not in caplog.text
     found.compare(LifeMark(9, 0, 42))
     found.report(2)
-    assert "life-counter is missing or damaged, and the metadata tree has life 9; it lacks at least 40" in caplog.text
-    assert "if there is a newer copy, stop this broker and put that one in its place" in caplog.text
+    assert "life-counter is missing or damaged; the metadata store has life 9; it lacks at least 40" in caplog.text
+    assert "if a newer copy exists, stop this broker and restore that copy" in caplog.text
     assert found.increment(1_000, 0).life == 10
 
 
@@ -87,7 +87,7 @@ def test_tree_that_is_older_than_the_directory_is_logged(tmp_path: Path, caplog:
         again = counter(tmp_path)
         again.compare(lost)
         assert again.is_ahead
-    assert "the metadata tree is older than log directory" in caplog.text
+    assert "the metadata store is older than data directory" in caplog.text
 
 
 def test_directory_shows_until_the_tree_has_its_counter_that_the_tree_is_older(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_counter_that_a_disk_refuses_is_not_used_again(tmp_path: Path, monkeypat
 
     with monkeypatch.context() as patch:
         patch.setattr(disk, "fsync_folder", refuse)
-        with pytest.raises(StorageError, match=r"life-counter cannot be written: .*No space left"):
+        with pytest.raises(StorageError, match=r"cannot write .*life-counter: .*No space left"):
             found.increment(1_000, 0)
     assert found.mark == LifeMark(1, 1_000, 0)
     assert found.increment(1_000, 0).life == 3
@@ -221,7 +221,7 @@ def test_folder_whose_disk_refuses_keeps_its_counter(
 
     monkeypatch.setattr(disks.disk, "replace", refuse)
     assert len(folders.increment_life_counters(1_000)) == len(folders.increment_life_counters(1_000)) == 1
-    assert caplog.text.count("cannot raise the life counter of") == 1
+    assert caplog.text.count("cannot store the life counter of") == 1
     assert folders.states() == [(disks.folder / "a", None), (disks.folder / "b", None)]
 
 

@@ -124,7 +124,7 @@ def test_start_beyond_the_end_is_not_believed(
     fill(log, make_batch)
     log.abandon()
     log = open_log(log_start_offset=31)
-    assert "said to begin with offset 31, but it ends with 30" in caplog.text
+    assert "the checkpoint has log start offset 31, but the log ends at offset 30" in caplog.text
     assert len(read_all(log)) == 30
     # Another replica may have what this one had; it is not to be led by one that lacks it.
     assert log.lost_from == 30

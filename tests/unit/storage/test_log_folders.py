@@ -129,7 +129,7 @@ def test_folder_of_a_log_that_could_be_neither_made_nor_removed_is_in_nobodys_wa
     manager = open_manager()
     manager._filesystem = disk = TwiceBroken(fail_at)
     manager._folders._filesystem = manager._loader._filesystem = disk
-    with pytest.raises(StorageError, match="cannot be made"):
+    with pytest.raises(StorageError, match="cannot create the log"):
         manager.create(CLICKS, topic_id=FIRST)
     assert disk.has_failed
     assert (tmp_path / "data" / "clicks-0").exists()
@@ -153,7 +153,7 @@ def test_new_log_takes_a_folder_that_holds_nothing(
     (tmp_path / "data" / "clicks-0" / "partition.metadata.tmp").write_text("vers")
     with caplog.at_level(logging.WARNING):
         assert manager.create(CLICKS, topic_id=SECOND).log_end_offset == 0
-    assert "clicks-0 is of a log that could not be made" in caplog.text
+    assert "clicks-0 is an empty directory of a failed creation" in caplog.text
     manager.abandon()
     assert open_manager().topic_ids == {CLICKS: SECOND}
 
@@ -167,7 +167,7 @@ def test_folder_with_anything_else_in_it_is_not_taken(
     manager = open_manager()
     (tmp_path / "data" / "clicks-0").mkdir()
     (tmp_path / "data" / "clicks-0" / name).write_text(content)
-    with pytest.raises(StorageError, match="clicks-0 is there already"):
+    with pytest.raises(StorageError, match="clicks-0 exists and contains files of an unknown topic"):
         manager.create(CLICKS, topic_id=SECOND)
     assert (tmp_path / "data" / "clicks-0" / name).read_text() == content
 

@@ -294,5 +294,5 @@ def test_remote_read_outside_of_the_remote_segments_is_refused(
 
 def test_local_read_below_the_local_log_start_is_refused(tmp_path: Path, make_batch: MakeBatch) -> None:
     reader = tiered(tmp_path, FakeRemoteSegments(b""), make_batch(END - LOCAL_START))
-    with pytest.raises(ApiError, match=f"offset 9, the log has {LOCAL_START} to {END}"):
+    with pytest.raises(ApiError, match=f"offset 9 is out of range; the log has offsets {LOCAL_START} to {END}"):
         reader.read(LOCAL_START - 1, 500, END)

@@ -45,7 +45,7 @@ def test_new_partitions_need_room_beside_the_reserve(tmp_path: Path) -> None:
     reserve.check_room(1_000)
     disk.free = 1024 * 1024
     reserve.check_room(60)
-    with pytest.raises(StorageError, match="1048576 bytes free, and 61 new partitions need 1064960; make room"):
+    with pytest.raises(StorageError, match="1048576 bytes free, and 61 new partitions need 1064960; free disk space"):
         reserve.check_room(61)
     disk.free = 0
     with pytest.raises(StorageError, match="the disk is full"):

@@ -167,7 +167,7 @@ def test_log_is_not_moved_to_where_something_else_has_its_name(disks: Disks, mak
     others = disks.folder / "b" / "clicks-0" / "00000000000000000000.log"
     others.parent.mkdir()
     others.write_bytes(b"another's")
-    with pytest.raises(StorageError, match="b/clicks-0 is in the way"):
+    with pytest.raises(StorageError, match="b/clicks-0 exists"):
         folders.swap(copy(folders, "b"))
     assert not log.is_offline
     assert folders.get(CLICKS) is log

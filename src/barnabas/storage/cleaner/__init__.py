@@ -1,6 +1,5 @@
 """Log compaction: planning, rewriting of segments, and the swap of files.
 
-`docs/explanation/compaction.md` describes how the parts work together. A process of its own (`python -m
-barnabas.storage.cleaner`)
-rewrites segments; the broker sends it jobs, and swaps the files.
+`docs/explanation/compaction.md` describes how the parts work together. A separate process (`python -m
+barnabas.storage.cleaner`) rewrites segments. The broker sends it jobs, and swaps the files.
 """

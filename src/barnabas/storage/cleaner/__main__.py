@@ -1,7 +1,7 @@
-"""The cleaner process: reads jobs from its standard input, and answers on its output.
+"""The cleaner process: reads jobs from standard input, and writes responses to standard output.
 
-It ends when its input ends, in the middle of a job too, so it never outlives the broker. All other work on the machine
-goes before it (`nice`).
+The process exits when its input ends, even during a job, so it never outlives the broker. It runs with low priority
+(`nice`).
 """
 
 from __future__ import annotations
@@ -24,32 +24,32 @@ PROGRESS_INTERVAL_S = 1.0
 
 
 def main() -> None:
-    """Serve until the input ends."""
-    # The terminal's signals are for the broker, which then ends this process's input.
+    """Process jobs until standard input ends."""
+    # The terminal sends these signals to the broker, too; the broker then closes the input of this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.nice(NICENESS)
     lines: queue.SimpleQueue[bytes] = queue.SimpleQueue()
     threading.Thread(target=_read_lines, args=(sys.stdin.buffer, lines), daemon=True).start()
-    answers = _Answers(sys.stdout.buffer)
-    cleaner = Cleaner(OsFileSystem(), answers.pace)
+    responses = _Responses(sys.stdout.buffer)
+    cleaner = Cleaner(OsFileSystem(), responses.pace)
     while True:
-        answers.write(encode(cleaner.ask(decode(lines.get()))))
+        responses.write(encode(cleaner.ask(decode(lines.get()))))
 
 
 def _read_lines(source: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     while line := source.readline(LINE_BYTES_MAX):
         lines.put(line)
-    # The main thread may be anywhere in a job; the next start or cleaning removes the files that it wrote.
+    # The main thread may be inside a job. The next start or the next cleaning removes the files of that job.
     os._exit(0)
 
 
-class _Answers:
-    """The output: answers, and signs of life between them."""
+class _Responses:
+    """Writes responses and progress lines to standard output."""
 
     def __init__(self, target: BinaryIO) -> None:
         self._target = target
-        self._told_at_s = 0.0
+        self._reported_at_s = 0.0
 
     def write(self, line: bytes) -> None:
         try:
@@ -59,12 +59,12 @@ class _Answers:
             os._exit(0)
 
     def pace(self, bytes_per_second: float) -> Pace:
-        return IoThrottle(bytes_per_second, SYSTEM_CLOCK.monotonic, SYSTEM_CLOCK.sleep, self._tell_progress).note
+        return IoThrottle(bytes_per_second, SYSTEM_CLOCK.monotonic, SYSTEM_CLOCK.sleep, self._report_progress).note
 
-    def _tell_progress(self) -> None:
+    def _report_progress(self) -> None:
         now_s = SYSTEM_CLOCK.monotonic()
-        if now_s - self._told_at_s >= PROGRESS_INTERVAL_S:
-            self._told_at_s = now_s
+        if now_s - self._reported_at_s >= PROGRESS_INTERVAL_S:
+            self._reported_at_s = now_s
             self.write(PROGRESS)
 
 

@@ -1,4 +1,4 @@
-"""Carries out the jobs of a broker, one at a time: in a process of its own, or inline for a test or a simulation.
+"""The cleaner: runs the jobs of a broker, one at a time, in a process of its own, or inline in a test or simulation.
 
 `IoThrottle` limits the rate of reads and writes (Kafka's log.cleaner.io.max.bytes.per.second).
 """
@@ -13,18 +13,18 @@ from barnabas.storage.cleaner.rewriting import Cleaning, Pace
 from barnabas.storage.filesystem import FileSystem
 
 SLEEP_S_MAX = 1.0
-"""The longest time between two signs of life."""
+"""The maximum time between two progress reports."""
 
 SLEEP_S_MIN = 0.01
-"""Shorter debts are paid together with the next ones."""
+"""The minimum pause. Shorter waits are added to the next pause."""
 
 
 class IoThrottle:
-    """Makes its caller wait.
+    """Limits the rate of I/O: `note` blocks until the next I/O is allowed.
 
-    :param bytes_per_second: the rate.
-    :param now_s: monotonic seconds.
-    :param on_step: called at each step and before each pause.
+    :param bytes_per_second: the maximum rate.
+    :param now_s: returns monotonic seconds.
+    :param on_step: called at each step and after each pause, to report progress.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class IoThrottle:
         self._sleep = sleep
         self._on_step = on_step
         self._due_s = now_s()
-        """When as many bytes as there were may have been read or written at the earliest."""
+        """The earliest monotonic time at which the I/O until now complies with the rate."""
 
     def note(self, size: int) -> None:
-        """So many bytes were read or written; return when the next ones may be."""
+        """Count `size` bytes that were read or written; wait until the next I/O complies with the rate."""
         self._on_step()
         self._due_s = max(self._due_s, self._now_s() - SLEEP_S_MAX) + size / self._bytes_per_second
         while (left_s := self._due_s - self._now_s()) > SLEEP_S_MIN:
@@ -54,10 +54,11 @@ SECRET_BYTES = 16
 
 
 class Cleaner:
-    """Answers the messages of a broker.
+    """Processes the messages of a broker.
 
-    :param pace_of: returns, for a rate in bytes per second, a function that is called with a number of bytes.
-    :param new_secret: returns so many random bytes.
+    :param pace_of: returns a function for a rate in bytes per second. The cleaner calls that function with each number
+        of bytes.
+    :param new_secret: returns the given number of random bytes.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Cleaner:
         self._cleaning: Cleaning | None = None
 
     def ask(self, message: Message) -> Message:
-        """Return the plan of a job, or the next group of segments, rewritten, or the error that ends the job."""
+        """Return the plan of a new job, the next rewritten group of segments, or the error that ends the job."""
         try:
             return self._answer(message)
         except (UncleanableError, CleaningFailedError) as error:
@@ -80,7 +81,7 @@ class Cleaner:
             return error
         except MemoryError:
             self._cleaning = None
-            return CleaningFailedError("there is not enough memory for the keys")
+            return CleaningFailedError("not enough memory for the map of keys; retrying later")
 
     def _answer(self, message: Message) -> Message:
         if isinstance(message, CleaningJob):
@@ -89,13 +90,13 @@ class Cleaner:
             return self._cleaning.plan()
         if message is None and self._cleaning is not None:
             return self._cleaning.next_group()
-        return CleaningFailedError("there is no job")
+        return CleaningFailedError("the broker asked for a group of segments, but no job is running")
 
     @property
     def silent_s(self) -> float:
-        """The time since the last sign of life of a cleaner that has a message to answer."""
+        """The time since the last progress report while a message is pending, in seconds."""
         return 0.0
 
     def end(self) -> None:
-        """Stop, in the middle of a job too."""
+        """Stop, even during a job."""
         self._cleaning = None

@@ -1,8 +1,8 @@
 """The messages between a broker and its cleaner process: one line of JSON each, of bounded length.
 
-The broker sends a job. The cleaner reads the keys of the dirty part and answers with its plan. Then the broker asks for
-one group of segments after the other, and swaps each before it asks for the next one. Lines about progress may come at
-any time.
+The broker sends a job. The cleaner reads the keys of the dirty part and responds with its plan. Then the broker
+requests one group of segments after the other, and swaps the files of each group before the next request. The cleaner
+may send progress lines at any time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from barnabas.errors import BarnabasError
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""The longest line. A producer takes some 30 bytes of it."""
+"""The maximum length of a line. A producer in a job takes about 30 bytes."""
 
 
 class SegmentRef(NamedTuple):
@@ -26,70 +26,71 @@ class SegmentRef(NamedTuple):
 
 
 class CleaningJob(NamedTuple):
-    """What is to be cleaned, and how."""
+    """A cleaning job: the segments of a log to clean, and the settings."""
 
     folder: str
     segments: tuple[SegmentRef, ...]
-    """All from the first one of the log to the end of the cleanable part."""
+    """All segments from the first one of the log to the end of the cleanable part."""
     first_dirty_offset: int
     now_ms: int
     delete_retention_ms: int
     last_of_producers: Mapping[int, int]
-    """Of each active producer, by its id, the last offset of its newest batch, if that is among what is cleaned."""
+    """For each active producer id, the last offset of its newest batch, if the cleaned segments contain it."""
     segment_bytes: int
-    """How large a segment may become by merging."""
+    """The maximum size of a merged segment."""
     segment_index_bytes: int
     index_interval_bytes: int
     map_bytes: int
-    """The memory for keys. If it does not suffice, a part is cleaned, and the rest with the next job."""
+    """The memory for the map of keys. If it is too small, the job cleans a part of the log, and the next job the rest.
+    """
     buffer_bytes: int
-    """How much is read at once, if batches are not larger."""
+    """The number of bytes per read, unless a batch is larger."""
     bytes_per_second: float
-    """How fast it may read and write, in sum."""
+    """The maximum rate of reads and writes together."""
 
     @property
     def end_offset(self) -> int:
-        """Where the cleanable part ends."""
+        """The end of the cleanable part."""
         return self.segments[-1].next_offset
 
 
 class CleaningPlan(NamedTuple):
-    """What a job will do."""
+    """The response to a job: the part of the log that the job cleans."""
 
     end_offset: int
-    """The log is clean up to here when it is done."""
+    """The first dirty offset after the job."""
     key_count: int
 
 
 class CleanedGroup(NamedTuple):
-    """Segments that were rewritten as one, whose files are there, durable, with the suffix `.cleaned`."""
+    """Segments that the cleaner merged into one. Its files exist durably, with the suffix `.cleaned`."""
 
     base_offsets: tuple[int, ...]
-    """Of the segments that it is to take the place of; the first one is its own."""
+    """The base offsets of the segments to replace; the first one is also that of the new segment."""
     size: int
-    """In bytes; may be 0."""
+    """The size of the new segment in bytes; may be 0."""
     bytes_read: int
     records_read: int
     records_kept: int
 
 
 class UncleanableError(BarnabasError):
-    """The log cannot be cleaned as it is: to try again would end the same way."""
+    """The log cannot be cleaned in its current state; another attempt would also fail."""
 
 
 class CleaningFailedError(BarnabasError):
-    """A job failed for a reason that may pass."""
+    """A job failed for a temporary reason; another attempt may succeed."""
 
 
 Message = CleaningJob | CleaningPlan | CleanedGroup | UncleanableError | CleaningFailedError | None
-"""What a line can say. None: there is no further group; or, from the broker: go on with the next group."""
+"""A decoded line. None from the cleaner: there are no more groups. None from the broker: rewrite the next group."""
 
 PROGRESS = b"{}\n"
-"""The line that says that the cleaner is at work."""
+"""A progress line, which shows that the cleaner is alive."""
 
 
 def encode(message: Message) -> bytes:
-    """Return the line that says something."""
+    """Return the line of a message."""
     return json.dumps(_encoded(message), separators=(",", ":")).encode() + b"\n"
 
 
@@ -102,9 +103,9 @@ def _encoded(message: Message) -> Any:
 
 
 def decode(line: bytes) -> Message:
-    """Read a line.
+    """Decode a line.
 
-    :raises ValueError: it says nothing that can be understood.
+    :raises ValueError: the line is not a valid message.
     """
     found = json.loads(line)
     if found is None:
@@ -113,7 +114,7 @@ def decode(line: bytes) -> Message:
         ((kind, content),) = found.items()
         message: Message = _DECODERS[kind](content)
     except (KeyError, TypeError, AttributeError) as error:
-        raise ValueError(f"a line that cannot be understood: {line[:100]!r}") from error
+        raise ValueError(f"invalid message of the cleaner protocol: {line[:100]!r}") from error
     return message
 
 

@@ -1,11 +1,11 @@
-"""The part of a compacted log that is to be cleaned, and the segments that become one.
+"""The plan of a cleaning: the cleanable part of a compacted log, and the groups of segments to merge.
 
-The rules are those of Kafka's LogCleanerManager and Cleaner. A log has a clean part, which has each key once, and
-behind it a dirty part, which begins at the first dirty offset. Cleaning reads the keys of the dirty part, as far as it
-is cleanable, and then rewrites both parts. The active segment is never cleaned. Neither are records that are not
-flushed, not stable, or younger than `min.compaction.lag.ms`.
+The rules are those of Kafka's LogCleanerManager and Cleaner. A log has a clean part, in which each key occurs once. The
+dirty part follows; it begins at the first dirty offset. A cleaning reads the keys of the cleanable dirty part, and then
+rewrites both parts. The active segment is never cleaned. The same holds for records that are not flushed, not stable,
+or younger than `min.compaction.lag.ms`.
 
-The functions are pure. `CleaningSearch` reads the files of one log, as of one moment; any thread carries it out.
+The functions do no I/O. `CleaningSearch` reads the files of one log, from a snapshot, on any thread.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from barnabas.storage.segment_list import SegmentList
 
 
 class SegmentExtent(Protocol):
-    """The facts of a segment that planning uses."""
+    """The properties of a segment that the planning uses."""
 
     @property
     def base_offset(self) -> int: ...
 
     @property
     def next_offset(self) -> int:
-        """Where the segment behind it begins."""
+        """The base offset of the next segment."""
         ...
 
     @property
@@ -40,32 +40,31 @@ S = TypeVar("S", bound=SegmentExtent)
 
 
 class CleanableRange(NamedTuple):
-    """A part of a log that can be cleaned."""
+    """The cleanable part of a log."""
 
     first_dirty_offset: int
     end_offset: int
-    """The first offset that cannot be cleaned; a segment begins there."""
+    """The first offset after the cleanable part; a segment begins there."""
     clean_bytes: int
-    """Of the segments before the dirty ones."""
+    """The total size of the clean segments, in bytes."""
     dirty_bytes: int
     is_overdue: bool
-    """Whether a record has waited for `max.compaction.lag.ms`."""
+    """True if a record has waited longer than `max.compaction.lag.ms`."""
 
     @property
     def dirty_ratio(self) -> float:
-        """How much of what would be rewritten is dirty: a log with a larger share is cleaned first."""
+        """The dirty share of the bytes to rewrite. Logs with a larger share are cleaned first."""
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
 
     def is_due(self, config: LogConfig) -> bool:
-        """Whether there is so much to clean that it is worth the work, or it has waited for long enough."""
+        """Return whether the dirty share exceeds `min.cleanable.dirty.ratio`, or a record is overdue."""
         return self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio
 
 
 def first_dirty_offset(checkpoint: int, log_start_offset: int, active_base_offset: int) -> int:
-    """Return where the dirty part of a log begins.
+    """Return the offset at which the dirty part of a log begins.
 
-    A checkpoint that cannot be, as after files were exchanged, makes the whole log dirty: to clean too much does no
-    harm.
+    An impossible checkpoint, as after an exchange of files, makes the whole log dirty. To clean too much is harmless.
     """
     return checkpoint if log_start_offset <= checkpoint <= active_base_offset else log_start_offset
 
@@ -80,12 +79,12 @@ def find_range(
     newest_ms: Callable[[S], int],
     oldest_ms: Callable[[S], int],
 ) -> CleanableRange | None:
-    """Return the part of a log that can be cleaned; None: there is nothing.
+    """Return the cleanable part of a log, or None if it is empty.
 
-    :param sealed: all segments but the active one, oldest first.
-    :param limit_offset: segments that reach beyond it stay as they are: they are not flushed, or not readable yet.
-    :param newest_ms: returns the time of a segment's newest record; asked only where `min.compaction.lag.ms` is set.
-    :param oldest_ms: returns the time of a segment's first batch, or less than 1 if it has none; asked only where
+    :param sealed: all segments except the active one, oldest first.
+    :param limit_offset: segments that extend beyond it are not cleaned: they are not flushed, or not stable.
+    :param newest_ms: returns the timestamp of a segment's newest record; called only if `min.compaction.lag.ms` is set.
+    :param oldest_ms: returns the timestamp of a segment's first batch, or less than 1 if it has none; called only if
         `max.compaction.lag.ms` is set.
     """
     cleanable: list[S] = []
@@ -129,11 +128,11 @@ class IndexedExtent(NamedTuple):
 def group_segments(
     segments: Sequence[IndexedExtent], segment_bytes_max: int, index_bytes_max: int
 ) -> list[list[IndexedExtent]]:
-    """Return the segments in groups that become one segment each.
+    """Return groups of adjacent segments, each of which the cleaner merges into one segment.
 
-    A group goes on as long as what its segments hold before they are rewritten fits into one segment, by their size,
-    by that of their indexes, and by the distance of offsets that an index can hold. So the small segments that cleaning
-    leaves become one with the next cleaning.
+    A group grows while its segments would fit into one segment without any removal: by the size of batches, by the size
+    of each index, and by the greatest relative offset of an index. So a later cleaning merges the small segments that a
+    cleaning leaves.
     """
     groups: list[list[IndexedExtent]] = []
     for segment in segments:
@@ -155,10 +154,10 @@ def _fits(group: Sequence[IndexedExtent], segment: IndexedExtent, segment_bytes_
 
 
 class CleaningSearch:
-    """A search in the segments of a log; call `find` on any thread.
+    """A search for the cleanable part of a log. Any thread may call `find`.
 
-    :param sealed: snapshots of all segments but the active one, oldest first.
-    :param limit_offset: segments that reach beyond it are not cleaned.
+    :param sealed: snapshots of all segments except the active one, oldest first.
+    :param limit_offset: segments that extend beyond it are not cleaned.
     """
 
     def __init__(
@@ -174,7 +173,7 @@ class CleaningSearch:
     def of(
         cls, segments: SegmentList, first_dirty: int, limit_offset: int, config: LogConfig, now_ms: int
     ) -> CleaningSearch | None:
-        """Return the search in a log as it is now; None where it is clear that nothing can be cleaned."""
+        """Return a search in the current segments of a log, or None if certainly nothing can be cleaned."""
         sealed = segments.sealed
         if not any(first_dirty < each.next_offset <= limit_offset and each.unflushed_file is None for each in sealed):
             return None
@@ -183,9 +182,9 @@ class CleaningSearch:
         return cls([each.snapshot() for each in sealed], first_dirty, limit_offset, config, now_ms)
 
     def find(self) -> CleanableRange | None:
-        """Return what can be cleaned.
+        """Return the cleanable part of the log, or None.
 
-        :raises BarnabasError: a segment cannot be understood, or was replaced meanwhile.
+        :raises BarnabasError: a segment is damaged, or was replaced during the search.
         :raises OSError: the files cannot be read.
         """
         return find_range(

@@ -1,8 +1,8 @@
-"""Rewrites the segments of a log, so that the last record of each key is left.
+"""The rewriting of segments: removes all records except the last one of each key.
 
-The cleaner first reads the keys of the dirty part, with the latest offset of each, as far as they fit into memory. Then
-it rewrites groups of segments, one after the other, into files beside them. It changes no file of the log; the broker
-swaps. `barnabas.records.compaction` decides which records stay.
+The cleaner first reads the keys of the dirty part into a map with the latest offset of each key, until the memory is
+full. Then it rewrites groups of segments, one after the other, into new files beside them. It does not change files of
+the log; the broker swaps them. `barnabas.records.compaction` decides which records remain.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from barnabas.storage.segment import SealedSegment
 from barnabas.storage.segment_index import OffsetIndex, TimeIndex
 
 MAP_BYTES_PER_RECORD = 24
-"""More memory than this for each record that may be there helps nothing."""
+"""The memory of the map for each possible record. More memory would not help."""
 MAP_BYTES_MIN = 1024
 
 Pace = Callable[[int], None]
-"""Called after so many bytes were read or written; may wait."""
+"""A function that the cleaner calls after it has read or written a number of bytes. The function may wait."""
 
 
 class Cleaning:
-    """One job.
+    """One cleaning job.
 
-    :param secret: 16 random bytes, so that no client can choose keys whose hashes are the same.
+    :param secret: 16 random bytes for the hash, so that no client can choose keys with equal hashes.
     """
 
     def __init__(self, filesystem: FileSystem, job: CleaningJob, secret: bytes, pace: Pace = lambda _: None) -> None:
@@ -46,10 +46,10 @@ class Cleaning:
         self._groups: Iterator[list[IndexedExtent]] = iter(())
 
     def plan(self) -> CleaningPlan:
-        """Take in the keys of the dirty part.
+        """Read the keys of the dirty part into the map; return the plan.
 
-        :raises UncleanableError: a batch is damaged, or has more keys than fit into memory.
-        :raises CleaningFailedError: the disk refuses.
+        :raises UncleanableError: a batch is damaged, or has more keys than the memory can contain.
+        :raises CleaningFailedError: the file system returned an error.
         """
         with _naming_the_log(self._folder):
             remove_cleaned(self._filesystem, self._folder)
@@ -65,10 +65,10 @@ class Cleaning:
             return CleaningPlan(end_offset, len(self._map))
 
     def next_group(self) -> CleanedGroup | None:
-        """Rewrite the next group of segments; None: there is none.
+        """Rewrite the next group of segments; return None if there are no more groups.
 
         :raises UncleanableError: a batch is damaged.
-        :raises CleaningFailedError: the disk refuses.
+        :raises CleaningFailedError: the file system returned an error.
         """
         group = next(self._groups, None)
         if group is None:
@@ -89,7 +89,7 @@ class Cleaning:
         )
 
     def _take_in_keys(self) -> int:
-        """Return the offset up to which they were taken in."""
+        """Read keys into the map; return the offset up to which all keys are in the map."""
         job, offsets = self._job, self._map
         for base_offset, next_offset, size in job.segments:
             if next_offset <= job.first_dirty_offset or not size:
@@ -108,15 +108,13 @@ class Cleaning:
     def _checked_end(self, end_offset: int) -> int:
         if end_offset <= self._job.first_dirty_offset:
             raise UncleanableError(
-                f"{self._folder}: the batch at offset {end_offset} has more keys than the {self._job.map_bytes} bytes"
-                " hold that a thread has of log.cleaner.dedupe.buffer.size; raise it"
+                f"{self._folder}: the batch at offset {end_offset} has more keys than fit into"
+                f" {self._job.map_bytes} bytes, a thread's share of log.cleaner.dedupe.buffer.size; raise this setting"
             )
         return end_offset
 
 
 class _Rewriting:
-    """Writes one cleaned segment."""
-
     def __init__(
         self,
         filesystem: FileSystem,
@@ -151,7 +149,7 @@ class _Rewriting:
             self._filesystem.fsync(target)
         finally:
             target.close()
-        # A time that retention goes by where records have none.
+        # Retention uses this time for records without timestamps.
         self._filesystem.set_modified_ms(log, modified_ms)
         self._write(time_index, TimeIndex.of_scan(scan).encode())
         self._write(index, OffsetIndex.of_scan(scan).encode())
@@ -188,11 +186,11 @@ class _Rewriting:
 def _note(scan: SegmentScan, batches: Buffer, target: DataFile) -> None:
     end = scan.size + len(batches)
     if scan.feed(batches, scan.size) != end or scan.damage is not None:
-        raise UncleanableError(f"{target.path}: what is left does not fit together: {scan.damage}")
+        raise UncleanableError(f"{target.path}: the remaining batches are inconsistent: {scan.damage}")
 
 
 class _Chunk:
-    """Some bytes of a segment, which begin with a batch."""
+    """Bytes of a segment, starting with a batch."""
 
     __slots__ = ("data", "taken")
 
@@ -201,12 +199,12 @@ class _Chunk:
         self.taken = 0
 
     def take(self, size: int) -> None:
-        """Say how many bytes whole batches have."""
+        """Set the size of the whole batches at the start of this chunk."""
         self.taken = size
 
 
 class _Chunks:
-    """Goes along a segment from `start` to `end`, in chunks that hold a whole batch at least."""
+    """Iterates over a segment from `start` to `end`, in chunks that contain at least one whole batch."""
 
     def __init__(self, filesystem: FileSystem, file: DataFile, start: int, end: int, chunk_bytes: int) -> None:
         self._filesystem = filesystem
@@ -224,17 +222,17 @@ class _Chunks:
             self._position += chunk.taken
 
     def _size_of_batch(self, data: bytes) -> int:
-        """Return how large the batch is that a chunk holds in part only."""
+        """Return the size of a batch of which the chunk contains only a part."""
         left = self._end - self._position
         size = read_header(data).size if len(data) >= BATCH_HEADER_SIZE else left + 1
         if not len(data) < size <= left:
-            raise CorruptBatchError(f"batch at position {self._position} goes on beyond {self._end}")
+            raise CorruptBatchError(f"batch at position {self._position} extends beyond {self._end}")
         return size
 
 
 @contextmanager
 def _naming_the_log(folder: Path) -> Iterator[None]:
-    """Raise errors with the folder of the log, by whether another attempt can succeed."""
+    """Convert errors to CleaningFailedError if another attempt may succeed, otherwise to UncleanableError."""
     try:
         yield
     except CorruptBatchError as error:

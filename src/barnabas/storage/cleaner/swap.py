@@ -1,13 +1,13 @@
-"""The files of a cleaned segment take the place of those that it was made of, as in Kafka:
+"""The swap, which replaces segments with a cleaned segment, in Kafka's steps:
 
 1. The cleaner writes `.log.cleaned` and its indexes, with fsync. A start removes such files.
-2. They are renamed to `.swap`, the batches last. From `.log.swap` on, a start goes on with the next steps.
-3. The old segments are renamed to `.deleted`, from the first to the last, and removed later.
-4. The new files lose the suffix `.swap`, the batches last.
+2. The broker renames them to `.swap`, the `.log` file last. Once `.log.swap` exists, a start completes the swap.
+3. The broker renames the old segments to `.deleted`, in ascending order, and removes them later.
+4. The broker removes the suffix `.swap` from the new files, the `.log` file last.
 
-Invariants. Between these steps the folder is fsynced, so a loss of power cannot change their order. After a crash at
-any step, each segment of the log is the old one or has its new content, and no old segment comes before a new one:
-newer records supersede all that a cleaning removes.
+Invariants. The directory is fsynced between the steps, so a loss of power cannot reorder them. After a crash at any
+step, each segment is either old or has its new content, and no old segment precedes a new one. This order is safe,
+because newer records supersede all records that a cleaning removes.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _BATCHES_LAST = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
 
 
 def cleaned_paths(folder: Path, base_offset: int) -> tuple[Path, Path, Path]:
-    """Return where a cleaner writes the batches of a segment, its index by offset, and that by time."""
+    """Return the paths of a cleaned segment: its batches, its offset index and its time index."""
     log, index, time_index = (
         folder / (offset_name(base_offset, suffix) + CLEANED_SUFFIX)
         for suffix in (LOG_SUFFIX, INDEX_SUFFIX, TIME_INDEX_SUFFIX)
@@ -48,9 +48,9 @@ def cleaned_paths(folder: Path, base_offset: int) -> tuple[Path, Path, Path]:
 
 
 def remove_cleaned(filesystem: FileSystem, folder: Path) -> None:
-    """Remove what a cleaning left that was not swapped.
+    """Remove the files of cleanings that were not swapped.
 
-    :raises OSError: some of it may be left.
+    :raises OSError: some of the files may remain.
     """
     for name in filesystem.list_folder(folder):
         if segment_file_of(name, CLEANED_SUFFIX) is not None:
@@ -58,9 +58,9 @@ def remove_cleaned(filesystem: FileSystem, folder: Path) -> None:
 
 
 def begin_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None:
-    """Rename the files of a cleaned segment so that a start completes the swap.
+    """Rename the files of a cleaned segment, so that a start completes the swap.
 
-    :raises OSError: it is not known what a start will find.
+    :raises OSError: the state is unknown: a start may complete the swap or discard the cleaned segment.
     """
     for suffix in _BATCHES_LAST:
         name = offset_name(base_offset, suffix)
@@ -69,11 +69,11 @@ def begin_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None:
 
 
 def end_swap(filesystem: FileSystem, folder: Path, base_offset: int, replaced: Sequence[int]) -> list[Path]:
-    """Set the files of old segments aside, and give those of the new one their names.
+    """Rename the files of the old segments, and remove the suffix of the new files.
 
-    :param replaced: where the old segments begin, in order.
-    :returns: the new names of the old files, to be deleted later.
-    :raises OSError: it is not known how far this came.
+    :param replaced: the base offsets of the old segments, in order.
+    :returns: the new paths of the old files, which the caller removes later.
+    :raises OSError: the state is unknown; a start completes the swap.
     """
     set_aside_paths = rename_deleted_segments(filesystem, folder, replaced)
     filesystem.fsync_folder(folder)
@@ -91,11 +91,11 @@ def _name_as_segment(filesystem: FileSystem, folder: Path, base_offset: int) -> 
 
 
 def finish_swaps(filesystem: FileSystem, folder: Path, names: list[str]) -> list[str]:
-    """Complete the interrupted swaps, and remove cleaned files that were not to be swapped yet.
+    """Complete interrupted swaps, and remove cleaned files whose swap had not started.
 
-    :param names: of the files in a log's folder.
-    :returns: their names now.
-    :raises OSError: the disk refuses; the next start goes on.
+    :param names: the names of the files in the partition directory.
+    :returns: the names after the swaps.
+    :raises OSError: the file system returned an error; the next start continues.
     """
     cleaned = [found for name in names if (found := segment_file_of(name, CLEANED_SUFFIX)) is not None]
     swaps = [found for name in names if (found := segment_file_of(name, SWAP_SUFFIX)) is not None]
@@ -103,7 +103,7 @@ def finish_swaps(filesystem: FileSystem, folder: Path, names: list[str]) -> list
         return names
     whole = sorted(base for base, suffix in swaps if suffix == LOG_SUFFIX)
     if cleaned:
-        # Kafka splits a segment into several: if not all of them were renamed, none is to be used.
+        # Kafka splits a segment into several: if some of them were not renamed, none of them may be used.
         first_cleaned = min(base for base, _ in cleaned)
         whole = [base for base in whole if base < first_cleaned]
     for base, suffix in swaps:
@@ -121,8 +121,8 @@ def _finish_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None
     path = folder / (offset_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
     end_offset, damage = _end_of(filesystem, path, base_offset)
     if damage is not None and base_offset in bases:
-        # It was fsynced, so the disk has lost it since; the old segments are still there.
-        message = "%s, made by log compaction, is damaged, and left out: %s"
+        # The file was fsynced, so the disk has damaged it since. The old segments still exist.
+        message = "compacted segment %s is damaged: %s; keeping the old segments"
         logger.error(message, path, damage, extra=event(LogEvent.COMPACTED_DAMAGED))
         for suffix in _BATCHES_LAST:
             swap = folder / (offset_name(base_offset, suffix) + SWAP_SUFFIX)
@@ -130,14 +130,16 @@ def _finish_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None
                 rename_damaged(filesystem, swap)
         return
     replaced = [base for base in bases if base_offset <= base < max(end_offset, base_offset + 1)]
-    logger.info("%s: the swap of compacted segment %d is completed; it replaces %s", folder, base_offset, replaced)
+    logger.info(
+        "%s: completing the swap of compacted segment %d, which replaces segments %s", folder, base_offset, replaced
+    )
     delete_segment_files(filesystem, folder, replaced)
     filesystem.fsync_folder(folder)
     _name_as_segment(filesystem, folder, base_offset)
 
 
 def _end_of(filesystem: FileSystem, path: Path, base_offset: int) -> tuple[int, str | None]:
-    """Return the offset after the last batch of a file, and its damage, or None."""
+    """Return the offset after the last batch of a file, and its damage or None."""
     file = filesystem.open(path, writable=False)
     try:
         size = filesystem.size_of(file)
@@ -149,10 +151,11 @@ def _end_of(filesystem: FileSystem, path: Path, base_offset: int) -> tuple[int, 
 
 
 class CleanedSegment(SealedSegment):
-    """A segment as a cleaner wrote it. Its files are open from the beginning, and stay so until they have their names.
+    """A segment that the cleaner wrote. Its files are open from the start, and stay open until they have their final
+    names.
 
-    :param size: that it must have, in bytes.
-    :raises OSError: it cannot be opened, or has another size.
+    :param size: the expected size, in bytes.
+    :raises OSError: the file cannot be opened, or has another size.
     """
 
     def __init__(self, filesystem: FileSystem, folder: Path, base_offset: int, *, size: int, next_offset: int) -> None:
@@ -163,12 +166,12 @@ class CleanedSegment(SealedSegment):
         self._offset_index = FileOffsetIndex(filesystem, *self._open_index(index))
         self._time_index = FileTimeIndex(filesystem, *self._open_index(time_index))
         if (found := filesystem.size_of(self._file)) != size:
-            raise OSError(f"{log} has {found} bytes; the cleaner wrote {size}")
+            raise OSError(f"{log} has {found} bytes, but the cleaner wrote {size}")
 
     def snapshot(self) -> SealedSegment:
         copy = super().snapshot()
         if self._is_held:
-            # What has the name of a file is still that of the old segment, or nothing.
+            # Until the swap ends, the final names belong to the files of the old segment, or to no file.
             copy._file, copy._offset_index, copy._time_index = self._file, self._offset_index, self._time_index
         return copy
 
@@ -177,6 +180,6 @@ class CleanedSegment(SealedSegment):
             super().release()
 
     def end_hold(self) -> None:
-        """The files have their own names now."""
+        """Release the open files after the swap: they have their final names now."""
         self._is_held = False
         self.release()
