@@ -48,8 +48,8 @@ def test_only_values_with_a_schema_of_the_topic_are_taken(
         ]
         assert producer.send("clicks", None, key=b"deleted").result().offset == 20
         assert "without a schema" in refusal(producer, b"no schema")
-        assert f"schema {other} is no version" in refusal(producer, b"\0" + other.to_bytes(4, "big") + b"x")
-        assert "schema 99 is no version" in refusal(producer, b"\0\0\0\0\x63x")
+        assert f"schema {other} is not a version" in refusal(producer, b"\0" + other.to_bytes(4, "big") + b"x")
+        assert "schema 99 is not a version" in refusal(producer, b"\0\0\0\0\x63x")
         assert producer.send("clicks", good[0]).result().offset == 21
     told: list[TheirError] = []
 

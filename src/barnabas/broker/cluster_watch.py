@@ -131,7 +131,7 @@ class ClusterWatch:
         self._schedule_read(paths.BROKER_IDS)
         self._schedule_read(paths.CHANGES)
 
-    # -- on the tree's thread -------------------------------------------------------------------------------
+    # -- on the metadata store's thread -------------------------------------------------------------------------------
 
     def _read(self, due: set[str]) -> MetadataUpdate:
         update = self._read_changes() if paths.CHANGES in due else MetadataUpdate()
@@ -200,7 +200,7 @@ class ClusterWatch:
         self._due.add(path)
         self._is_due.set()
 
-    # -- clearing away --------------------------------------------------------------------------------------
+    # -- purge --------------------------------------------------------------------------------------
 
     async def purge(self) -> None:
         """Purge old notifications if new ones have arrived since the last purge."""

@@ -66,7 +66,7 @@ class DelayedFetch:
         self._completion: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def expect(self, min_bytes: int) -> None:
-        """Wait for this number of bytes from now on, in addition to all earlier bytes."""
+        """Restart the count: wait for this number of new bytes, and ignore all earlier bytes."""
         self._missing = min_bytes
 
     def on_readable(self, size: int) -> None:

@@ -244,7 +244,9 @@ class FollowerSession:
             position = self._positions.get((topic_id, wanted.partition))
             if position is None:
                 if len(self._positions) >= PARTITIONS_MAX:
-                    raise ApiError(ErrorCode.INVALID_REQUEST, f"more than {PARTITIONS_MAX} partitions")
+                    raise ApiError(
+                        ErrorCode.INVALID_REQUEST, f"a fetch session can have at most {PARTITIONS_MAX} partitions"
+                    )
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
             position.ask(wanted)
             self.mentions[position] = None  # After a wait, a later read makes the response.
@@ -408,7 +410,7 @@ class FollowerSessions:
             message = f"broker {broker_id} has no fetch session {request.session_id} on this connection"
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, message)
         if request.session_epoch != session.next_epoch:
-            message = f"fetch session {session.id} goes on with epoch {session.next_epoch}, not {request.session_epoch}"
+            message = f"fetch session {session.id} expects epoch {session.next_epoch}, not {request.session_epoch}"
             raise ApiError(ErrorCode.INVALID_FETCH_SESSION_EPOCH, message)
         session.next_epoch = next_session_epoch(session.next_epoch)
         return session

@@ -80,11 +80,11 @@ def check_creation(name: str, config: BrokerConfig, replication_factor: int, bro
     if name not in INTERNAL_TOPICS:
         return
     if name not in _MADE_HERE:
-        check_not_internal(name, "is not created: nothing here uses it")
+        check_not_internal(name, "cannot be created: Barnabas does not use it")
     least = min(config.offsets_topic_replication_factor, broker_count)
     if replication_factor < least:
         message = (
-            f"topic {name} has {least} replicas or more (offsets.topic.replication.factor), not {replication_factor}"
+            f"topic {name} needs {least} replicas or more (offsets.topic.replication.factor), not {replication_factor}"
         )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 
@@ -109,7 +109,9 @@ def check_settings(
             continue
         if setting not in rules:
             names = ", ".join(sorted(rules))
-            message = f"{setting} of the internal topic {name} cannot be changed to {value!r}; these can: {names}"
+            message = (
+                f"{setting} of the internal topic {name} cannot be changed to {value!r}; changeable settings: {names}"
+            )
             raise ApiError(ErrorCode.INVALID_CONFIG, message)
         try:
             rules[setting].check(setting, value)
@@ -168,7 +170,7 @@ def log_ignored(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
         if value != _FIXED.get(each) and not _fits(rules.get(each), each, value)
     ]
     if ignored:
-        log.warning("ignoring settings of the internal topic %s in the metadata tree: %s", name, ", ".join(ignored))
+        log.warning("ignoring settings of the internal topic %s in the metadata store: %s", name, ", ".join(ignored))
 
 
 def replication_factor_of(partitions: Iterable[PartitionInfo]) -> int:

@@ -125,7 +125,7 @@ class IsrUpdates:
             if not ended:
                 proposed.append(change)
             for each in ended:
-                partition.followers.forget(each)  # type: ignore[union-attr]  # a joining follower implies some
+                partition.followers.forget(each)  # type: ignore[union-attr]  # a leader with a follower
         return proposed
 
     async def _settle(self) -> None:

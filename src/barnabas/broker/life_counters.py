@@ -95,7 +95,7 @@ class LifeCounters:
             overtaken = await self._in_metadata_thread(write_life_counters, self._tree, self._broker_id, raised)
         except BarnabasError as error:
             if not self._refused:
-                log.warning("cannot raise life counters in the metadata tree: %s; retrying every 10 s", error)
+                log.warning("cannot raise life counters in the metadata store: %s; retrying every 10 s", error)
             self._refused = True
             return
         self._refused = False

@@ -123,5 +123,5 @@ class Replication:
     def _check_broker(self, broker_id: int, broker_epoch: int) -> None:
         known = self._topics.image.brokers.get(broker_id)
         if known is None or known.epoch != broker_epoch:
-            message = f"the broker epoch is not the one with which broker {broker_id} is registered"
+            message = f"broker {broker_id} is registered with another broker epoch"
             raise ApiError(ErrorCode.STALE_BROKER_EPOCH, message)

@@ -120,7 +120,7 @@ class RequestedElections:
             is_done, code = info is not None and info.state.leader == self._broker_id, _NO_ELIGIBLE
         else:
             is_done, code = info is not None and info.state.leader == info.replicas[0], _NO_PREFERRED
-        return None if is_done else ApiError(code, f"{where}: the replica that is to lead cannot take it now")
+        return None if is_done else ApiError(code, f"{where}: the requested leader cannot become leader now")
 
     # -- elections on this broker -------------------------------------------------------------------------------
 
@@ -196,7 +196,7 @@ def _transferring_broker(where: TopicPartition, info: PartitionInfo, image: Meta
     if state.leader == preferred and preferred in image.brokers:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by its preferred replica")
     if preferred not in state.isr or not image.is_eligible(preferred) or state.leader not in image.brokers:
-        message = f"{where}: its preferred replica, on broker {preferred}, is not there or not in sync"
+        message = f"{where}: its preferred replica, on broker {preferred}, is not live or not in sync"
         raise ApiError(_NO_PREFERRED, message)
     return state.leader
 
@@ -221,4 +221,4 @@ def _first_candidate(where: TopicPartition, info: PartitionInfo, image: Metadata
         )
         if found is not None and not found.rank:
             return each
-    raise ApiError(_NO_ELIGIBLE, f"{where}: none of its replicas {list(info.replicas)} lives")
+    raise ApiError(_NO_ELIGIBLE, f"{where}: none of its replicas {list(info.replicas)} is live")

@@ -50,7 +50,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
         INVALID_CONFIG: `schema.registry.url` is not set.
     """
     if not url:
-        message = f"topic {topic!r} takes values with schemas only, and no registry is known: set schema.registry.url"
+        message = f"topic {topic!r} requires values with schemas, but schema.registry.url is not set"
         raise ApiError(ErrorCode.INVALID_CONFIG, message)
     ids: dict[int, list[int]] = {}
     for number, value in enumerate(_values(batch, max(KEYED_BYTES_MAX, batch_bytes_max))):
@@ -65,7 +65,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
         if not _is_version(url, subject, schema_id):
             # Only the first unknown id: one batch could contain thousands, each of which costs a request.
             reason = (
-                f"its schema {schema_id} is no version of the subject {subject!r} (barnabas.value.schema.validation)"
+                f"schema {schema_id} is not a version of the subject {subject!r} (barnabas.value.schema.validation)"
             )
             raise InvalidRecordsError(numbers[:NUMBERS_MAX], reason)
 
@@ -85,6 +85,6 @@ def _is_version(url: str, subject: str, schema_id: int) -> bool:
     try:
         return _registry(url).is_version_of(subject, schema_id)
     except RetriableError as error:
-        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"schemas cannot be checked now: {error}") from error
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"cannot check schemas now: {error}") from error
     except SchemaRegistryError as error:
-        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"schemas cannot be checked: {error}") from error
+        raise ApiError(ErrorCode.REQUEST_TIMED_OUT, f"cannot check schemas: {error}") from error

@@ -51,7 +51,7 @@ def check_partition_count(count: int) -> None:
     :raises ApiError: POLICY_VIOLATION.
     """
     if count > PARTITIONS_MAX:
-        raise ApiError(ErrorCode.POLICY_VIOLATION, f"{count} partitions; a topic can have {PARTITIONS_MAX}")
+        raise ApiError(ErrorCode.POLICY_VIOLATION, f"a topic can have at most {PARTITIONS_MAX} partitions, not {count}")
 
 
 def new_replicas(
@@ -329,7 +329,7 @@ class TopicAdmin:
             grow, live = topic_metadata_store.grow_topic, set(self._topics.image.brokers)
             there = await self._in_metadata_thread(grow, self._tree, name, placed, count, live, topic.id)
             if there != partition_count:
-                message = f"topic {name} has {there} partitions in the tree; it can grow to more"
+                message = f"topic {name} has {there} partitions in the metadata store; it can only grow"
                 raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
         except BarnabasError:
             replica_logs.delete(new)

@@ -69,7 +69,7 @@ def test_growth_that_the_tree_refused_can_be_asked_for_again(bench: Bench) -> No
 def test_growth_that_is_in_the_tree_already_is_not_done_twice(bench: Bench) -> None:
     bench.create()
     topic_metadata_store.grow_topic(bench.tree, "clicks", [[CONFIG.broker_id]] * 2, 1)
-    with pytest.raises(ApiError, match="3 partitions in the tree") as caught:
+    with pytest.raises(ApiError, match="3 partitions in the metadata store") as caught:
         bench.grow(2)
     assert caught.value.code is ErrorCode.INVALID_PARTITIONS
     bench.grow(3)

@@ -83,7 +83,7 @@ def collect_groups(
         yield metric.sample(states[state])
     for group_id, count in members.items():
         yield MEMBERS.sample(count, group_id)
-    # The ends are read after the commits, or a lag could be negative.
+    # Read the end offsets after the commits. Otherwise a lag could be negative.
     yield from _offsets(committed, image(), ends)
     yield from _coordinator(groups)
 

@@ -467,7 +467,7 @@ def decode_in_slices(served: ServedApi, header: RequestHeader, frame: Frame, spa
 def _check_size(served: ServedApi, size: int) -> None:
     if size > served.bytes_max:
         name, limit = served.api.name, served.bytes_max
-        raise MalformedMessageError(f"a request to {name} of {size} bytes besides record data (at most {limit})")
+        raise MalformedMessageError(f"a {name} request of {size} bytes without record data (at most {limit})")
 
 
 def received(
@@ -499,7 +499,7 @@ def encode(call: Call, response: Any) -> Answer:
 
 
 def encode_in_slices(call: Call, response: Any) -> Steps[Answer]:
-    """Return the frame of a response, with pauses. The response None stands for a request without a response.
+    """Return the frame of a response, with pauses. The response is None for a request without a response.
 
     :raises MalformedMessageError: the response is too large.
     """
