@@ -24,14 +24,13 @@ import sys
 from collections.abc import Sequence
 
 from bench import processes
-from bench.compare.experiments import STALLS, Experiment, chosen, experiments, stall
+from bench.compare.experiments import Experiment, chosen, experiments, only_by_name
 from bench.compare.report import Row, caption_of, data, lines
 from bench.compare.sides import ComparisonError, Side, both_sides
 from bench.compare.turns import Plan, Turns
 from bench.downloads import cache_folder
 from bench.figures import interruptible, parent_of, parser_of, show
 from bench.progress import Progress
-from bench.stalls.__main__ import SCENARIOS
 
 PAIRS = 7
 SMOKE_SHARE = 1 / 200
@@ -107,10 +106,9 @@ def end_descendants() -> None:
 
 def list_cases() -> None:
     """Print the names of all cases."""
-    others = [stall(name) for name in SCENARIOS if name not in STALLS]
     for experiment in experiments():
         sys.stdout.write(f"{experiment.title:28} {', '.join(case.name for case in experiment.cases)}\n")
-    sys.stdout.write(f"only by name: {' '.join(each.title for each in others)}\n")
+    sys.stdout.write(f"only by name: {' '.join(each.title for each in only_by_name())}\n")
 
 
 def main() -> int:

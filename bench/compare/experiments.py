@@ -10,19 +10,22 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, replace
 from importlib.util import find_spec
 from pathlib import Path
 
+from barnabas.net.free_port import lasting_ports
 from barnabas.protocol.messages.metadata import MetadataRequest
 from bench import groups, partitions
 from bench.broker_process import MeasuredBroker
-from bench.compare.sides import Side
+from bench.compare.sides import CHECKOUT, Side
 from bench.compare.verdicts import Measurement
 from bench.drivers.barnabas_perf import BarnabasPerf
 from bench.drivers.driver import flag_list
 from bench.drivers.job import Job, Outcome, parse_report
 from bench.processes import ClientError, cpu_s, run_client
+from bench.scraper import Scraper
 from bench.stalls.__main__ import SCENARIOS, play
 from bench.stalls.connection import frame
 from bench.stalls.crowds import topic_names
@@ -34,6 +37,7 @@ WARM_UP_SHARE = 0.1
 RECORDS_MIN = 1_000
 LATENCY_RATE = 10_000
 COMMITTING_S = 5.0
+SCRAPES_PER_S = 10.0
 STALL_LIMIT_S = 30.0
 STALLS = (
     *("join-empty-protocols", "entries-metadata", "compress-expanding", "large-produce", "large-batch"),
@@ -135,18 +139,27 @@ def warm_up_of(job: Job) -> Job:
     return replace(job, records=max(RECORDS_MIN, round(job.records * WARM_UP_SHARE)), topic="warm-up")
 
 
-def loaded(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
-    """Return the experiment of a load that writes."""
+def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: float = 0.0) -> Experiment:
+    """Return the experiment of a load that writes.
+
+    :param scrapes_per_s: scrapes of the checkout's metrics meanwhile; nobody scrapes the base, which may have none.
+    """
     is_latency = load.job.action == "latency"
     case = Case(name, "ms", is_rate=False) if is_latency else Case(name, "records/s", is_rate=True)
 
     def turn(side: Side, folder: Path) -> Results:
-        with MeasuredBroker(folder / "data", environment=side.environment) as broker:
+        broker = MeasuredBroker(folder / "data", environment=side.environment)
+        with ExitStack() as stack:
             job, first = replace(load.job, topic="measured"), warm_up_of(load.job)
+            if is_scraped := scrapes_per_s and side.title == CHECKOUT:
+                (port,) = lasting_ports("127.0.0.1", 1)
+                broker.more_arguments = ("--http", str(port))
+            stack.enter_context(broker)
             partitions.create_topics(broker, [job.topic, first.topic], job.partitions)
             if not is_latency:  # has a warm-up of its own
                 load.run(side, broker, first)
-            outcome, used_s = load.measure(side, broker, job)
+            with Scraper(port, scrapes_per_s) if is_scraped else nullcontext():
+                outcome, used_s = load.measure(side, broker, job)
             broker.kill()  # nobody needs what it holds
         return {name: Measurement(outcome.latency["p50_ms"] if is_latency else outcome.records_per_s, used_s)}
 
@@ -305,6 +318,27 @@ def compaction(megabytes: int) -> Experiment:
     return Experiment("compaction", "compaction", [case], turn, 8.0)
 
 
+def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Iterator[Experiment]:
+    """Return the experiments of W4, with scrapes or without.
+
+    :param share: see `experiments`.
+    """
+    loads = [("send", "send", 5_000_000, 5.0), ("send_many", "many", 10_000_000, 4.0)]
+    if find_spec("confluent_kafka"):
+        loads.append(("confluent", "confluent", 4_000_000, 6.0))
+    for name, mode, records, turn_s in loads:
+        job = Job("produce", max(RECORDS_MIN, round(records * share)))
+        yield loaded(workload, name, Load(mode, job), turn_s, scrapes_per_s)
+
+
+def only_by_name(share: float = 1.0) -> Iterator[Experiment]:
+    """Return the experiments that run only if they are named."""
+    yield from one_producer("W4:scraped", share, SCRAPES_PER_S)
+    for name in SCENARIOS:
+        if name not in STALLS:
+            yield stall(name)
+
+
 def experiments(share: float = 1.0) -> Iterator[Experiment]:
     """Return all experiments by default, in order.
 
@@ -319,10 +353,7 @@ def experiments(share: float = 1.0) -> Iterator[Experiment]:
         yield loaded(workload, "batch-1", Load("", alone), 6.0)
         several = replace(alone, records=records(batched), batch_records=BATCH)
         yield loaded(workload, f"batch-{BATCH}", Load("", several), 5.0)
-    yield loaded("W4", "send", Load("send", Job("produce", records(5_000_000))), 5.0)
-    yield loaded("W4", "send_many", Load("many", Job("produce", records(10_000_000))), 4.0)
-    if find_spec("confluent_kafka"):
-        yield loaded("W4", "confluent", Load("confluent", Job("produce", records(4_000_000))), 6.0)
+    yield from one_producer("W4", share)
     for mode in ("records", "arrow"):
         yield read("W8", mode, Load(mode, Job("consume", records(10_000_000))), 6.0)
     yield stored(Load("many", Job("produce", records(2_000_000))), records(10_000_000), 3.0)
@@ -351,11 +382,11 @@ def chosen(names: Sequence[str], share: float = 1.0) -> list[Experiment]:
     :raises ValueError: nothing has this name.
     """
     known = list(experiments(share))
-    others = [stall(name) for name in SCENARIOS if name not in STALLS]
+    others = list(only_by_name(share))
     found: dict[str, Experiment] = {}
     for name in names or workload_names():
         matching = [each for each in known if name in (each.workload, each.title)]
-        matching = matching or [each for each in others if name == each.title]
+        matching = matching or [each for each in others if name in (each.workload, each.title)]
         if not matching:
             raise ValueError(f"no such workload: {name}; there are {', '.join(workload_names())}")
         found |= {each.title: each for each in matching}

@@ -29,6 +29,8 @@ from bench.progress import Progress
 
 ROOT = Path(__file__).resolve().parents[2]
 BUILT_FROM = ("src", "pyproject.toml", "setup.py", "MANIFEST.in")
+CHECKOUT = "checkout"
+"""The title of the side with the working tree."""
 KEPT = 8
 """The number of installations that stay in the cache."""
 MARK = "installed-by-bench-compare"
@@ -258,7 +260,7 @@ def both_sides(base: str, cache: Path, progress: Progress) -> Iterator[tuple[Sid
         tree = export.tree_of_checkout()
         changes = "" if tree == repository.git("rev-parse", "HEAD^{tree}") else " with changes"
         older = installed("base", repository.label(commit), commit)
-        newer = installed("checkout", repository.label("HEAD") + changes, tree)
+        newer = installed(CHECKOUT, repository.label("HEAD") + changes, tree)
         for side in (older, newer):
             side.require_import()
         if older.is_compiled != newer.is_compiled:

@@ -4,38 +4,36 @@ from __future__ import annotations
 
 import statistics
 import time
-import urllib.request
 from functools import partial
 
 from barnabas.metrics.exposition import SNAPSHOT_AGE_S_MAX
 from barnabas.net.free_port import lasting_ports
+from bench.scraper import scrape
 from bench.stalls.stage import Act, Scenario, Stage
 
 PARTITIONS_PER_TOPIC = 100
-SCRAPE_TIMEOUT_S = 60.0
 WARM_SCRAPES = 3
 """After so many scrapes the broker has the memory that each of them needs."""
+RENDERED_SCRAPES = 1_000
 
 
-def _scrape(stage: Stage, topics: int, scrapes: int, pause_s: float) -> Act:
+def _scrape(stage: Stage, topics: int, scrapes: int, pause_s: float, warm: int = WARM_SCRAPES) -> Act:
     if topics:
         stage.create_topics([f"topic-{number}" for number in range(topics)], PARTITIONS_PER_TOPIC)
     (port,) = lasting_ports("127.0.0.1", 1)
     with stage.stopped():
         stage.broker.more_arguments = ("--http", str(port))
-    url = f"http://127.0.0.1:{port}/metrics"
-    return lambda: _measure(stage, url, scrapes, pause_s)
+    return lambda: _measure(stage, port, scrapes, pause_s, warm)
 
 
-def _measure(stage: Stage, url: str, scrapes: int, pause_s: float) -> str:
+def _measure(stage: Stage, port: int, scrapes: int, pause_s: float, warm: int) -> str:
     times_s: list[float] = []
     warm_mib = size = 0.0
     for number in range(scrapes):
         begun_s = time.perf_counter()
-        with urllib.request.urlopen(url, timeout=SCRAPE_TIMEOUT_S) as answer:
-            size = len(answer.read())
+        size = len(scrape(port))
         times_s.append(time.perf_counter() - begun_s)
-        if number == WARM_SCRAPES:
+        if number == warm:
             warm_mib = stage.broker.memory_mib
         time.sleep(pause_s)
     grown_mib = stage.broker.memory_mib - warm_mib
@@ -53,5 +51,11 @@ SCENARIOS = (
         "scrape-often",
         "1,000 scrapes, one after the other",
         partial(_scrape, topics=0, scrapes=1_000, pause_s=0.0),
+    ),
+    Scenario(
+        "scrape-rendered",
+        "1,100 scrapes of 200 partitions, each rendered; memory since the 100th",
+        partial(_scrape, topics=2, scrapes=RENDERED_SCRAPES + 100, pause_s=0.0, warm=100),
+        program=("-m", "bench.stalls.no_snapshot_age"),
     ),
 )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import socket
 import threading
+import tracemalloc
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from http.client import HTTPConnection, HTTPResponse
@@ -13,8 +15,8 @@ import pytest
 
 from barnabas.clock import ManualClock
 from barnabas.errors import UnavailableError
-from barnabas.metrics.exposition import CONTENT_TYPE
-from barnabas.metrics.metric import gauge
+from barnabas.metrics.exposition import CONTENT_TYPE, SNAPSHOT_AGE_S_MAX, Snapshots
+from barnabas.metrics.metric import Sample, gauge
 from barnabas.net import status_server
 from barnabas.net.status_server import (
     CONNECTION_S_MAX,
@@ -27,6 +29,7 @@ from barnabas.net.status_server import (
 )
 
 ANSWERED = gauge("barnabas_test_answers", "Answers.")
+OF_TOPIC = gauge("barnabas_test_size", "Size.", "topic")
 TIMEOUT_S = 30.0
 
 
@@ -67,6 +70,38 @@ def test_metrics_are_text_for_prometheus() -> None:
     with serving() as server:
         response, body = ask(server, "/metrics?any=thing")
     assert (response.status, response.getheader("Content-Type"), body) == (200, CONTENT_TYPE, b"the metrics\n")
+
+
+def test_scrapes_over_http_leave_no_memory_behind() -> None:
+    clock = ManualClock()
+    rendered = 0
+
+    def collect() -> Iterator[Sample]:
+        nonlocal rendered
+        rendered += 1
+        for topic in range(200):
+            yield OF_TOPIC.sample(rendered * 1_000 + topic, f"topic-{topic}")
+
+    snapshots = Snapshots(collect, clock, lambda _s: None)
+
+    def bytes_after(count: int) -> tuple[int, int]:
+        """Scrape so often; return the traced memory, and the size of one answer."""
+        for _ in range(count):
+            clock.advance(2 * SNAPSHOT_AGE_S_MAX)
+            _, text = ask(server, "/metrics")
+        gc.collect()
+        return tracemalloc.get_traced_memory()[0], len(text)
+
+    with serving(clock, metrics=snapshots.pieces) as server:
+        bytes_after(5)
+        tracemalloc.start()
+        try:
+            few, _ = bytes_after(20)
+            many, text_bytes = bytes_after(100)
+        finally:
+            tracemalloc.stop()
+    assert rendered == 125
+    assert many - few < 4 * text_bytes
 
 
 def test_health_and_readiness_answer_ok_or_503_with_the_reasons() -> None:
