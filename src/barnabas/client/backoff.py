@@ -1,4 +1,4 @@
-"""How long to wait before the next try: exponential, with jitter, so that clients do not return in step."""
+"""The delay before a retry: exponential, with jitter, so that clients do not retry at the same time."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ JITTER = 0.2
 
 @dataclass(frozen=True, slots=True)
 class Backoff:
-    """Waits of `initial_ms * 2 ** attempt` up to `max_ms`, each varied by a fifth either way (KIP-580)."""
+    """Delays of `initial_ms * 2 ** attempt`, at most `max_ms`, with a jitter of 20 % (KIP-580)."""
 
     initial_ms: float
     max_ms: float
@@ -18,7 +18,7 @@ class Backoff:
     """Returns a number in [0, 1); `random.random` in production."""
 
     def delay_s(self, attempt: int) -> float:
-        """Return the seconds to wait after failed attempt number `attempt`, which counts from 0.
+        """Return the delay in seconds after failed attempt number `attempt`, which counts from 0.
 
         >>> Backoff(initial_ms=100, max_ms=1000, random=lambda: 0.5).delay_s(2)
         0.4

@@ -1,13 +1,13 @@
-"""The life of a client: its event loop, and its end where no one closes it.
+"""The lifecycle of a client: its event loop, and its end if no caller closes it.
 
-A synchronous client has a `LoopThread`: a background thread with an event loop. The thread is a daemon, so that it
-keeps no program from ending. An asynchronous client has an `ApplicationLoop`. Both are a `ClientLifecycle`, which
-handles:
+A synchronous client has a `LoopThread`: a background thread with an event loop. The thread is a daemon, so it does not
+keep the program running. An asynchronous client has an `ApplicationLoop`. Both are subclasses of `ClientLifecycle`,
+which handles three cases:
 
 - The garbage collector drops an open client. The client finishes (delivers its records, leaves its group) and ends.
-- The program ends. All clients finish as soon as the other threads of the program have ended, for these may use clients
-  until then. The program waits for the clients. Ctrl-C ends the wait.
-- The process forks. Calls of the copy raise `ClosedError`; to close the copy does nothing.
+- The program ends. All clients finish after the other threads of the program have ended, because these may use the
+  clients. The program waits for the clients. Ctrl-C ends the wait.
+- The process forks. In the child, calls of the client raise `ClosedError`, and `close` does nothing.
 
 A lifecycle holds no reference to its client, so that the garbage collector can drop the client.
 """
@@ -37,29 +37,36 @@ CLOSED = "this client is closed; make a new one"
 INSIDE = "a callback must not wait for the client that runs it; use another thread"
 
 Finish = Callable[[], Coroutine[Any, Any, None]]
-"""Runs on the client's event loop at its end. It must end in bounded time, and hold no reference to the client."""
+"""Runs on the client's event loop when the client ends.
+
+It must end in bounded time, and hold no reference to the client.
+"""
 
 SILENCE_S = 2.0
-"""After this time the end of a program logs that it waits for its clients."""
+"""The time in seconds after which a program that ends logs that it waits for its clients."""
 
 GIVE_UP_S = 1.0
-"""Time limit of the clients' warnings about lost records, where Ctrl-C interrupts the end of a program."""
+"""The time limit in seconds of the clients' warnings about lost records, if Ctrl-C interrupts the end of the
+program.
+"""
 
 
 class ClientLifecycle(ABC):
-    """The lifecycle of one client; a subclass for each kind of event loop."""
+    """The lifecycle of one client. There is a subclass for each kind of event loop."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._claims = [True]
-        """Holds one element until a caller ends the client. `pop` is atomic and needs no lock, which a finalizer must
-        not take."""
+        """Contains one element until a caller starts to end the client.
+
+        `pop` is atomic and needs no lock; a finalizer must not acquire locks.
+        """
         self._finish: Finish | None = None
         self._finalizer: weakref.finalize[[ClientLifecycle, str], Any] | None = None
         self._after_fork: Callable[[ClosedError], None] | None = None
 
     def register(self) -> None:
-        """Make the end of the program wait for this client: the last step of its construction.
+        """Make the end of the program wait for this client. This is the last step of the client's constructor.
 
         After a Ctrl-C in the constructor there is nothing to wait for.
         """
@@ -73,11 +80,12 @@ class ClientLifecycle(ABC):
         *,
         after_fork: Callable[[ClosedError], None] | None = None,
     ) -> None:
-        """End with `client`, also if no one closes it.
+        """End together with `client`, even if no caller closes it.
 
-        :param finish: cancelled if Ctrl-C interrupts the end of the program.
-        :param name: names the client in the warning, with its article.
-        :param after_fork: called in a forked child, with the error that calls of the copy raise.
+        :param finish: the coroutine function that ends the client; cancelled if Ctrl-C interrupts the end of the
+            program.
+        :param name: the name of the client in the warning, with its article.
+        :param after_fork: called in a forked child with the error that calls of the client raise.
         """
         self._finish = finish
         self._after_fork = after_fork
@@ -86,68 +94,70 @@ class ClientLifecycle(ABC):
 
     @property
     def is_forked_copy(self) -> bool:
-        """Return whether this is the copy of a forked child."""
+        """Return whether this process is a forked child of the process that created the client."""
         return self._pid != os.getpid()
 
     def check_process(self) -> None:
-        """:raises ClosedError: this is a copy in a forked child."""
+        """:raises ClosedError: this process is a forked child of the process that created the client."""
         if self.is_forked_copy:
             raise forked_error(self._pid)
 
     def claim_end(self) -> bool:
-        """Return whether the caller is the first that ends the client, and so has to do it."""
+        """Return whether the caller is the first one to end the client, and so has to do it."""
         try:
             return self._claims.pop()
         except IndexError:
             return False
 
     def unregister(self) -> None:
-        """Forget a client that has ended: neither the garbage collector nor the end of the program has anything left to
-        do."""
+        """Remove a client that has ended from the clients that the garbage collector or the end of the program must
+        end.
+        """
         _lifecycles.discard(self)
         if self._finalizer is not None:
             self._finalizer.detach()
 
     @abstractmethod
     def end_soon(self) -> bool:
-        """Let the client finish and end, if no caller ends it already. Neither waits nor takes a lock.
+        """Start the end of the client, if no caller has started it. Does not wait, and acquires no lock.
 
-        :return: whether there is a client to end.
+        :return: True if there is a client to end.
         """
 
     @abstractmethod
     def end_with_program(self) -> None:
-        """Begin the end of the client, or warn of lost records, because the program ends."""
+        """Start the end of the client, or log the lost records, because the program ends."""
 
     @abstractmethod
     def join(self, timeout_s: float | None) -> bool:
-        """Wait for the end of the client, if it is one to wait for; return whether it has ended."""
+        """Wait for the end of the client, if it can be waited for; return whether it has ended."""
 
     @abstractmethod
     def interrupt_end(self) -> None:
-        """Cancel what the end of the client still waits for."""
+        """Cancel the operations that the end of the client waits for."""
 
     def forked(self) -> None:
-        """Notify the owner in a forked child."""
+        """Notify the client in a forked child."""
         if self._after_fork is not None:
             self._after_fork(forked_error(self._pid))
 
 
 class ApplicationLoop(ClientLifecycle):
-    """For clients on the event loop of the application."""
+    """The lifecycle of a client on the event loop of the application."""
 
     def __init__(self) -> None:
         super().__init__()
         self.loop: asyncio.AbstractEventLoop | None = None
-        """None before the client has started."""
+        """The event loop; None before the client has started."""
         self._on_program_end: Callable[[], None] | None = None
         self.ended = asyncio.Event()
-        """Set by the caller of `claim_end` when the client has ended."""
-        self._ending: asyncio.Task[None] | None = None  # an event loop holds only weak references to its tasks
+        """Set when the client has ended, by the caller of `claim_end`."""
+        # a reference, because an event loop holds only weak references to its tasks
+        self._ending: asyncio.Task[None] | None = None
         self.register()
 
     def start(self) -> None:
-        """Take the running event loop."""
+        """Use the running event loop."""
         self.loop = asyncio.get_running_loop()
 
     def end_with(
@@ -159,9 +169,9 @@ class ApplicationLoop(ClientLifecycle):
         after_fork: Callable[[ClosedError], None] | None = None,
         on_program_end: Callable[[], None] | None = None,
     ) -> None:
-        """End with `client`, also if no one closes it.
+        """End together with `client`, even if no caller closes it.
 
-        :param on_program_end: warns of lost records: without its event loop the client can do nothing any more.
+        :param on_program_end: logs the lost records. Without its event loop, the client can do nothing else.
         """
         self._on_program_end = on_program_end
         super().end_with(client, finish, name, after_fork=after_fork)
@@ -169,9 +179,9 @@ class ApplicationLoop(ClientLifecycle):
     async def wait_until_ended(self, timeout_s: float | None = None) -> None:
         """Wait for another task that closes the client.
 
-        :raises TimedOutError: that took longer than `timeout_s`.
+        :raises TimedOutError: the client was not closed within `timeout_s` seconds.
         """
-        if self.loop is not asyncio.get_running_loop():  # no task is left that could close the client
+        if self.loop is not asyncio.get_running_loop():  # the loop of the closing task does not run any more
             return
         try:
             async with asyncio.timeout(timeout_s):
@@ -186,7 +196,7 @@ class ApplicationLoop(ClientLifecycle):
             return loop is not None
         try:
             loop.call_soon_threadsafe(self._begin_to_end)
-        except RuntimeError:  # the loop was closed just now
+        except RuntimeError:  # the loop was closed at the same time
             self.unregister()
         return True
 
@@ -221,7 +231,7 @@ _lifecycles: set[ClientLifecycle] = set()
 
 
 def _on_dropped(lifecycle: ClientLifecycle, name: str) -> None:
-    """Run by the garbage collector on any thread: it must not take a lock that the interrupted code may hold."""
+    """End a dropped client. The garbage collector calls this on any thread, so it must not acquire a lock."""
     if not lifecycle.is_forked_copy and lifecycle.end_soon():
         warnings.warn(
             f"{name} was dropped without close(), so it ends by itself; close it, or use a with block",
@@ -231,9 +241,9 @@ def _on_dropped(lifecycle: ClientLifecycle, name: str) -> None:
 
 
 def _end_with_program() -> None:
-    """Called at the end of the main thread, before Python waits for the other threads."""
+    """End all clients. Called at the end of the main thread, before Python waits for the other threads."""
     if _others():
-        # A wait here would deadlock: other threads may wait for the end of the main thread.
+        # A wait here could deadlock: other threads may wait for the end of the main thread.
         threading.Thread(target=_end_after_others, name="barnabas-end", daemon=False).start()
     else:
         _end_clients()
@@ -246,7 +256,7 @@ def _end_after_others() -> None:
 
 
 def _others() -> list[threading.Thread]:
-    """Return the other threads that Python waits for at the end: their last records shall be delivered, too."""
+    """Return the other threads that Python waits for at the end. Their last records must be delivered too."""
     this = threading.current_thread()
     return [each for each in threading.enumerate() if each.is_alive() and not (each.daemon or each is this)]
 
@@ -265,7 +275,7 @@ def _end_clients() -> None:
 
 
 def _give_up() -> None:
-    """After Ctrl-C has ended the wait: let the clients warn of lost records."""
+    """Stop waiting after Ctrl-C, and let the clients log their lost records."""
     lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.is_forked_copy]
     for lifecycle in lifecycles:
         lifecycle.end_with_program()
@@ -282,7 +292,7 @@ def _notify_forked() -> None:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop of uvloop if that is installed, else of asyncio."""
+    """Return an event loop of uvloop if it is installed, or else of asyncio."""
     try:
         import uvloop  # noqa: PLC0415  optional
     except ImportError:
@@ -291,16 +301,16 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class LoopThread(ClientLifecycle):
-    """Runs coroutines for other threads until `stop`, or until its client ends in another way.
+    """Runs coroutines for other threads until `stop`, or until its client ends otherwise.
 
-    :param new_loop: makes its event loop.
+    :param new_loop: creates the event loop.
     """
 
     def __init__(self, name: str, new_loop: Callable[[], asyncio.AbstractEventLoop] = new_event_loop) -> None:
         super().__init__()
         self._loop = new_loop()
         self._lock = threading.RLock()
-        """Held to pass a coroutine to the loop, and to refuse further ones."""
+        """Held to pass a coroutine to the loop, and to reject further ones."""
         self._closed = False
         self._ended = threading.Event()
         self._ending: asyncio.Task[None] | None = None
@@ -317,8 +327,7 @@ class LoopThread(ClientLifecycle):
         finally:
             with self._lock:
                 self._closed = True
-            # A coroutine that was passed to the loop before, and has not begun, is a task by now, so this cancels it,
-            # too.
+            # A coroutine that was passed to the loop but has not started is a task by now, so this cancels it, too.
             self._loop.run_until_complete(_cancel_others())
             self._loop.close()
             self.unregister()
@@ -326,7 +335,7 @@ class LoopThread(ClientLifecycle):
 
     @property
     def inside(self) -> bool:
-        """Return whether the caller runs on this thread, where a wait for it would never end."""
+        """Return whether the caller runs on this thread, which must not wait for itself."""
         return threading.current_thread() is self._thread
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
@@ -368,21 +377,21 @@ class LoopThread(ClientLifecycle):
         raise ClosedError(CLOSED)
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function` on the thread soon; does nothing after the end of the thread."""
+        """Schedule a call of `function` on the thread. Does nothing after the end of the thread."""
         if self._closed or self.is_forked_copy:
             return
         try:
             self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # the thread has stopped just now
+        except RuntimeError:  # the thread has ended at the same time
             return
 
     # --- the end ----------------------------------------------------------------------------------------
 
     def begin_close(self, timeout_s: float | None = None) -> bool:
-        """Return whether the caller has to close the client. Any but the first caller waits here for the end.
+        """Return whether the caller must close the client. Later callers wait here for the end.
 
         :raises ClosedError: the caller is the thread itself, which cannot wait for itself.
-        :raises TimedOutError: the client was not closed within `timeout_s`.
+        :raises TimedOutError: the client was not closed within `timeout_s` seconds.
         """
         if self.is_forked_copy:
             return False
@@ -391,13 +400,13 @@ class LoopThread(ClientLifecycle):
         if self.claim_end():
             self._closer = threading.get_ident()
             return True
-        interrupts = self._closer == threading.get_ident()  # a signal handler, in the middle of `close`
+        interrupts = self._closer == threading.get_ident()  # a signal handler that has interrupted `close`
         if not interrupts and not self.join(timeout_s):
             raise TimedOutError(f"this client was still being closed after {timeout_s:g} s")
         return False
 
     def stop(self, finish: Finish | None = None) -> None:
-        """Run `finish`, cancel all other tasks, and end the thread; waits for the end. May be called again."""
+        """Run `finish`, cancel all other tasks, and end the thread; wait for its end. Further calls do nothing."""
         if self.is_forked_copy or self.inside:
             return
         self.claim_end()
@@ -416,7 +425,7 @@ class LoopThread(ClientLifecycle):
     def _begin_to_end(self, finish: Finish | None) -> None:
         if self._ending is None:
             self._ending = self._loop.create_task(self._end(finish))
-            # Not within the task: a task that is cancelled before its first step runs no code.
+            # Use a callback instead of code in the task: a task that is cancelled before its first step runs no code.
             self._ending.add_done_callback(lambda _ended: self._loop.stop())
 
     async def _end(self, finish: Finish | None) -> None:
@@ -430,7 +439,7 @@ class LoopThread(ClientLifecycle):
         self.call_soon(lambda: self._ending is not None and self._ending.cancel())
 
     def join(self, timeout_s: float | None) -> bool:
-        # Not `Thread.join`: after a Ctrl-C it takes the thread for dead (bpo-45274).
+        # Do not use `Thread.join`: after a Ctrl-C it reports the thread as ended (bpo-45274).
         return self._ended.wait(timeout_s)
 
     # --- fork -------------------------------------------------------------------------------------------
@@ -438,7 +447,7 @@ class LoopThread(ClientLifecycle):
     def forked(self) -> None:
         if self._closed:
             return
-        # A freed loop would remove its sockets from the epoll instance, which the parent shares.
+        # Freeing the loop would remove its sockets from the epoll instance, which the parent shares.
         _inherited_loops.append(self._loop)
         super().forked()
 
@@ -454,11 +463,11 @@ _inherited_loops: list[asyncio.AbstractEventLoop] = []
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_notify_forked)
-# Children of `multiprocessing` skip the callbacks of `atexit`, but run those of the executors. The order is last to
-# first, so the first callback runs when no executor is left that might use a client.
+# Child processes of `multiprocessing` skip the callbacks of `atexit`, but run those of the executors, in reverse order.
+# So the first callback runs when no executor is left that could use a client.
 _at_end = getattr(threading, "_threading_atexits", None)
 if isinstance(_at_end, list):
     _at_end.insert(0, _end_with_program)
-    atexit.register(_give_up)  # nothing is left to do where the clients have ended
+    atexit.register(_give_up)  # does nothing if all clients have ended
 else:
     atexit.register(_end_clients)

@@ -1,12 +1,13 @@
-"""A client's metadata of the cluster, and its connections to the brokers.
+"""The metadata of the cluster in a client, and its connections to the brokers.
 
-- `ClusterView` is an immutable picture of brokers, topics and leaders. A Metadata response replaces it.
-- `TopicInterest` decides which topics a Metadata request names, and which of them it may create. No I/O. Each interest
-  ends: a used topic leaves `metadata_max_idle_ms` after its last use, a held topic with the subscription or assignment
-  that holds it. A request creates a topic only while a call or a record waits for it, or where a consumer that may
-  create topics has just subscribed to it. So a deleted topic stays deleted until someone sends to it.
+- `ClusterView` is an immutable view of brokers, topics and leaders. A Metadata response replaces it.
+- `TopicInterest` decides which topics a Metadata request names, and which of them it may create. No I/O. The interest
+  in a topic ends: for a used topic `metadata_max_idle_ms` after its last use, for a held topic with the subscription or
+  assignment. A request creates a topic only while a call or a record waits for it, or after a new subscription of a
+  consumer that may create topics. So a deleted topic stays deleted until a producer sends to it.
 - `Cluster` connects, finds leaders and coordinators, and retries. It runs on one event loop. A connection has an
-  address and a purpose: responses arrive in the order of requests, so a waiting fetch needs a connection of its own.
+  address and a purpose: responses arrive in the order of the requests, so a fetch that waits at the broker needs its
+  own connection.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ NO_LEADER = -1
 
 @dataclass(frozen=True, slots=True)
 class PartitionView:
-    """A partition, as the brokers last described it."""
+    """A partition according to the last Metadata response."""
 
     partition: int
     leader: int
@@ -67,7 +68,7 @@ class PartitionView:
 
 @dataclass(frozen=True, slots=True)
 class TopicView:
-    """A topic, as the brokers last described it; with an error it has no partitions."""
+    """A topic according to the last Metadata response. A topic with an error has no partitions."""
 
     name: str
     topic_id: bytes = ZERO_UUID
@@ -78,7 +79,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The cluster at one moment.
+    """The brokers, topics and leaders of the cluster at one time.
 
     >>> ClusterView().leader(TopicPartition("clicks", 0)) is None
     True
@@ -89,10 +90,10 @@ class ClusterView:
     cluster_id: str | None = None
     controller_id: int = -1
     _leaders: dict[TopicPartition, int | None] = field(init=False, default_factory=dict, repr=False, compare=False)
-    """A cache of `leader`, which clients call for each partition of each request."""
+    """A cache of `leader`, which is called for each partition of each request."""
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """Return the id of the broker that leads `tp`; None: it has no known leader."""
+        """Return the broker id of the leader of `tp`; None if the leader is unknown."""
         try:
             return self._leaders[tp]
         except KeyError:
@@ -107,14 +108,14 @@ class ClusterView:
         return leader if leader in self.brokers else None
 
     def leader_epoch(self, tp: TopicPartition) -> int:
-        """Return the leader epoch of `tp`, or -1 if it is not known."""
+        """Return the leader epoch of `tp`; -1 if it is unknown."""
         topic = self.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return NO_LEADER_EPOCH
         return topic.partitions[tp.partition].leader_epoch
 
     def partition_count(self, topic: str) -> int | None:
-        """Return how many partitions a topic has, or None if the topic is not known."""
+        """Return the number of partitions of a topic; None if the topic is unknown."""
         view = self.topics.get(topic)
         return len(view.partitions) if view is not None and view.partitions else None
 
@@ -127,7 +128,7 @@ class ClusterView:
         ]
 
     def limited_to(self, topics: Collection[str]) -> ClusterView:
-        """Return the view with these topics alone."""
+        """Return a view that contains these topics only."""
         if all(name in topics for name in self.topics):
             return self
         return replace(self, topics={name: topic for name, topic in self.topics.items() if name in topics})
@@ -135,7 +136,7 @@ class ClusterView:
     def merged(self, response: MetadataResponse, *, all_topics: bool) -> ClusterView:
         """Return the view after a Metadata response.
 
-        :param all_topics: the request asked for all topics, so topics that are missing in the response do not exist.
+        :param all_topics: True if the request was for all topics, so topics missing in the response do not exist.
         """
         known = {} if all_topics else dict(self.topics)
         for topic in response.topics:
@@ -144,7 +145,7 @@ class ClusterView:
             before = self.topics.get(topic.name)
             if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and before is not None and before.partitions:
                 known[topic.name] = (
-                    before  # the topic exists, and has no leader for a moment: its partitions are the same
+                    before  # the topic exists and has no leader for a moment; its partitions stay the same
                 )
             else:
                 known[topic.name] = _not_older(_topic_view(topic), before)
@@ -158,10 +159,11 @@ class ClusterView:
 
 
 def _not_older(now: TopicView, before: TopicView | None) -> TopicView:
-    """Keep the partitions of `before` that have a later leader epoch: the broker may not know that leader yet.
+    """Return `now` with the partitions of `before` that have a later leader epoch, which the broker may not have
+    received.
 
-    A client that believed the broker would ask the former leader, which lacks later records and refuses their offsets
-    (KIP-320). Epochs of an earlier topic with the same name do not count.
+    Otherwise the client would send requests to the former leader, which lacks later records and rejects their offsets
+    (KIP-320). Epochs of an earlier topic with the same name are ignored.
     """
     if before is None or now.topic_id == ZERO_UUID or now.topic_id != before.topic_id:
         return now
@@ -178,7 +180,7 @@ def _not_older(now: TopicView, before: TopicView | None) -> TopicView:
 def _topic_view(topic: MetadataResponseTopic) -> TopicView:
     assert topic.name is not None
     ordered = sorted(topic.partitions, key=lambda partition: partition.partition_index)
-    # Partitions are numbered from 0 without gaps; the view addresses a partition by its place.
+    # The partitions are numbered from 0 without gaps; the index of a partition in the view is its number.
     whole = [each for place, each in enumerate(ordered) if each.partition_index == place]
     return TopicView(
         name=topic.name,
@@ -200,10 +202,10 @@ def _topic_view(topic: MetadataResponseTopic) -> TopicView:
 
 
 class ProducerTopics(Protocol):
-    """The topics that a producer has records for."""
+    """The topics for which a producer has records."""
 
     def topics_to_create(self) -> set[str]:
-        """Return the topics with records in no request, if the producer may create topics."""
+        """Return the topics with records that were never sent, if the producer may create topics."""
         ...
 
     def topics_in_use(self, since_s: float) -> set[str]:
@@ -212,19 +214,19 @@ class ProducerTopics(Protocol):
 
 
 class TopicsToRefresh(NamedTuple):
-    """The topics of one refresh."""
+    """The topics of one metadata refresh."""
 
     known: set[str] | None
-    """Topics that the request must not create; None: all topics."""
+    """The topics that the request must not create; None: all topics."""
     creatable: set[str]
-    """Topics without known metadata, which the request may create."""
+    """The topics without known metadata, which the request may create."""
 
 
 class TopicInterest:
-    """The topics that a client needs metadata of.
+    """The topics for which a client needs metadata.
 
-    :param idle_s: how long a topic stays after its last use.
-    :param sending: None: the client sends no records.
+    :param idle_s: the time in seconds for which a topic stays after its last use.
+    :param sending: the topics of a producer; None: the client sends no records.
     """
 
     def __init__(self, idle_s: float, sending: ProducerTopics | None = None) -> None:
@@ -232,19 +234,19 @@ class TopicInterest:
         self._sending = sending
         self._used_at_s: dict[str, float] = {}
         self._awaited: Counter[str] = Counter()
-        """The number of calls that wait for a topic which they may create."""
+        """The number of calls that wait for a topic and may create it, by topic."""
         self._held: frozenset[str] | None = frozenset()
-        """None: all topics."""
+        """The topics of the subscription or assignment; None: all topics."""
         self._not_yet_there: set[str] = set()
-        """Held topics that may be created, and that no metadata has shown since they are held."""
+        """The held topics that a request may create, because no metadata has contained them since they are held."""
 
     def use(self, topics: Iterable[str], now_s: float) -> None:
-        """Keep these topics until `idle_s` after their last use."""
+        """Request the metadata of these topics until `idle_s` seconds after their last use."""
         for topic in topics:
             self._used_at_s[topic] = now_s
 
     def hold(self, topics: Collection[str] | None, *, auto_creates: bool) -> None:
-        """Keep these topics until the next call; None: all topics."""
+        """Request the metadata of these topics until the next call; None: all topics."""
         before = self._held
         self._held = None if topics is None else frozenset(topics)
         if self._held is None or not auto_creates:
@@ -254,11 +256,11 @@ class TopicInterest:
         self._not_yet_there |= self._held - (before or frozenset())
 
     def wait_for(self, topic: str) -> None:
-        """Begin a call's wait for a topic that it may create; `stop_waiting_for` ends the wait."""
+        """Record that a call waits for a topic that it may create; `stop_waiting_for` ends the wait."""
         self._awaited[topic] += 1
 
     def stop_waiting_for(self, topic: str) -> None:
-        """End a call's wait for a topic."""
+        """Record the end of a call's wait for a topic."""
         self._awaited[topic] -= 1
         if not self._awaited[topic]:
             del self._awaited[topic]
@@ -274,7 +276,7 @@ class TopicInterest:
         return TopicsToRefresh(None if names is None else names - creatable, creatable)
 
     def names(self, now_s: float) -> set[str] | None:
-        """Return the names of the needed topics; None: all topics."""
+        """Return the names of the topics that need metadata; None: all topics."""
         since_s = now_s - self._idle_s
         self._used_at_s = {topic: at_s for topic, at_s in self._used_at_s.items() if at_s > since_s}
         if self._held is None:
@@ -288,16 +290,18 @@ CLOSED = "this client is closed; make a new one"
 FOREVER_S: float = float("inf")
 
 FIND_COORDINATOR_VERSION_MAX = 3
-"""Later versions ask for several groups in one request, and a client has one group."""
+"""The last version with one group in a request; a client has one group."""
 
 ASKED_AGAIN_S_MAX = 0.2
-"""The longest pause between two Metadata requests while a call waits for a new leader. A response costs a broker
-little, but thousands of clients may wait."""
+"""The maximum pause in seconds between two Metadata requests while a call waits for a new leader.
+
+A response costs a broker little, but thousands of clients may wait.
+"""
 
 FETCH_VERSION_MAX = 12
 PRODUCE_VERSION_MAX = 12
 OFFSET_COMMIT_VERSION_MAX = 9
-"""Later versions name topics by id (KIP-516); the client uses names."""
+"""The last version that names topics by name. Later versions use ids (KIP-516)."""
 
 STALE_METADATA = frozenset(
     {
@@ -311,14 +315,16 @@ STALE_METADATA = frozenset(
         ErrorCode.NOT_CONTROLLER,
     }
 )
-"""Errors after which the client refreshes its metadata."""
+"""The errors after which the client refreshes its metadata."""
 
 OTHER_BROKER_S = 1.0
-"""Time limit of a connection attempt to another broker, after the connected ones gave stale metadata. The connected
-ones may have newer metadata soon, and the other broker may be gone."""
+"""The time limit in seconds of a connection attempt to another broker, after the connected brokers gave stale metadata.
+
+The connected brokers may have newer metadata soon, and the other broker may be down.
+"""
 
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
-"""The time for which a broker may not know a topic that was just created, where the client creates none."""
+"""The time in seconds for which brokers may not know a newly created topic, if the client does not create topics."""
 
 STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
@@ -354,7 +360,7 @@ Dial = Callable[[str, int], Awaitable[Channel]]
 
 
 class Cluster:
-    """Sends requests to the right broker. All methods run on the event loop that `dial` connects on.
+    """Sends requests to the right brokers. All methods run on the event loop on which `dial` connects.
 
     :param dial: connects to (host, port).
     :param random: returns a number in [0, 1).
@@ -374,15 +380,17 @@ class Cluster:
         self.clock = clock
         self.backoff = Backoff(config.retry_backoff_ms, config.retry_backoff_max_ms, random)
         self.updated: list[Callable[[ClusterView], None]] = []
-        """Called on the loop after each change of `view`."""
+        """Functions to call on the loop after each change of `view`."""
         self.lost: list[Callable[[float, BarnabasError], None]] = []
-        """Called on the loop with `unreachable` when no broker is reachable any more. The next change of `view` ends
-        that."""
+        """Functions to call on the loop with the value of `unreachable` when no broker is reachable any more.
+
+        The next change of `view` ends this state.
+        """
         self._config = config
         self._dial = dial
         self._random = random
         self.connections = RollingSum(clock)
-        """Has an event for each connection that was made."""
+        """The number of established connections over time."""
         self._channels: dict[tuple[str, int, str], Channel] = {}
         self._dialing: dict[tuple[str, int, str], asyncio.Lock] = {}
         self._coordinators: dict[str, Node] = {}
@@ -392,10 +400,12 @@ class Cluster:
         self._refresh_requested = asyncio.Event()
         self._is_kept_fresh = False
         self._is_refreshing = False
-        """True if a request of `refresh_forever` is under way."""
+        """True while a request of `refresh_forever` is in flight."""
         self._closed = False
         self.unreachable: tuple[float, BarnabasError] | None = None
-        """The time (monotonic seconds) since which no broker is reachable, and the reason."""
+        """The monotonic time in seconds since which no broker is reachable, and the reason; None if a broker is
+        reachable.
+        """
 
     # --- connections ------------------------------------------------------------------------------------
 
@@ -403,8 +413,8 @@ class Cluster:
         """Return an open connection to `address`; connect if there is none.
 
         :param purpose: connections for different purposes are separate.
-        :raises DisconnectedError: no broker listens there.
-        :raises TimedOutError: no response in time.
+        :raises DisconnectedError: no broker listens at the address.
+        :raises TimedOutError: the broker did not respond in time.
         """
         key = (*address, purpose)
         async with self._dialing.setdefault(key, asyncio.Lock()):
@@ -413,7 +423,7 @@ class Cluster:
             channel = self._channels.get(key)
             if channel is None or not channel.is_open:
                 channel = await self._dial(*address)
-                if self._closed:  # closed meanwhile
+                if self._closed:  # the client was closed during the wait
                     channel.close()
                     raise ClosedError(CLOSED)
                 self._channels[key] = channel
@@ -423,11 +433,11 @@ class Cluster:
     async def channel_to(self, node_id: int, purpose: str = "") -> Channel:
         """Return a connection to a broker by its id.
 
-        :raises ApiError: BROKER_NOT_AVAILABLE: the metadata has no such broker.
+        :raises ApiError: LEADER_NOT_AVAILABLE: the metadata does not contain the broker.
         """
         node = self.view.brokers.get(node_id)
         if node is None:
-            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not among the live ones")
+            raise ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"broker {node_id} is not among the live brokers")
         return await self.connect((node.host, node.port), purpose)
 
     def open_channel(self, node_id: int, purpose: str = "") -> Channel | None:
@@ -445,7 +455,7 @@ class Cluster:
     async def ask(
         self, channel: Channel, request: object, *, version_max: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Send a request in the newest version that both sides have and `version_max` allows."""
+        """Send a request in the latest version that both sides support and `version_max` allows."""
         version = channel.version_for(type(request))
         if version_max is not None:
             version = min(version, version_max)
@@ -462,17 +472,14 @@ class Cluster:
         version_max: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request to a broker by its id and return the response; one try."""
+        """Send a request to a broker by its id, and return the response. Does not retry."""
         channel = await self.channel_to(node_id, purpose)
         return await self.ask(channel, request, version_max=version_max, timeout_s=timeout_s)
 
     async def any_channel(self) -> Channel:
-        """Return a connection to some broker: an open one, else to a known broker, else to a bootstrap address.
+        """Return a connection to any broker: an open one, or else to a known broker, or else to a bootstrap address.
 
-        A broker that gave stale metadata comes last: it may be cut off from the cluster, and learn of no new leader
-        meanwhile.
-
-        :raises DisconnectedError: no broker is reachable.
+        A broker that gave stale metadata comes last: it may be cut off from the cluster, and not receive new leaders.
         """
         channel = await self._open_channel()
         if channel is not None:
@@ -494,13 +501,13 @@ class Cluster:
         )
         if self.unreachable is None:
             self.unreachable = (self.clock.monotonic(), unreachable)
-            log.warning("%s; trying again", unreachable)
+            log.warning("%s; retrying", unreachable)
             for listener in self.lost:
                 listener(*self.unreachable)
         raise unreachable from failure
 
     def _reached(self) -> None:
-        """A broker is reachable again. Refresh the metadata, so that listeners of `lost` learn of it soon."""
+        """Refresh the metadata, because a broker is reachable again: the new view notifies the listeners of `lost`."""
         if self.unreachable is not None:
             self.unreachable = None
             self.request_refresh()
@@ -512,7 +519,7 @@ class Cluster:
         return list(dict.fromkeys((*known, *self._config.bootstrap_servers)))
 
     async def _open_channel(self) -> Channel | None:
-        """Return an open connection. If all open ones gave stale metadata, return a new one to another broker."""
+        """Return an open connection. If all open connections gave stale metadata, connect to another broker."""
         found = {
             (host, port): channel
             for (host, port, purpose), channel in self._channels.items()
@@ -532,24 +539,23 @@ class Cluster:
                         return await self.connect(address)
                 except (DisconnectedError, TimedOutError, TimeoutError):
                     self._doubted.add(address)
-                    break  # one attempt in each call: a caller waits
+                    break  # one attempt in each call, because a caller waits
         else:
             self._doubted.clear()
-        # The connected brokers take turns.
+        # Use the connected brokers in turn.
         self._asked = next((each for each in found if each != self._asked), next(iter(found)))
         return found[self._asked]
 
     def _doubt(self) -> None:
-        """Prefer other brokers to the one that answered last."""
+        """Prefer other brokers to the broker that answered last."""
         if self._asked is not None:
             self._doubted.add(self._asked)
 
     async def finish(self) -> None:
-        """Close all connections: for a client that no one closed."""
+        """Close all connections of a client that was not closed."""
         self.close()
 
     def close(self) -> None:
-        """Close all connections."""
         self._closed = True
         for channel in self._channels.values():
             channel.close()
@@ -558,23 +564,23 @@ class Cluster:
     # --- metadata ---------------------------------------------------------------------------------------
 
     def use_topics(self, topics: Iterable[str]) -> None:
-        """Keep these topics in `view` until `metadata_max_idle_ms` after their last use; create none."""
+        """Keep these topics in `view` until `metadata_max_idle_ms` after their last use; do not create them."""
         self._interest.use(topics, self.clock.monotonic())
 
     def hold_topics(self, topics: Collection[str] | None, *, auto_creates: bool = False) -> None:
         """Keep these topics in `view` until the next call; None: all topics.
 
-        :param auto_creates: whether a request may create those of them that are new here and do not exist.
+        :param auto_creates: True if a request may create the new ones among them that do not exist.
         """
         self._interest.hold(topics, auto_creates=auto_creates)
 
     async def refresh(self) -> ClusterView:
-        """Refresh the metadata of all needed topics; one try.
+        """Refresh the metadata of all topics that need it. Does not retry.
 
         :raises DisconnectedError: no broker is reachable.
         """
         known, creatable = self._interest.wanted(self.view, self.clock.monotonic())
-        # In a request of their own, so that the request creates no other topic.
+        # in a separate request, so that the request creates no other topic
         if creatable:
             await self._fetch_metadata(sorted(creatable), auto_creates=True)
         if known is None:
@@ -587,7 +593,7 @@ class Cluster:
         return self.view
 
     async def describe(self, topics: Iterable[str] | None) -> list[TopicView]:
-        """Return the current description of `topics`, or of all topics; creates none; one try."""
+        """Return the current description of `topics`, or of all topics. Creates no topic, and does not retry."""
         names = None if topics is None else sorted(set(topics))
         view = await self._fetch_metadata(names, auto_creates=False)
         wanted = sorted(view.topics) if names is None else names
@@ -607,8 +613,8 @@ class Cluster:
     def request_refresh(self, *, is_stale: bool = False) -> None:
         """Let `refresh_forever` refresh the metadata soon.
 
-        :param is_stale: whether the last response is outdated or lacks a leader, so that another broker may know
-            better.
+        :param is_stale: True if the last response is outdated or lacks a leader, so another broker may have newer
+            metadata.
         """
         if is_stale:
             self._doubt()
@@ -620,7 +626,7 @@ class Cluster:
         return self._is_refreshing or self._refresh_requested.is_set()
 
     async def refresh_forever(self) -> None:
-        """Refresh the metadata on request and when it is old; never returns."""
+        """Refresh the metadata on request, and when it has expired; never returns."""
         attempt = 0
         max_age_s = self._config.metadata_max_age_ms / 1000
         self._is_kept_fresh = True
@@ -639,7 +645,7 @@ class Cluster:
             except ClosedError:
                 return
             except BarnabasError as error:
-                log.debug("metadata: %s", reason_of(error))
+                log.debug("cannot refresh the metadata: %s", reason_of(error))
                 self._refresh_requested.set()
                 attempt += 1
                 delay_s = self.backoff.delay_s(attempt)
@@ -653,7 +659,8 @@ class Cluster:
     async def topic(self, name: str, *, timeout_s: float, auto_creates: bool = False) -> TopicView:
         """Return a topic with its partitions; wait for its creation if necessary.
 
-        :param auto_creates: whether the request may create the topic.
+        :param timeout_s: the timeout in seconds.
+        :param auto_creates: True if the request may create the topic.
         :raises ApiError: the topic does not exist, or is not accessible.
         :raises TimedOutError: the topic did not appear in time.
         """
@@ -670,10 +677,14 @@ class Cluster:
 
         self.use_topics([name])
         if not auto_creates:
-            return await self.retrying(attempt, timeout_s=timeout_s, what=f"no partitions of topic {name!r} are known")
+            return await self.retrying(
+                attempt, timeout_s=timeout_s, what=f"cannot get the partitions of topic {name!r}"
+            )
         self._interest.wait_for(name)
         try:
-            return await self.retrying(attempt, timeout_s=timeout_s, what=f"no partitions of topic {name!r} are known")
+            return await self.retrying(
+                attempt, timeout_s=timeout_s, what=f"cannot get the partitions of topic {name!r}"
+            )
         finally:
             self._interest.stop_waiting_for(name)
 
@@ -681,20 +692,20 @@ class Cluster:
         if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
             return " does not exist; create it: barnabas topic create"
         if code is ErrorCode.INVALID_TOPIC_EXCEPTION:
-            return " is not a name for a topic: letters, digits, '.', '_' and '-', at most 249"
+            return " is not a valid topic name: use at most 249 letters, digits, '.', '_' and '-'"
         return ""
 
     # --- coordinators -----------------------------------------------------------------------------------
 
     async def coordinator(self, group: str) -> Node:
-        """Return the broker that coordinates `group`; one try.
+        """Return the broker that coordinates `group`. Does not retry.
 
         :raises ApiError: COORDINATOR_NOT_AVAILABLE and others.
         """
         node = self._coordinators.get(group)
         if node is not None:
             return node
-        # Most calls of administrators need no coordinator, and the declaration of a message takes time.
+        # Most calls of admin clients need no coordinator, and the declaration of a message takes time.
         from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest  # noqa: PLC0415
 
         response: FindCoordinatorResponse = await self.ask(
@@ -707,7 +718,7 @@ class Cluster:
         return node
 
     def forget_coordinator(self, group: str) -> None:
-        """Look the coordinator of `group` up again before the next request."""
+        """Look up the coordinator of `group` again before the next request."""
         self._coordinators.pop(group, None)
 
     async def ask_coordinator(
@@ -719,8 +730,10 @@ class Cluster:
         version_max: int | None = None,
         timeout_s: float | None = None,
     ) -> Any:
-        """Send a request to the coordinator of `group`; one try. After a lost connection the next try looks it up
-        again."""
+        """Send a request to the coordinator of `group`. Does not retry.
+
+        After a lost connection, the next call looks up the coordinator again.
+        """
         try:
             node = await self.coordinator(group)
             channel = await self.connect((node.host, node.port), purpose)
@@ -740,13 +753,13 @@ class Cluster:
         group: str = "",
         unknown_topic_s: float = FOREVER_S,
     ) -> T:
-        """Run `attempt` until it succeeds, its error is not retriable, or the time is over.
+        """Run `attempt` until it succeeds, its error is not retriable, or the timeout expires.
 
         :param what: the beginning of the message of the TimedOutError.
-        :param timeout_s: None: `default_api_timeout_ms`.
-        :param group: its coordinator is looked up again after an error that requires this.
-        :param unknown_topic_s: after this time an unknown topic counts as missing.
-        :raises TimedOutError: the time is over; names the last error.
+        :param timeout_s: the timeout in seconds; None: `default_api_timeout_ms`.
+        :param group: the group whose coordinator is looked up again after certain errors.
+        :param unknown_topic_s: the time in seconds after which an unknown topic counts as missing.
+        :raises TimedOutError: the timeout has expired; the message contains the last error.
         """
         timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
         started_s = self.clock.monotonic()
@@ -771,7 +784,7 @@ class Cluster:
             tries += 1
             remaining_s = deadline_s - self.clock.monotonic()
             if delay_s >= remaining_s:
-                # The last try comes shortly before the end, to use the whole time.
+                # The last attempt starts shortly before the end, to use the whole time.
                 delay_s = remaining_s / 2
             if delay_s < self._config.retry_backoff_ms / 4000:
                 reason = failure.reason if isinstance(failure, RetriableError) else ""
@@ -779,7 +792,7 @@ class Cluster:
             await asyncio.sleep(delay_s)
 
     async def _recover(self, failure: BarnabasError, group: str, deadline_s: float) -> None:
-        """Look up again what has moved according to `failure`, before the next try."""
+        """Look up the leaders or the coordinator again before the next attempt, as `failure` requires."""
         if isinstance(failure, ApiError) and failure.code in STALE_COORDINATOR and group:
             self.forget_coordinator(group)
             self._doubt()
@@ -796,11 +809,11 @@ class Cluster:
             async with asyncio.timeout(max(deadline_s - self.clock.monotonic(), 0.001)):
                 await self.refresh()
         except (BarnabasError, TimeoutError) as error:
-            log.debug("metadata: %s", error)  # the next try meets the error again, and reports it
+            log.debug("cannot refresh the metadata: %s", error)  # the next attempt gets the same error, and reports it
 
 
 def dial_with(config: ClientConfig) -> Dial:
-    """Return a function that connects to (host, port) with the timeout and the client id of `config`."""
+    """Return a function that connects to (host, port) with the timeouts and the client id of `config`."""
 
     async def connect(host: str, port: int) -> Channel:
         return await dial(

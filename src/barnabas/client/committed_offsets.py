@@ -1,4 +1,4 @@
-"""The committed offsets of groups: fetched and committed."""
+"""Requests that fetch and commit the offsets of groups."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from barnabas.protocol.messages.offset_fetch import (
 )
 
 OFFSET_FETCH_VERSION_MAX = 7
-"""Later versions ask for several groups in one request."""
+"""The last version with one group in a request."""
 
 
 async def committed_offsets(
@@ -65,11 +65,11 @@ async def committed_offsets(
                     found[tp] = OffsetAndMetadata(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
                     )
-        if missing:  # as a partition without a committed offset it would begin somewhere else
+        if missing:  # without this error, a missing partition would start at the reset policy's offset
             raise missing_in_response(f"committed offset of {min(missing)} in group {group!r}")
         return found
 
-    what = f"committed offsets of group {group!r} are not known"
+    what = f"cannot fetch the committed offsets of group {group!r}"
     return await cluster.retrying(attempt, what=what, timeout_s=timeout_s, group=group)
 
 
@@ -83,11 +83,12 @@ async def commit_offsets(
     group_instance_id: str | None = None,
     timeout_s: float | None = None,
 ) -> None:
-    """Commit offsets for a group, with the member's generation, or without one for no member.
+    """Commit offsets for a group.
 
+    :param generation: the generation of the member; -1: the caller is not a member of the group.
     :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: other members may own the
         partitions; OFFSET_METADATA_TOO_LARGE and others.
-    :raises TimedOutError: the coordinator did not answer in time.
+    :raises TimedOutError: the coordinator did not respond in time.
     """
     if not offsets:
         return
@@ -122,6 +123,4 @@ async def commit_offsets(
         if missing:
             raise missing_in_response(f"commit of {min(missing)} in {group!r}")
 
-    await cluster.retrying(
-        attempt, what=f"offsets of group {group!r} were not committed", timeout_s=timeout_s, group=group
-    )
+    await cluster.retrying(attempt, what=f"cannot commit offsets of group {group!r}", timeout_s=timeout_s, group=group)

@@ -1,15 +1,14 @@
-"""The settings of the clients. Each setting is declared once, here: name, type, default, rule and meaning.
+"""The settings of the clients. Each setting is declared once, here: its name, type, default, rule and description.
 
 A program gives a setting as a keyword argument (`linger_ms=5`), or in a dict under Kafka's dotted name (`{"linger.ms":
-5}`). A value may be a string, as in a properties file. An unknown name is an error: a setting that is silently ignored
-is a trap.
+5}`). A value may be a string, as in a properties file. An unknown name is an error.
 
-`tools/client_settings.py` derives two files from the declarations: `setting_types.py`, the keyword arguments for
-type checkers and editors, and `docs/reference/client-settings.md`.
+`tools/client_settings.py` derives two files from the declarations: `setting_types.py`, the keyword arguments for type
+checkers and editors, and `docs/reference/client-settings.md`.
 
-A program that moves here from another client brings that client's settings. The last part of this module lists those
-without a counterpart: settings that would change nothing are accepted, others are refused. The names are those of
-Kafka's Java client, and the most common ones of librdkafka and kafka-python.
+Programs that used another client may pass its settings. The last part of this module lists the settings of other
+clients that Barnabas lacks. A setting whose value has no effect is accepted; other values are rejected. The names are
+those of Kafka's Java client, and the most common ones of librdkafka and kafka-python.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ NO_LIMIT = 2**31 - 1
 BYTES_MAX = 2**62
 
 SIMILARITY_MIN = 0.8
-"""The similarity of two names, of 1, from which on one is suggested for the other; lower, a suggestion misleads."""
+"""The minimum similarity (0 to 1) of a misspelled name and the suggested setting."""
 
 Bootstrap = str | Iterable[str] | Mapping[str, Any] | None
-"""Addresses, or a dict of settings under Kafka's names; None: the default address."""
+"""Bootstrap addresses, or a dict of settings under Kafka's names; None: the default address."""
 
 Check = Callable[[str, Any], Any]
 """Converts the value of the setting with this name, or raises ConfigurationError."""
@@ -40,13 +39,13 @@ ConfigT = TypeVar("ConfigT", bound="ClientConfig")
 
 
 class Rule(NamedTuple):
-    """The values that a setting may have."""
+    """The permitted values of a setting."""
 
     check: Check
     argument_type: str
-    """The type of the keyword argument, as source text."""
+    """The type of the keyword argument, as source code."""
     values: str
-    """For the reference page."""
+    """The description of the values for the reference page."""
 
 
 def parse_addresses(servers: object) -> tuple[Address, ...]:
@@ -59,7 +58,7 @@ def parse_addresses(servers: object) -> tuple[Address, ...]:
     """
     parts = servers.split(",") if isinstance(servers, str) else servers
     if not isinstance(parts, Iterable):
-        raise ConfigurationError(f"bootstrap_servers must be 'host:port', not {servers!r}")
+        raise ConfigurationError(f"bootstrap_servers must be 'host:port' or a list of them, not {servers!r}")
     addresses = tuple(_parse_address(str(part).strip()) for part in parts if str(part).strip())
     if not addresses:
         raise ConfigurationError("bootstrap_servers is empty; give 'host:port', for example 'localhost:9092'")
@@ -125,7 +124,7 @@ BOOLEAN = Rule(_boolean, "bool", "`true`, `false`")
 
 def _text(name: str, value: object) -> str:
     if not isinstance(value, str) or not value:
-        raise ConfigurationError(f"{name} must be a string that is not empty, not {value!r}")
+        raise ConfigurationError(f"{name} must be a non-empty string, not {value!r}")
     return value
 
 
@@ -138,7 +137,7 @@ OPTIONAL_TEXT = Rule(_optional_text, "str | None", "text")
 
 
 def _choice(choices: Mapping[str, Any]) -> Rule:
-    """Return the rule for one of several words; `choices` has the value of each."""
+    """Return a rule that allows the keys of `choices`, and converts them to its values."""
 
     def check(name: str, value: object) -> Any:
         key = str(value).strip().lower()
@@ -187,7 +186,7 @@ DAY_MS = 86_400_000
 def _window(name: str, value: object) -> int:
     width_ms: int = _integer(1_000).check(name, value)
     if DAY_MS % width_ms:
-        raise ConfigurationError(f"{name}={width_ms} must be a whole part of a day, as 60000 or 3600000 is")
+        raise ConfigurationError(f"{name}={width_ms} must divide a day (86400000 ms), for example 60000 or 3600000")
     return width_ms
 
 
@@ -226,8 +225,8 @@ RESET_POLICIES = {
 def setting(default: Any, rule: Rule, meaning: str, *aliases: str) -> Any:
     """Declare a setting.
 
-    :param meaning: one or more sentences for the reference page; empty where Kafka's name says all.
-    :param aliases: further names, those of other clients.
+    :param meaning: the description for the reference page; empty if the name is clear enough.
+    :param aliases: further names, which other clients use.
     """
     return dataclasses.field(default=default, metadata={"rule": rule, "meaning": meaning, "aliases": aliases})
 
@@ -335,11 +334,11 @@ class ProducerConfig(ClientConfig):
     )
 
     def __post_init__(self) -> None:
-        # Named in full: a slotted dataclass is a new class, which `super()` without arguments does not know.
+        # `super()` does not work here: a dataclass with slots is a new class.
         ClientConfig.__post_init__(self)
         if self.enable_idempotence and self.acks != -1:
             raise ConfigurationError(
-                f"enable_idempotence needs acks='all', not acks={self.acks}; leave one of the two out"
+                f"enable_idempotence needs acks='all', not acks={self.acks}; remove one of the two settings"
             )
         if self.audit and not self.enable_idempotence:
             raise ConfigurationError("audit needs enable_idempotence, because sequence numbers identify records")
@@ -422,11 +421,11 @@ class ConsumerConfig(ClientConfig):
     def __post_init__(self) -> None:
         ClientConfig.__post_init__(self)
         if self.audit and self.group is None:
-            raise ConfigurationError("audit needs a group for which is counted: Consumer(..., group=..., audit=True)")
+            raise ConfigurationError("audit needs a group: Consumer(..., group=..., audit=True)")
         if self.coordination is not None and self.group is None:
-            raise ConfigurationError("coordination needs a group whose consumers coordinate: Consumer(..., group=...)")
+            raise ConfigurationError("coordination needs a group: Consumer(..., group=...)")
         if self.coordination is not None and self.group_instance_id is not None:
-            raise ConfigurationError("group_instance_id is for groups that brokers coordinate; leave it out")
+            raise ConfigurationError("group_instance_id requires a group that brokers coordinate; remove it")
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigurationError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be less than session_timeout_ms="
@@ -454,7 +453,7 @@ def make_config(cls: type[ConfigT], bootstrap: Bootstrap, settings: Mapping[str,
         given["bootstrap_servers"] = bootstrap
     given.update(_known_names(cls, settings))
     if cls is ProducerConfig and "enable_idempotence" not in given:
-        # As in Kafka: weaker acknowledgements switch the default of idempotence off.
+        # As in Kafka, `acks` other than `all` disables idempotence unless the program enables it.
         given["enable_idempotence"] = str(given.get("acks", "all")).lower() in ("all", "-1")
     return cls(**given)
 
@@ -472,7 +471,7 @@ def _known_names(cls: type[ClientConfig], settings: Mapping[str, object]) -> dic
 
 
 def _names(cls: type[ClientConfig]) -> dict[str, str]:
-    """Return all names of the settings, aliases included, and the field of each."""
+    """Return all names of the settings, including aliases, and the field of each."""
     names = {field.name: field.name for field in dataclasses.fields(cls)}
     for field in dataclasses.fields(cls):
         names.update(dict.fromkeys(field.metadata["aliases"], field.name))
@@ -526,7 +525,7 @@ WITHOUT_EFFECT = frozenset(
         "transaction_timeout_ms",
     }
 )
-"""Settings of things that Barnabas does not have, or tunes itself."""
+"""Settings of features that Barnabas does not have, or that it adjusts itself; they have no effect."""
 
 SOLE_VALUES = {
     "client_rack": ("",),
@@ -535,13 +534,13 @@ SOLE_VALUES = {
     "exclude_internal_topics": ("true",),
     "group_protocol": ("classic",),
     "interceptor_classes": ("",),
-    # The same without transactions.
+    # Both values have the same effect, because there are no transactions.
     "isolation_level": ("read_uncommitted", "read_committed"),
     "partitioner_ignore_keys": ("false",),
     "security_protocol": ("plaintext",),
     "statistics_interval_ms": ("0",),
 }
-"""Settings with one supported value so far, or several that mean the same here."""
+"""Settings of other clients whose listed values have no effect; other values are not supported yet."""
 
 NOT_YET = frozenset(
     {
@@ -559,13 +558,13 @@ NOT_YET = frozenset(
 FAMILIES_NOT_YET = ("sasl_", "ssl_")
 
 FUNCTIONS = frozenset({"key_serializer", "value_serializer", "key_deserializer", "value_deserializer"})
-"""Arguments of the clients that other clients have as settings."""
+"""Arguments of Barnabas's clients that are settings in other clients."""
 
 
 def _changes_nothing(given: str, value: object) -> bool:
-    """Return whether another client has a setting of this name, and the value changes nothing here.
+    """Return whether another client has a setting of this name, and the value has no effect in Barnabas.
 
-    :raises ConfigurationError: the value would change something, and is not supported yet.
+    :raises ConfigurationError: the value would have an effect, but is not supported yet.
 
     >>> _changes_nothing("security.protocol", "PLAINTEXT"), _changes_nothing("linger", 5)
     (True, False)
@@ -578,9 +577,9 @@ def _changes_nothing(given: str, value: object) -> bool:
         if ("" if value is None else str(value).strip().lower()) in ways:
             return True
         usual = " or ".join(way or "nothing" for way in ways)
-        raise ConfigurationError(f"{given}={value!r} is not supported yet; it must be {usual}, or be left out")
+        raise ConfigurationError(f"{given}={value!r} is not supported yet; it must be {usual}; or remove the setting")
     if name in NOT_YET or name.startswith(FAMILIES_NOT_YET):
-        raise ConfigurationError(f"{given!r} is not supported yet; leave it out")
+        raise ConfigurationError(f"{given!r} is not supported yet; remove it")
     if name in FUNCTIONS:
-        raise ConfigurationError(f"give {name} as a keyword argument of the client, as a function")
+        raise ConfigurationError(f"pass {name} to the client as a keyword argument whose value is a function")
     return False

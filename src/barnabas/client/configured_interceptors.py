@@ -1,4 +1,4 @@
-"""The interceptors of a client: those that its settings switch on, then those of the application."""
+"""The interceptors of a client: first those that settings enable, then those of the application."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.metrics import otlp
 def producer_interceptors(config: ProducerConfig, given: Iterable[ProducerInterceptor]) -> ProducerInterceptors:
     """Return the interceptors of a producer.
 
-    :raises ConfigurationError: an element of `given` is no `ProducerInterceptor`.
+    :raises ConfigurationError: an element of `given` is not a `ProducerInterceptor`.
     """
     configured: list[ProducerInterceptor] = []
     if config.audit:
@@ -34,7 +34,7 @@ def producer_interceptors(config: ProducerConfig, given: Iterable[ProducerInterc
 def consumer_interceptors(config: ConsumerConfig, given: Iterable[ConsumerInterceptor]) -> ConsumerInterceptors:
     """Return the interceptors of a consumer.
 
-    :raises ConfigurationError: an element of `given` is no `ConsumerInterceptor`.
+    :raises ConfigurationError: an element of `given` is not a `ConsumerInterceptor`.
     """
     configured: list[ConsumerInterceptor] = []
     if config.audit and config.group is not None:

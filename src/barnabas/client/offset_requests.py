@@ -1,6 +1,6 @@
-"""Requests for offsets: log ends, offsets by time and by leader epoch. `committed_offsets` has those of groups.
+"""Requests for log end offsets, offsets by time and offsets by leader epoch; see `committed_offsets` for groups.
 
-The two are apart because most calls of administrators need no message of groups, and a declaration takes time.
+The two modules are separate: most calls of admin clients need no group messages, and a declaration takes time.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ ResponseT = TypeVar("ResponseT")
 
 
 def missing_in_response(what: str) -> ApiError:
-    """Return the error for a response without an expected part: a missing part is no success.
+    """Return the error for a response that lacks an expected part. A missing part does not count as success.
 
     >>> str(missing_in_response("commit of clicks-0"))
-    'UNKNOWN_SERVER_ERROR: commit of clicks-0: an answer without it'
+    'UNKNOWN_SERVER_ERROR: commit of clicks-0: missing in the response'
     """
-    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: an answer without it")
+    return ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, f"{what}: missing in the response")
 
 
 REPLICA_ID_CONSUMER = -1
@@ -44,11 +44,11 @@ REPLICA_ID_CONSUMER = -1
 async def list_offsets(
     cluster: Cluster, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """Return for each partition the first offset whose timestamp is at least the one given, or None.
+    """Return, for each partition, the first offset with a timestamp of at least the given one, or None.
 
-    :param timestamps_ms: wall time in ms, or EARLIEST_TIMESTAMP or LATEST_TIMESTAMP.
-    :raises ApiError: a partition that does not exist, and others.
-    :raises TimedOutError: the leaders did not answer in time.
+    :param timestamps_ms: timestamps in ms since the epoch, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP, by partition.
+    :raises ApiError: a partition does not exist, and others.
+    :raises TimedOutError: the leaders did not respond in time.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
 
@@ -66,7 +66,7 @@ async def list_offsets(
     names = ", ".join(str(tp) for tp in timestamps_ms)
     await cluster.retrying(
         attempt,
-        what=f"offsets of {names} are not known",
+        what=f"cannot fetch offsets of {names}",
         timeout_s=timeout_s,
         unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
     )
@@ -78,7 +78,7 @@ async def ask_leaders(
     numbers: Mapping[TopicPartition, int],
     ask: Callable[[Cluster, int, Mapping[TopicPartition, int]], Awaitable[ResponseT]],
 ) -> list[ResponseT]:
-    """Ask each leader once: `ask(cluster, node_id, its part of numbers)`; one try.
+    """Call `ask(cluster, node_id, part of numbers)` for each leader of the partitions. Does not retry.
 
     :raises ApiError: a partition does not exist, or has no leader now.
     """
@@ -123,12 +123,13 @@ async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartiti
 
 
 async def end_offsets_for_epochs(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-    """Return where leader epochs end in the leaders' logs; -1: the leader knows neither the epoch nor an earlier one.
+    """Return the end offsets of leader epochs in the leaders' logs. Does not retry.
 
-    A partition with an error that is not retriable is missing; one try.
+    The offset is -1 if the leader has no records of the epoch or an earlier one. A partition with an error that is not
+    retriable is missing.
 
     :raises ApiError: a leader is unknown, or has changed.
-    :raises DisconnectedError: a leader is gone; the metadata is refreshed before the next try.
+    :raises DisconnectedError: the connection to a leader was lost; the metadata is refreshed before the next attempt.
     :raises UnsupportedVersionError: a broker does not support the request.
     """
     found: dict[TopicPartition, int] = {}
@@ -166,7 +167,7 @@ async def _ask_epochs(
 async def end_offsets_at_leader(
     cluster: Cluster, node_id: int, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the log end offsets at a leader; a partition with an error is missing; one try."""
+    """Return the log end offsets at a leader. Partitions with an error are missing. Does not retry."""
     wanted = dict.fromkeys(partitions, LATEST_TIMESTAMP)
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
     _take(await _ask_leader(cluster, node_id, wanted), wanted, found)

@@ -1,8 +1,8 @@
-"""Reads ranges of partitions as raw batches, as fast as the broker sends them: for bulk loads.
+"""Reads ranges of partitions as raw batches, at the full speed of the broker, for bulk loads.
 
-A program that reads many ranges gives all their readers one `RangeSource`: a thread and a connection for each would
-take longer than the few records of a small range. Nothing is decoded. The next fetch is under way while the program
-uses the last response, so memory holds two responses.
+A program that reads many ranges passes one `RangeSource` to all readers. For a small range, a new thread and a new
+connection would take longer than the fetch. Nothing is decoded. The next fetch is in flight while the program uses the
+last response, so memory contains at most two responses.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from barnabas.protocol.messages.fetch import (
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_BYTES_MIN = 128 * 1024
 OFFSET_BYTES_GUESS = 100
-"""Bytes of an offset before the first response. Near the end of its range a reader asks for no more than it needs."""
+"""The assumed bytes per offset before the first response. Near the end of its range, a reader limits its fetch."""
 MAX_WAIT_MS = 500
 
 
 class RangeSource:
-    """Connections to the brokers, and their background thread, for several readers one after the other.
+    """Connections to the brokers, and their background thread, for several readers in sequence.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
-    :param settings: see `barnabas.client.config.ClientConfig`.
+    :param settings: the fields of `barnabas.client.config.ClientConfig`.
     """
 
     def __init__(self, bootstrap: Bootstrap, **settings: Unpack[ClientSettings]) -> None:
@@ -52,24 +52,26 @@ class RangeSource:
         self.thread.end_with(self, self.cluster.finish, "a RangeReader")
 
     def close(self) -> None:
-        """End the connections and the background thread. May be called again."""
+        """Close the connections and stop the background thread. Further calls do nothing."""
         if self.thread.begin_close():
             self.thread.stop(self.cluster.finish)
 
 
 class RangeReader:
-    """Iterates over the batches that hold the offsets from `start_offset` to before `end_offset`.
+    """Iterates over the batches that contain the offsets from `start_offset` up to, but not including, `end_offset`.
 
-    Each item is a memoryview of whole batches; the first may begin before `start_offset`, the last may end after
+    Each item is a memoryview of whole batches. The first batch may begin before `start_offset`, the last may end after
     `end_offset`. Every record of the range is in exactly one item. Not thread-safe, except for `close`.
 
-    :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names; or a source, which stays open.
-    :param fetch_max_bytes: the size of a response, except for a larger single batch.
-    :param settings: see `barnabas.client.config.ClientConfig`; none with a source, which has its own.
+    :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names; or a `RangeSource`, which stays
+        open.
+    :param fetch_max_bytes: the maximum bytes of a response, except for a single larger batch.
+    :param settings: the fields of `barnabas.client.config.ClientConfig`; not allowed with a `RangeSource`.
 
-    Iteration raises ApiError, OFFSET_OUT_OF_RANGE where retention was faster, and TimedOutError without a record of the
-    range within `default_api_timeout_ms`: the leader does not answer, has no records now, or its log ends before the
-    range; the message names the cause. The next call tries again. It raises ClosedError after `close`.
+    Iteration raises ApiError with OFFSET_OUT_OF_RANGE if retention has deleted records of the range. It raises
+    TimedOutError if no record of the range arrives within `default_api_timeout_ms`: the leader does not respond,
+    returns no records, or its log ends before the range; the message names the cause. The next call retries. After
+    `close`, iteration raises ClosedError.
     """
 
     def __init__(
@@ -93,7 +95,7 @@ class RangeReader:
         self._fetch_max_bytes = fetch_max_bytes
         self._offset_bytes: float = OFFSET_BYTES_GUESS
         self._short_end: int | None = None
-        """The log end of the last response, if it lies before the end of the range."""
+        """The log end offset in the last response, if it is before the end of the range."""
         self._under_way: concurrent.futures.Future[memoryview] | None = None
         self._fetch_ahead()
 
@@ -104,7 +106,7 @@ class RangeReader:
         if self._next_offset >= self._end_offset:
             raise StopIteration
         under_way, self._under_way = self._under_way, None
-        # None after an error: the next call fetches again, from the same offset.
+        # There is no fetch in flight after an error: fetch again from the same offset.
         data = self._thread.wait(under_way or self._start())
         next_offset = self._end_of(data)
         self._offset_bytes = len(data) / (next_offset - self._next_offset)
@@ -124,25 +126,25 @@ class RangeReader:
         next_offset, _ = end_of_batches(data)
         if next_offset is None or next_offset <= self._next_offset:
             where = f"{self._tp} at offset {self._next_offset}"
-            raise CorruptBatchError(f"{where}: the broker sent {len(data)} bytes without a whole batch of it")
+            raise CorruptBatchError(f"{where}: the response has {len(data)} bytes, but no whole batch of the range")
         return next_offset
 
     async def _fetch(self, offset: int) -> memoryview:
-        """Return the batches from `offset` on; wait up to `default_api_timeout_ms` for missing records."""
+        """Return the batches from `offset` on. Wait up to `default_api_timeout_ms` for missing records."""
         self._short_end = None
         try:
             return await self._cluster.retrying(
                 lambda: self._try_fetch(offset),
-                what=f"{self._tp} at offset {offset} could not be read",
+                what=f"cannot read {self._tp} at offset {offset}",
                 unknown_topic_s=UNKNOWN_TOPIC_PATIENCE_S,
             )
         except TimedOutError as error:
             if self._short_end is None:
                 raise
             raise TimedOutError(
-                f"{error}. Its leader does answer: the log ends at {self._short_end}, and was to be read up to "
-                f"{self._end_offset}. Ask for its end again (Admin.end_offsets): the topic was deleted and made again, "
-                "a leader lost what was there, or the range was never there"
+                f"{error}. The leader responds, but its log ends at offset {self._short_end}, before the end of the "
+                f"range, {self._end_offset}. Request the end offset again (Admin.end_offsets): the topic was deleted "
+                "and created again, a leader has lost records, or the range never existed"
             ) from None
 
     async def _try_fetch(self, offset: int) -> memoryview:
@@ -174,14 +176,14 @@ class RangeReader:
                 return memoryview(found.records)
             if 2_000 * (now_s() - sent_s) >= MAX_WAIT_MS:
                 pacing.note_progress()
-            else:  # a broker without new records should hold the fetch
+            else:  # a broker must hold a fetch until there are new records; pause if it does not
                 pacing.note_futile(now_s())
                 await asyncio.sleep(pacing.wait_s(now_s()))
-            # A throttled leader returns no records for now.
+            # A leader that throttles the client returns no records.
             self._short_end = found.high_watermark if found.high_watermark < self._end_offset else None
 
     def _fetch_bytes(self, offset: int) -> int:
-        """Return the bytes to fetch: a little more than the likely rest, as batches differ."""
+        """Return the bytes to fetch: a little more than the estimated rest of the range."""
         likely = (self._end_offset - offset) * self._offset_bytes * 1.25
         return min(self._fetch_max_bytes, max(FETCH_BYTES_MIN, int(likely)))
 
@@ -193,10 +195,13 @@ class RangeReader:
                 if each.error_code:
                     raise ApiError(each.error_code, subject=f"{self._tp} at offset {offset}")
                 return each
-        raise ApiError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: an empty answer")
+        raise ApiError(response.error_code or ErrorCode.UNKNOWN_SERVER_ERROR, f"{self._tp}: the response is empty")
 
     def close(self) -> None:
-        """Cancel the fetch under way, and close the connection if it is the reader's own. May be called again."""
+        """Cancel the fetch in flight, and close the connection unless it belongs to a `RangeSource`.
+
+        Further calls do nothing.
+        """
         under_way, self._under_way = self._under_way, None
         if under_way is not None:
             under_way.cancel()

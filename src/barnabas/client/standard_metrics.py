@@ -1,6 +1,6 @@
-"""The metrics that KIP-714 requires of each producer and consumer, under its names, of what the clients count anyway.
+"""The metrics that KIP-714 requires of producers and consumers, under the names of KIP-714.
 
-Latencies of a broker are those of produce requests and of fetches; other requests are rare.
+The latencies of a broker are those of produce and fetch requests; other requests are rare.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ CONSUMER = "org.apache.kafka.consumer."
 def producer_metrics(metrics: ProducerMetrics, connections: RollingSum) -> Iterator[Point]:
     """Yield the metrics of a producer.
 
-    :param connections: has an event for each connection that was made.
+    :param connections: the number of established connections over time.
     """
     yield from _connections(PRODUCER, connections)
     yield from _latencies(PRODUCER, metrics.latency_ms)
@@ -36,8 +36,8 @@ def consumer_metrics(
 ) -> Iterator[Point]:
     """Yield the metrics of a consumer.
 
-    :param connections: has an event for each connection that was made.
-    :param assigned_partitions: None: the consumer has no group.
+    :param connections: the number of established connections over time.
+    :param assigned_partitions: the number of assigned partitions; None: the consumer has no group.
     """
     yield from _connections(CONSUMER, connections)
     yield from _latencies(CONSUMER, metrics.fetch_latency_ms)

@@ -15,6 +15,8 @@ in each version. The "compact" forms with varint lengths belong to flexible vers
 types. One module declares both messages of an API, so a client imports the messages that it uses and no others.
 """
 
+from __future__ import annotations
+
 import dataclasses
 import functools
 import inspect

@@ -57,7 +57,7 @@ def test_idempotence_allows_no_more_than_five_requests_in_flight():
         (ProducerConfig, {"linger_ms": -1}, "between 0"),
         (ProducerConfig, {"partitioner": "random"}, "function"),
         (ConsumerConfig, {"enable_auto_commit": "yes"}, "true or false"),
-        (ConsumerConfig, {"group": ""}, "not empty"),
+        (ConsumerConfig, {"group": ""}, "non-empty"),
         (ConsumerConfig, {"heartbeat_interval_ms": 45_000}, "less than session_timeout_ms"),
         (ConsumerConfig, {"partition_assignment_strategy": "uniform"}, "range, roundrobin, sticky"),
         (AdminConfig, {"xyzzy": 1}, "known are"),
@@ -71,7 +71,11 @@ def test_idempotence_allows_no_more_than_five_requests_in_flight():
         (ConsumerConfig, {"security.protocol": "SASL_SSL"}, "'SASL_SSL' is not supported yet; it must be plaintext"),
         (ConsumerConfig, {"group.protocol": "consumer"}, "it must be classic"),
         (ProducerConfig, {"client.rack": "a"}, "it must be nothing"),
-        (ProducerConfig, {"value.serializer": "org.apache.kafka.S"}, "value_serializer as a keyword argument"),
+        (
+            ProducerConfig,
+            {"value.serializer": "org.apache.kafka.S"},
+            "value_serializer to the client as a keyword argument",
+        ),
     ],
 )
 def test_what_cannot_be_is_an_error_that_says_what_can(cls, settings, message):
@@ -110,7 +114,7 @@ def test_addresses():
         ({"group": "g", "coordination": "localhost:2181"}, "zookeeper://host:port"),
         ({"group": "g", "coordination": "zookeeper://"}, "zookeeper://host:port"),
         ({"coordination": "zookeeper://localhost"}, "needs a group"),
-        ({"group": "g", "coordination": "zookeeper://localhost", "group_instance_id": "a"}, "leave it out"),
+        ({"group": "g", "coordination": "zookeeper://localhost", "group_instance_id": "a"}, "remove it"),
         ({"group": "g", "offsets_storage": "disk"}, "must be one of zookeeper, kafka"),
     ],
 )

@@ -223,7 +223,7 @@ def test_after_an_error_the_reader_tries_again_and_each_error_is_a_fresh_one(rea
 def test_damage_does_not_look_like_the_end(reading):
     reader = reading(FakeBroker(b"damage", b"damage", batch(0), batch(1)))
     for _ in range(2):
-        with pytest.raises(CorruptBatchError, match="without a whole batch"):
+        with pytest.raises(CorruptBatchError, match="no whole batch"):
             next(reader)
     assert len(list(reader)) == 2
 
@@ -241,12 +241,12 @@ def test_offsets_that_never_come_are_waited_for_as_long_as_is_set(monkeypatch, b
     with RangeReader("a:1", "t", 0, 0, 2, default_api_timeout_ms=20_000) as reader:
         assert bytes(next(reader)) == batch(0)
         for tries in (1, 2):
-            with pytest.raises(TimedOutError, match=r"t-0 at offset 1 could not be read.* 20 s") as caught:
+            with pytest.raises(TimedOutError, match=r"cannot read t-0 at offset 1.* 20 s") as caught:
                 next(reader)
             assert loop.time() == pytest.approx(20 * tries, abs=1)
             is_ended = isinstance(broker, EndedBroker) and broker.end_offset < 2
-            assert ("the log ends at 1, and was to be read up to 2" in str(caught.value)) is is_ended
-            assert ("the log ends" in str(caught.value)) is is_ended
+            assert ("its log ends at offset 1, before the end of the range, 2" in str(caught.value)) is is_ended
+            assert ("its log ends" in str(caught.value)) is is_ended
         if isinstance(broker, EndedBroker):
             assert 78 <= broker.fetches <= 82, "each waits for half a second"
     loop.close()

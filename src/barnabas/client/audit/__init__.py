@@ -1,1 +1,1 @@
-"""The audit in the clients: two interceptors that count and report, and the functions that compare counts with logs."""
+"""The audit in the clients: interceptors that count and report records, and functions that compare counts with logs."""

@@ -1,11 +1,12 @@
-"""The audit of a consumer: counts the records that the application gets, by windows of event time, and reports them.
+"""The audit of a consumer: counts the records that the application receives, by windows of event time, and reports
+them.
 
-The interceptor notes which offsets of a decoded batch are in which windows (`ConsumedCounts.note_decoded`). It asks the
-consumer for the positions of the application only when it counts: every few seconds, before each commit, and before
-positions change or partitions are given up.
+The interceptor records the windows and offsets of each decoded batch (`ConsumedCounts.note_decoded`). It reads the
+positions of the consumer only when it counts: every few seconds, before each commit, and before positions change or
+partitions are revoked.
 
-An event holds all records of a window that one life of a consumer handed out, by their offsets. Records that were
-handed out twice, because a position went back, count twice.
+An event contains the offsets of all records of a window that one instance of a consumer has returned. Records that were
+returned twice, after a seek back, count twice.
 """
 
 from __future__ import annotations
@@ -26,14 +27,20 @@ from barnabas.client.interceptors import ClientContext, ConsumerInterceptor, Fet
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 WINDOWS_MAX = 5_000
-"""Windows that are kept, so that later records add to their counts. Above this the counts begin under a new name."""
+"""The maximum number of windows in memory, so that later records add to their counts.
+
+Above it, a new instance name starts.
+"""
 
 UNREPORTED_MAX = 50_000
-"""Windows that are kept while nothing can be reported. Above this all are dropped, and their unreported records are
-reported as unknown, so that these are open, and not lost."""
+"""The maximum number of windows in memory while no report succeeds.
+
+Above it, all windows are dropped. The audit then reports their records as unknown, so they count as open instead of
+lost.
+"""
 
 Window = tuple[str, int, str]
-"""A topic, the begin of a window, and the topic's id: another topic of the same name has another one."""
+"""A topic, the start of a window, and the topic id, which distinguishes topics with the same name."""
 
 
 class Offsets(NamedTuple):
@@ -45,14 +52,14 @@ class Offsets(NamedTuple):
 
 
 class _Decoded:
-    """The decoded records of a partition that are not counted yet."""
+    """The decoded records of a partition that are not yet counted."""
 
     def __init__(self, topic_id: str) -> None:
         self.topic_id = topic_id
         self.offsets: deque[Offsets] = deque()
 
     def forget_from(self, first: int) -> None:
-        """Forget the records from this offset on: they are decoded again."""
+        """Discard the records from this offset on, because they are decoded again."""
         while self.offsets and self.offsets[-1].first + self.offsets[-1].records > first:
             last = self.offsets.pop()
             if last.first < first:
@@ -70,19 +77,21 @@ class _Decoded:
 
 @dataclass(slots=True)
 class _Handed:
-    """The records of one window that were handed out."""
+    """The records of one window that the application has received."""
 
     tallies: dict[int, Tally] = field(default_factory=dict)
     reached: dict[int, Reach] = field(default_factory=dict)
     is_too_large: bool = False
-    """Whether the event exceeds the topic's message size: only the range of offsets is reported."""
+    """True if the event exceeds the maximum message size of the topic: the report contains only the range of the
+    offsets.
+    """
 
 
 class ConsumedCounts:
-    """What one consumer has handed out. Not thread-safe, no I/O.
+    """Counts the records that one consumer has returned. Not thread-safe, no I/O.
 
     :param group: the consumer's group.
-    :param topic_id: returns the id of a topic, in hex; empty where it is unknown.
+    :param topic_id: returns the id of a topic in hexadecimal; an empty string if it is unknown.
     """
 
     def __init__(self, group: str, topic_id: Callable[[str], str] = lambda _topic: "") -> None:
@@ -94,20 +103,22 @@ class ConsumedCounts:
         self._windows: dict[Window, _Handed] = {}
         self._changed: dict[Window, None] = {}
         self._unknown: dict[tuple[str, str], dict[int, Reach]] = {}
-        """By topic and its id, and by partition: the range of offsets of records that are never reported. The range
-        itself is reported once, and forgotten then: a later range stands by itself."""
+        """The ranges of offsets of records that are never reported, by partition, for each topic name and id.
+
+        A range is reported once and then removed; a later range is independent of it.
+        """
 
     @property
     def window_count(self) -> int:
-        """Return how many windows are kept."""
+        """Return the number of windows in memory."""
         return len(self._windows)
 
     # --- counting ---------------------------------------------------------------------------------------
 
     def note_decoded(self, partition: TopicPartition, position: int, offsets: Iterable[Offsets]) -> None:
-        """Note decoded records.
+        """Record decoded records.
 
-        :param position: the partition's position; earlier notes from there on are void.
+        :param position: the position of the partition; earlier entries from this offset on become invalid.
         """
         topic_id = self._topic_id(partition.topic)
         known = self._decoded.get(partition)
@@ -118,9 +129,9 @@ class ConsumedCounts:
         known.offsets.extend(offsets)
 
     def count(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Count the records that were handed out since the last call.
+        """Count the records that were returned since the last call.
 
-        :param positions: the offset after the last record that the application has; None: unknown.
+        :param positions: the offset after the last record that the application has received; None: unknown.
         """
         for partition, decoded in self._decoded.items():
             position = positions.get(partition)
@@ -129,7 +140,7 @@ class ConsumedCounts:
                     self._add(partition, decoded.topic_id, offsets)
 
     def forget_decoded(self, partitions: Iterable[TopicPartition]) -> None:
-        """Forget decoded records that are not handed out: positions change, or partitions are given up."""
+        """Discard decoded records that were not returned, because positions change or partitions are revoked."""
         for partition in partitions:
             self._decoded.pop(partition, None)
 
@@ -144,7 +155,7 @@ class ConsumedCounts:
         self._changed[window] = None
 
     def _drop_all(self) -> None:
-        """Forget all windows, and go on under another name."""
+        """Discard all windows, and continue under a new instance name."""
         for window in self._changed:
             self._note_unknown(window, self._windows[window].reached)
         self._windows, self._changed, self._instance = {}, {}, uuid.uuid4().hex
@@ -159,22 +170,22 @@ class ConsumedCounts:
 
     @property
     def has_unreported(self) -> bool:
-        """Return whether there is something to report."""
+        """Return whether there are unreported counts."""
         return bool(self._changed or self._unknown)
 
     def forget_reported(self) -> None:
-        """If there are too many windows, and all are reported, forget them, and go on under another name.
+        """If there are too many windows and all are reported, discard them, and continue under a new instance name.
 
-        Not to be called while news are being sent: these may come back (`restore_unreported`).
+        Do not call this while a report is in flight: its counts may return (`restore_unreported`).
         """
         if len(self._windows) > WINDOWS_MAX and not self._changed:
             self._windows, self._instance = {}, uuid.uuid4().hex
 
     def take_unreported(self) -> list[MonitoringEvent]:
-        """Return the events to send; later counts are news again."""
+        """Return the events to send; later counts are unreported again."""
         changed, self._changed = self._changed, {}
         all_unknown, self._unknown = self._unknown, {}
-        # Of no window, and by a name of its own, so that it takes the place of no account of a window.
+        # The event of unknown records has its own name and no window, so it never replaces an event with counts.
         name = f"{self._instance}-unknown"
         return [
             *(
@@ -185,7 +196,7 @@ class ConsumedCounts:
         ]
 
     def restore_unreported(self, events: Iterable[MonitoringEvent]) -> None:
-        """Take back events that could not be sent, or whose fate is unknown: they are part of the next news."""
+        """Mark events as unreported, because they could not be sent or their outcome is unknown."""
         for event in events:
             if event.instance == self._instance:
                 self._changed[_window_of(event)] = None
@@ -193,9 +204,9 @@ class ConsumedCounts:
                 self._note_unknown(_window_of(event), event.reached or event.unknown)
 
     def replacements_of(self, refused: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
-        """Return smaller events in place of those that exceed the topic's message size.
+        """Return smaller events in place of events that exceed the maximum message size of the topic.
 
-        Events that have nothing but a range already have no smaller form.
+        Events that contain only a range have no smaller form.
         """
         found = []
         for event in refused:
@@ -208,7 +219,7 @@ class ConsumedCounts:
         return found
 
     def report_all_again(self) -> None:
-        """Make everything news again."""
+        """Mark all counts as unreported."""
         self._changed.update(dict.fromkeys(self._windows))
 
     def _account(self, window: Window) -> MonitoringEvent:
@@ -253,11 +264,11 @@ def _reach(reached: dict[int, Reach], partition: int, more: Reach) -> None:
 
 
 class ConsumerAudit(ConsumerInterceptor):
-    """Counts and reports for one consumer: every few seconds, and before offsets are committed.
+    """Counts and reports the records of one consumer, every few seconds and before offsets are committed.
 
-    So no offset is committed whose records are unreported, unless they cannot be reported: then the offset is committed
-    all the same. Commits wait for the report, each as long as its timeout allows, until a report has failed that had
-    `REPORT_S_MAX`; after that none waits until a report has succeeded.
+    So the records before a committed offset are always reported, unless reports fail: then the commit proceeds
+    nevertheless. A commit waits for the report within its timeout. After a report has failed that had the full time
+    `REPORT_S_MAX`, commits no longer wait until a report succeeds.
 
     :ivar counts: guarded by the consumer's lock.
     """
@@ -270,7 +281,7 @@ class ConsumerAudit(ConsumerInterceptor):
         self.counts = ConsumedCounts(group, self._topic_id)
         self._periodic = PeriodicReports(self.report)
         self._is_unsure = False
-        """Whether a request of unknown outcome may be under way."""
+        """True if a request with an unknown outcome may still be in flight."""
 
     # --- life -------------------------------------------------------------------------------------------
 
@@ -279,7 +290,7 @@ class ConsumerAudit(ConsumerInterceptor):
         self._periodic.begin()
 
     def attach(self, context: ClientContext) -> None:
-        """Report for this consumer from now on."""
+        """Start to count and report for the consumer of `context`."""
         self._context = context
         self._sender = EventSender(context.cluster, context.request_timeout_ms)
         self._reports = SerialReports(self._sender)
@@ -305,14 +316,16 @@ class ConsumerAudit(ConsumerInterceptor):
     # --- reporting --------------------------------------------------------------------------------------
 
     async def before_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
-        """Report new counts, unless the last report has failed: others try again, and no commit waits for that."""
+        """Report new counts, unless the last report has failed: the periodic reports retry, and the commit does not
+        wait.
+        """
         if not self._reports.is_in_trouble:
             await self.report(timeout_s)
 
     async def report(self, timeout_s: float | None = None) -> None:
-        """Report new counts. Counts that cannot be reported now are reported the next time; a warning says so.
+        """Report new counts. If the report fails, the next one contains the counts; a warning is logged.
 
-        :param timeout_s: time limit, at most `REPORT_S_MAX`.
+        :param timeout_s: the time limit in seconds, at most `REPORT_S_MAX`.
         """
         await self._reports.run(self._report, timeout_s)
 
@@ -340,7 +353,7 @@ class ConsumerAudit(ConsumerInterceptor):
             raise
         self._reports.on_success()
         if self._is_unsure:
-            # A request of unknown outcome may arrive late, and stand behind this one: so all is sent once more.
+            # A request with an unknown outcome may arrive late, after this one, so send all events again.
             self._is_unsure = False
             with locked():
                 counts.restore_unreported(news)

@@ -24,14 +24,14 @@ from barnabas.records import read_records
 log = logging.getLogger(__name__)
 
 WRITING_S = 30.0
-"""Time limit for the acknowledgement of events."""
+"""The time limit in seconds for the acknowledgement of events."""
 
 
 def topic_ranges(admin: Admin, topic: str, since_ms: int | None = None) -> dict[TopicPartition, tuple[int, int]]:
     """Return the first offset and the end offset of each partition of a topic.
 
-    :param since_ms: begin at the first record with this timestamp or a later one.
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION ...
+    :param since_ms: start at the first record whose timestamp, in ms since the epoch, is not earlier.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and others.
     """
     partitions = [TopicPartition(topic, each.partition) for each in admin.describe_topics([topic])[0].partitions]
     begins, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)
@@ -42,9 +42,9 @@ def topic_ranges(admin: Admin, topic: str, since_ms: int | None = None) -> dict[
 
 
 def read_events(bootstrap: Bootstrap, admin: Admin, topic: str, since_ms: int | None = None) -> list[MonitoringEvent]:
-    """Return all monitoring events of a topic. A warning counts records of `_audit` that are no events.
+    """Return all monitoring events of a topic. A warning contains the number of invalid records in `_audit`.
 
-    :param since_ms: leave out windows that begin earlier.
+    :param since_ms: omit windows that begin earlier, in ms since the epoch.
     """
     return read_events_of(bootstrap, admin, [topic], since_ms)[topic]
 
@@ -57,7 +57,7 @@ def read_events_of(
     if AUDIT_TOPIC not in admin.list_topics():
         return events
     refused = 0
-    # The timestamp of an event's record is its window.
+    # The timestamp of an event's record is the start of its window.
     for where, (begin, end) in topic_ranges(admin, AUDIT_TOPIC, since_ms).items():
         for value in _values(bootstrap, where, begin, end):
             try:
@@ -68,7 +68,9 @@ def read_events_of(
             if event.topic in events and (since_ms is None or event.window_ms >= since_ms):
                 events[event.topic].append(event)
     if refused:
-        log.warning("topic %s has %d records that are no monitoring events; the audit skips them", AUDIT_TOPIC, refused)
+        log.warning(
+            "topic %s has %d records that are not monitoring events; the audit ignores them", AUDIT_TOPIC, refused
+        )
     return events
 
 
@@ -88,23 +90,25 @@ def count_stored(
     log_begins: Mapping[TopicPartition, int] | None = None,
     on_range: OnRange | None = None,
 ) -> StoredLog:
-    """Count the records of ranges of partitions of a topic, each by its own timestamp.
+    """Count the records in ranges of a topic's partitions by window; each record belongs to the window of its
+    timestamp.
 
-    :param since_ms: leave out earlier windows; the ranges begin with the first record that is not earlier.
-    :param log_begins: the log start offsets: earlier records are gone. None: the begins of the ranges, unless
+    :param width_ms: the width of a window.
+    :param since_ms: omit earlier windows; the ranges must begin with the first record that is not earlier.
+    :param log_begins: the log start offsets, before which records are deleted. None: the starts of the ranges, unless
         `since_ms` is given.
-    :param on_stretch: called with producer, first offset, and number and window of consecutive records; not for windows
-        that are left out.
-    :raises NotAuditableError: the log was compacted.
+    :param on_range: called with the producer, the first offset, the number and the window of consecutive records; not
+        called for omitted windows.
+    :raises NotAuditableError: the log is compacted.
     :raises ApiError: the log cannot be read.
     """
     return LogCounter(bootstrap, width_ms, since_ms, on_range).count(ranges, on_progress, log_begins)
 
 
 class EventWriter:
-    """Writes monitoring events that come from no client, as those of a load. Not thread-safe.
+    """Writes monitoring events that do not come from a client, such as those of a load. Not thread-safe.
 
-    All in-sync replicas have an event when `write` returns. The constructor creates a missing topic.
+    All in-sync replicas have the events when `write` returns. The constructor creates a missing topic.
 
     :raises ApiError: the topic cannot be created.
     """
@@ -116,7 +120,7 @@ class EventWriter:
         self._producer = Producer(bootstrap, compression_type="lz4", acks="all")
 
     def write(self, events: Iterable[MonitoringEvent]) -> None:
-        """Write events.
+        """Write events, and wait for their acknowledgement.
 
         :raises BarnabasError: some events were not acknowledged within `WRITING_S`; they may be in the log.
         """
@@ -129,7 +133,7 @@ class EventWriter:
             delivery.result(WRITING_S)
 
     def close(self) -> None:
-        """Close the connection. May be called again."""
+        """Close the connection. Further calls do nothing."""
         self._producer.close()
 
     def __enter__(self) -> Self:

@@ -1,7 +1,7 @@
-"""Reports of clients to the audit: monitoring events, sent to the topic `_audit` over the connections of a client.
+"""Sends the monitoring events of a client to the topic `_audit`, over the connections of the client.
 
-A client reports every few seconds, and on request; one report at a time. Events are cumulative, so a second copy of an
-event does no harm: events need neither sequence numbers nor a place in a queue. The sender creates a missing topic.
+A client sends a report every few seconds, and on request; one report at a time. Events are cumulative, so duplicate
+events do no harm: they need neither sequence numbers nor an order. The sender creates a missing topic.
 """
 
 from __future__ import annotations
@@ -25,19 +25,19 @@ AUDIT_TOPIC = "_audit"
 AUDIT_TOPIC_CONFIG = {"cleanup.policy": "compact"}
 
 REPORT_S_MAX = 10.0
-"""Time limit of one report."""
+"""The time limit of one report, in seconds."""
 
 INTERVAL_S = 5.0
-"""Between two reports, while there is something to report."""
+"""The interval in seconds between two reports, while there are unreported counts."""
 
 BATCH_BYTES = 256 * 1024
-"""Uncompressed size of about which a request with events is complete."""
+"""The approximate uncompressed size of a full request with events."""
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
 
 def topic_id_of(cluster: Cluster, name: str) -> str:
-    """Return the id of a topic, in hex; empty where it is unknown, or the brokers have no ids."""
+    """Return the id of a topic in hexadecimal; an empty string if it is unknown, or the brokers have no topic ids."""
     view = cluster.view.topics.get(name)
     return "" if view is None or view.topic_id == ZERO_UUID else view.topic_id.hex()
 
@@ -50,7 +50,7 @@ class PeriodicReports:
         self._task: asyncio.Task[None] | None = None
 
     def begin(self) -> None:
-        """Report after each interval from now on."""
+        """Start to report after each interval."""
         self._task = asyncio.create_task(self._run())
 
     async def _run(self) -> None:
@@ -59,10 +59,10 @@ class PeriodicReports:
             try:
                 await self._report()
             except Exception:
-                log.exception("a report to the audit failed unexpectedly; retrying in %g s", INTERVAL_S)
+                log.exception("a report to the audit failed because of a defect; retrying in %g s", INTERVAL_S)
 
     async def end(self) -> None:
-        """Cancel what is under way."""
+        """Stop the reports, and cancel the current one."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -78,11 +78,11 @@ class EventSender:
         self._warned_of: set[str] = set()
 
     def forget_topic(self) -> None:
-        """Check again that the topic exists: it may be gone."""
+        """Check again before the next events that the topic exists, because it may be deleted."""
         self._has_topic = False
 
     async def ensure_topic(self) -> bool:
-        """Ensure that the topic exists; return whether it had to be created, so that nothing is in it."""
+        """Create the topic if it does not exist; return True if it was created, and so is empty."""
         if self._has_topic:
             return False
         is_new = True
@@ -99,10 +99,10 @@ class EventSender:
         return is_new
 
     async def send(self, events: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
-        """Send events; all in-sync replicas have them when this returns.
+        """Send events. All in-sync replicas have them when this method returns.
 
-        :returns: the events that exceed the topic's message size; a warning names the first of each topic.
-        :raises BarnabasError: some of the events may be in the log.
+        :returns: the events that exceed the maximum message size; a warning names the first of each topic.
+        :raises BarnabasError: the events failed; some of them may be in the log.
         """
         partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=REPORT_S_MAX)).partitions)
         refused: list[MonitoringEvent] = []
@@ -119,11 +119,11 @@ class EventSender:
         return refused
 
     async def _send_parts(self, where: TopicPartition, events: list[MonitoringEvent]) -> list[MonitoringEvent]:
-        """Send a batch, in halves where it is too large; return the events that are too large alone."""
+        """Send a batch of events; if it is too large, split it. Return the events that are too large alone."""
         try:
             await self._cluster.retrying(
                 lambda: self._send_batch(where, events),
-                what=f"{AUDIT_TOPIC} could not be written",
+                what=f"cannot write to topic {AUDIT_TOPIC}",
                 timeout_s=REPORT_S_MAX,
             )
         except ApiError as error:
@@ -157,7 +157,7 @@ class EventSender:
         }
         found = answers.get((where.topic, where.partition))
         if found is None:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "no answer in response", subject=str(where))
+            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response lacks the partition", subject=str(where))
         if found.error_code:
             raise ApiError(found.error_code, found.error_message or "", subject=str(where))
 
@@ -170,18 +170,18 @@ class SerialReports:
         self._turn = asyncio.Lock()
         self._is_warned = False
         self.is_in_trouble = False
-        """Whether the last report failed, although it had `REPORT_S_MAX`."""
+        """True if the last report failed although it had the full time `REPORT_S_MAX`."""
 
     def on_success(self) -> None:
-        """Note that events were sent."""
+        """Record that a report has succeeded."""
         self.is_in_trouble = self._is_warned = False
 
     async def run(self, report: Callable[[], Awaitable[None]], timeout_s: float | None) -> None:
-        """Report, after the report that is under way.
+        """Run a report after the one in progress.
 
         A failure is logged as a warning, once until a report succeeds.
 
-        :param timeout_s: time limit, at most `REPORT_S_MAX`.
+        :param timeout_s: the time limit in seconds, at most `REPORT_S_MAX`.
         """
         limit_s = REPORT_S_MAX if timeout_s is None else min(timeout_s, REPORT_S_MAX)
         limit = asyncio.timeout(limit_s)
@@ -199,7 +199,7 @@ class SerialReports:
 
 
 def _batches(events: Iterable[MonitoringEvent], partitions: int) -> Iterator[tuple[int, list[MonitoringEvent]]]:
-    """Group events by the partitions of their keys."""
+    """Group events into batches by the partitions of their keys."""
     open_ones: dict[int, list[MonitoringEvent]] = {}
     size_bytes: dict[int, int] = {}
     for event in events:

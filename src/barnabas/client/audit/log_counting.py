@@ -1,8 +1,8 @@
-"""Counts the records of a topic's log; a later count goes on where the one before ended.
+"""Counts the records of a topic's log. A later count continues at the end of the previous one.
 
-This is right only if the log has just grown: the last counted batch must be the same. It has its leader's epoch and a
-checksum, so all batches before it are the same too, as in Raft's log matching. After an unclean leader election, or
-when retention has deleted records, the count begins again.
+To continue is correct only if the log has merely grown. The counter compares the last counted batch: it contains the
+leader epoch and a checksum, so if it is equal, all batches before it are equal too, as in Raft's log matching. After an
+unclean leader election, or a deletion of records by retention, the count starts again.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from barnabas.model import TopicPartition
 from barnabas.records.header import BatchHeader
 
 OnProgress = Callable[[int], object]
-"""Called with each number of counted records."""
+"""A function that is called with each number of counted records."""
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
-"""First offset and end offset of partitions."""
+"""The first offset and the end offset of each partition."""
 
 
 class LogChangedError(BarnabasError):
-    """The counted part of a log has changed; count it from the beginning."""
+    """The counted part of a log has changed, so the count must start again."""
 
 
 class _Counted(NamedTuple):
     """The counted part of a partition.
 
-    :param is_cut: whether records before the begin are gone.
-    :param last: the last batch.
+    :param is_cut: True if records before the start of the range are deleted.
+    :param last: the last counted batch.
     """
 
     begin: int
@@ -49,9 +49,9 @@ class _Counted(NamedTuple):
 class LogCounter:
     """Counts the partitions of one topic.
 
-    :param since_ms: leave out earlier windows; the ranges begin with the first record that is not earlier.
-    :param on_range: called with producer, first offset, and number and window of consecutive records; not for windows
-        that are left out.
+    :param since_ms: omit earlier windows; the ranges must begin with the first record that is not earlier.
+    :param on_range: called with the producer, the first offset, the number and the window of consecutive records; not
+        called for omitted windows.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LogCounter:
         self._stored = StoredLog(width_ms, on_range)
         self._counted: dict[TopicPartition, _Counted] = {}
         self.believed: set[int] = set()
-        """Producers with batches that were counted by their headers."""
+        """The ids of the producers whose batches were counted by their headers."""
 
     def count(
         self,
@@ -78,13 +78,13 @@ class LogCounter:
         log_begins: Mapping[TopicPartition, int] | None = None,
         believed: Collection[int] = (),
     ) -> StoredLog:
-        """Count the records of ranges that were not counted yet.
+        """Count the records in the ranges that were not counted yet.
 
-        :param log_begins: the log start offsets: earlier records are gone. None: the begins of the ranges, unless
-            `since_ms` is given.
-        :param believed: producers whose batches are counted by headers, see `barnabas.audit.header_windows`.
+        :param log_begins: the log start offsets, before which records are deleted. None: the starts of the ranges,
+            unless `since_ms` is given.
+        :param believed: the producers whose batches are counted by headers; see `barnabas.audit.header_windows`.
         :raises LogChangedError: the counted part has changed.
-        :raises NotAuditableError: the log was compacted.
+        :raises NotAuditableError: the log is compacted.
         :raises ApiError: the log cannot be read.
         """
         for where, (begin, end) in ranges.items():
@@ -135,22 +135,22 @@ class LogCounter:
 
 
 class LogCountCache:
-    """The counts of a log between audits of its topic: each audit reads only new records."""
+    """The counts of a log between audits of its topic, so that each audit reads new records only."""
 
     def __init__(self) -> None:
         self._counter: LogCounter | None = None
         self._seen: ScannedRanges | None = None
-        """The ranges that `on_range` got; None: there was no `on_range`."""
+        """The ranges that were passed to `on_range`; None: there was no `on_range`."""
         self._of: tuple[str, int, int | None] | None = None
         self._is_exact = False
 
     @property
     def is_likely(self) -> bool:
-        """Return whether batches were counted by their headers."""
+        """Return whether some batches were counted by their headers only."""
         return self._counter is not None and bool(self._counter.believed)
 
     def look_at_records(self) -> None:
-        """Forget counts by headers, and read every record from now on."""
+        """Discard counts by headers, and decode every record in later counts."""
         self._counter, self._is_exact = None, True
 
     def count(
@@ -168,8 +168,8 @@ class LogCountCache:
     ) -> StoredLog:
         """Count the records of the log; see `LogCounter.count`.
 
-        :param told: the reported counts of the topic.
-        :param on_range: gets the whole log each time, earlier ranges from memory.
+        :param reported: the reported counts of the topic.
+        :param on_range: receives the whole log each time; earlier ranges come from memory.
         """
         believed = frozenset[int]() if self._is_exact else believable(reported)
         known = (topic_id, width_ms, since_ms)
@@ -177,7 +177,7 @@ class LogCountCache:
             stored = self._grown(ranges, on_progress, log_begins, believed, on_range)
             if stored is not None:
                 return stored
-        self._counter = self._of = None  # until all is counted
+        self._counter = self._of = None  # no partial count remains if the count fails
         seen = None if on_range is None else ScannedRanges(on_range)
         counter = LogCounter(bootstrap, width_ms, since_ms, seen)
         stored = counter.count(ranges, on_progress, log_begins, believed)
@@ -194,7 +194,10 @@ class LogCountCache:
         believed: frozenset[int],
         on_range: OnRange | None,
     ) -> StoredLog | None:
-        """Count new records, and show all ranges; return None, without a call of `on_range`, if that fails."""
+        """Count new records, and pass all ranges to `on_range`.
+
+        If that fails, return None without a call of `on_range`.
+        """
         counter, seen = self._counter, self._seen
         if counter is None or not counter.believed <= believed:
             return None
@@ -205,12 +208,13 @@ class LogCountCache:
         if on_range is not None:
             if seen is None or not seen.is_whole:
                 return None
-            seen.show(on_range)  # only now: a range that comes twice counts as doubled
+            # after the count has succeeded, because a range that is passed twice counts as duplicated
+            seen.show(on_range)
         return stored
 
 
 def _since(since_ms: int, on_range: OnRange) -> OnRange:
-    """Return `on_range` without earlier windows, whose records may be anywhere in a log."""
+    """Return `on_range` without the windows before `since_ms`, whose records may be anywhere in the log."""
 
     def of_later_windows(producer: Producer, offset: int, record_range: RecordRange) -> None:
         if record_range.window_ms >= since_ms:

@@ -1,8 +1,8 @@
 """The audit of a producer: counts acknowledged batches by windows of event time, and reports the counts.
 
-The interceptor counts a batch with a few comparisons (`barnabas.audit.windows`). It reports every few seconds, with
-`flush` and with `close`, in requests of its own. Events that cannot be sent are kept; the producer delivers its records
-all the same.
+The interceptor counts a batch with a few comparisons (`barnabas.audit.windows`). It reports every few seconds, in
+`flush` and in `close`, with its own requests. Events that cannot be sent are kept; the producer delivers its records in
+any case.
 """
 
 from __future__ import annotations
@@ -27,35 +27,43 @@ from barnabas.records.header import SEQUENCE_MAX
 log = logging.getLogger(__name__)
 
 LATE_MS = 5 * 60_000
-"""A batch that is acknowledged so long after the end of its window is late."""
+"""A batch is late if it is acknowledged more than this time, in ms, after the end of its window."""
 
 WINDOWS_MAX = 5_000
-"""Windows that an instance keeps, so that later batches add to their counts. Above this a new instance begins."""
+"""The maximum number of windows of an instance, so that later batches add to their counts.
+
+Above it, a new instance starts.
+"""
 
 DOUBTS_MAX = 10_000
-"""Batches of unknown outcome that an instance names."""
+"""The maximum number of batches with an unknown outcome that an instance names."""
 
 EARLIER_MAX = 4
-"""Earlier instances that wait to be reported. Above this the oldest is dropped: its unreported counts stay open, since
-the producer then never reports that it is complete."""
+"""The maximum number of earlier instances that wait to be reported.
+
+Above it, the oldest is dropped. Its unreported counts stay open, because the producer never reports that it is
+complete.
+"""
 
 EVENTS_AT_ONCE = 500
-"""Events in one attempt. Events that were sent are not sent again because later ones could not be."""
+"""The maximum number of events in one attempt. If a later attempt fails, events of earlier attempts are not sent
+again.
+"""
 
 
 class Topic(NamedTuple):
-    """A topic: another one of the same name has another id."""
+    """A topic, identified by name and id: a topic that was created again has another id."""
 
     name: str
     id: str
 
 
 Place = tuple[Topic, int]
-"""A topic, and the begin of a window."""
+"""A topic and the start of a window."""
 
 
 class _Instance:
-    """Counts under one name, and the windows of them that are still to be reported."""
+    """The counts of one instance name, and its windows that are not yet reported."""
 
     def __init__(self, window_ms: int) -> None:
         self.name = uuid.uuid4().hex
@@ -63,27 +71,29 @@ class _Instance:
         self.doubts: dict[Place, list[Doubt]] = {}
         self.unreported: dict[Place, None] = {}
         self.unsure: dict[Place, None] = {}
-        """Windows in requests of unknown outcome. Such a request may arrive late, and compaction keeps the record that
-        stands last; so these windows are reported once more, an interval later."""
+        """The windows in requests with an unknown outcome.
+
+        Such a request may arrive late, and compaction keeps the last record of a key. So these windows are reported
+        again, an interval later.
+        """
         self._number = 0
 
     def take_unreported(self) -> list[Place]:
-        """Return the windows to report, the oldest news first."""
+        """Return the windows to report, the oldest change first."""
         self.unreported.update(dict.fromkeys(self.windows.take_changes()))
         return list(self.unreported)
 
     def report_all_again(self) -> None:
-        """Mark every window as unreported."""
+        """Mark all windows as unreported."""
         self.unreported.update(dict.fromkeys((*self.windows.places(), *self.doubts)))
 
     def next_number(self) -> int:
-        """Return the number of the next event."""
         self._number += 1
         return self._number
 
 
 class ProducerAudit(ProducerInterceptor):
-    """Counts the batches of one producer, and reports them. Used on the producer's event loop only.
+    """Counts and reports the batches of one producer. All methods run on the producer's event loop.
 
     :param window_ms: the width of a window.
     """
@@ -99,15 +109,15 @@ class ProducerAudit(ProducerInterceptor):
         self._window_ms = window_ms
         self._periodic = PeriodicReports(self.report)
         self._topics: dict[str, Topic] = {}
-        """As the cluster's view has them."""
+        """The topics by name, according to the current cluster view."""
         self._runs: dict[tuple[str, int], Run] = {}
-        """By topic and partition, the latest runs of `_instance`. Some of them may have ended."""
+        """The latest run of `_instance` for each topic and partition. Some runs may have ended."""
         self._instance = _Instance(window_ms)
         self._earlier: list[_Instance] = []
-        """Instances that count no more, and are not fully reported yet."""
+        """The instances that count no more, but are not fully reported."""
         self._doubt_count = 0
         self._is_whole = True
-        """Whether every count is reported, or will be."""
+        """True if every count is reported, or will be."""
         self._last_reported: tuple[_Instance, Place] | None = None
 
     # --- life -------------------------------------------------------------------------------------------
@@ -117,7 +127,7 @@ class ProducerAudit(ProducerInterceptor):
         self._periodic.begin()
 
     def attach(self, context: ClientContext) -> None:
-        """Count and report for this producer from now on."""
+        """Start to count and report for the producer of `context`."""
         self._cluster, self._clock = context.cluster, context.clock
         self._application = context.client_id
         self._sender = EventSender(context.cluster, context.request_timeout_ms)
@@ -136,11 +146,11 @@ class ProducerAudit(ProducerInterceptor):
     # --- counting ---------------------------------------------------------------------------------------
 
     def on_delivery_batch(self, batch: SentBatch, error: BarnabasError | None) -> None:
-        """Count a batch whose outcome is known.
+        """Count a batch that is acknowledged or has failed.
 
-        Each batch comes through here, and finds the processor's caches full of other data. So the usual case, a batch
-        that extends the open run of its partition, needs no calls and few objects. Such a batch is as late as the run:
-        the next report ends every run.
+        Each batch passes through this method, and the caches of the processor are full of other data. So the usual
+        case, a batch that extends the current run of its partition, needs no calls and few objects. Such a batch is as
+        late as its run, because the next report ends all runs.
         """
         run = self._runs.get((batch.topic, batch.partition))
         if run is not None and error is None:
@@ -160,7 +170,7 @@ class ProducerAudit(ProducerInterceptor):
         self._count(batch, error)
 
     def _count(self, batch: SentBatch, error: BarnabasError | None) -> None:
-        """Count a batch that begins a run, or whose outcome is unknown."""
+        """Count a batch that starts a run, or has an unknown outcome."""
         if not batch.in_sequence or (error is not None and _is_refused(batch, error)):
             return
         topic, now_ms = self._topic(batch.topic), self._clock.time_ms()
@@ -177,14 +187,14 @@ class ProducerAudit(ProducerInterceptor):
             first, size_bytes = (first + records) & SEQUENCE_MAX, 0
 
     def _topic(self, name: str) -> Topic:
-        """Return the topic that has this name now."""
+        """Return the topic that currently has this name."""
         known = self._topics.get(name)
         if known is None:
             known = self._topics[name] = Topic(name, topic_id_of(self._cluster, name))
         return known
 
     def _look_again(self, _view: ClusterView) -> None:
-        """Look up topics, and so runs, again: another topic may have the name now."""
+        """Discard the cached topics and runs, because another topic may have the name now."""
         self._topics.clear()
         self._runs.clear()
 
@@ -200,17 +210,17 @@ class ProducerAudit(ProducerInterceptor):
     # --- reporting --------------------------------------------------------------------------------------
 
     async def report(self, *, is_last: bool = False, timeout_s: float | None = None) -> None:
-        """Report new counts. Counts that cannot be reported now are reported the next time; a warning says so.
+        """Report new counts. If the report fails, the next one contains the counts; a warning is logged.
 
-        :param is_last: nothing is counted any more.
-        :param timeout_s: time limit, at most `REPORT_S_MAX`.
+        :param is_last: True if the producer is closed, so no counts follow.
+        :param timeout_s: the time limit in seconds, at most `REPORT_S_MAX`.
         """
         await self._reports.run(lambda: self._report(is_last=is_last), timeout_s)
 
     async def _report(self, *, is_last: bool) -> None:
         self._instance.take_unreported()
         if len(self._instance.windows) > WINDOWS_MAX:
-            # Batches that are acknowledged during this report belong to the next instance already.
+            # Batches that are acknowledged during this report belong to the next instance.
             self._earlier.append(self._instance)
             self._instance, self._doubt_count = _Instance(self._window_ms), 0
             if len(self._earlier) > EARLIER_MAX:
@@ -220,7 +230,7 @@ class ProducerAudit(ProducerInterceptor):
             self._earlier.pop(0)
         await self._report_on(self._instance)
         if is_last and self._is_whole and self._last_reported is not None:
-            # By itself, after all others: a reader of this event can rely on them.
+            # The final event is sent alone, after all others: its readers can rely on the others.
             instance, place = self._last_reported
             await self._sender.send([self._event(instance, place, is_last=True)])
 
@@ -232,7 +242,8 @@ class ProducerAudit(ProducerInterceptor):
         for begin in range(0, len(places), EVENTS_AT_ONCE):
             sent = places[begin : begin + EVENTS_AT_ONCE]
             for place in sent:
-                del instance.unreported[place]  # before: what is counted meanwhile is reported the next time
+                # before the request, so that the next report contains counts that change during it
+                del instance.unreported[place]
             try:
                 refused = await self._sender.send([self._event(instance, place) for place in sent])
             except BaseException:
@@ -274,13 +285,13 @@ class ProducerAudit(ProducerInterceptor):
         )
 
     async def _ensure_topic(self, instance: _Instance) -> None:
-        """Ensure that the topic exists. A topic that had to be created is empty, so all is reported again."""
+        """Create the topic if it does not exist. A new topic is empty, so all counts must be reported again."""
         if await self._sender.ensure_topic():
             instance.report_all_again()
 
 
 def _ranges(batch: SentBatch, width_ms: int) -> list[RecordRange]:
-    """Return a batch's records by windows: without a look at them where all are in one."""
+    """Return the records of a batch by windows. Records are decoded only if the batch spans several windows."""
     if batch.log_append_time_ms != NO_TIMESTAMP:
         return [RecordRange(batch.count, window_of(batch.log_append_time_ms, width_ms))]
     builder = batch.builder
@@ -292,5 +303,5 @@ def _ranges(batch: SentBatch, width_ms: int) -> list[RecordRange]:
 
 
 def _is_refused(batch: SentBatch, error: BarnabasError) -> bool:
-    """Return whether no broker stored the batch: its only request was refused for good."""
+    """Return whether no broker has stored the batch: its only request was finally refused."""
     return isinstance(error, ApiError) and not error.retriable and batch.attempts <= 1

@@ -36,17 +36,21 @@ class TableSide(Protocol):
         *,
         since_ms: int | None = None,
     ) -> LoadedTable:
-        """Return the rows of the table, for the comparison with the log.
+        """Return the counts of the table's rows, for the comparison with the log.
 
         :param events: the monitoring events of the topic.
-        :param ranges: first offset and end offset of each partition.
-        :param since_ms: leave out earlier windows; the begin of a window.
+        :param ranges: the first offset and the end offset of each partition.
+        :param width_ms: the width of a window.
+        :param since_ms: omit windows before this one; the start of a window in ms since the epoch.
         """
         ...
 
 
 Progress = Callable[[int], AbstractContextManager[OnProgress]]
-"""Called with the number of records; returns a context with a function to call with each number of counted records."""
+"""A function of the total number of records.
+
+It returns a context with a function that takes numbers of counted records.
+"""
 
 
 def _not_shown(_total: int) -> AbstractContextManager[OnProgress]:
@@ -67,15 +71,16 @@ def audit_topic(
 ) -> Balance:
     """Compare the reported counts of a topic with its log, and the log with a table.
 
-    The first pass counts batches of audited producers by their headers. If it finds a difference, a second pass reads
+    The first pass counts batches of audited producers by their headers. If it finds a difference, a second pass decodes
     every record.
 
-    :param since_ms: leave out windows that begin before the window of this time.
-    :param source: brokers of the cluster that the topic is mirrored from; the counts reported there are compared, too.
-    :param group: compare the records that its members got with the log.
-    :param table_side: called with the topic's id; returns the table.
-    :param memory: counts of earlier audits; takes the counts of this one.
-    :raises NotAuditableError: the log was compacted, or the table belongs to another topic.
+    :param since_ms: omit windows before the window of this time, in ms since the epoch.
+    :param source: the brokers of the cluster that the topic is mirrored from. The counts reported there are compared,
+        too.
+    :param group: compare the records that the members of this group received with the log.
+    :param table_side: a function of the topic's id that returns the table.
+    :param memory: the counts of earlier audits; receives the counts of this one.
+    :raises NotAuditableError: the log is compacted, or the table belongs to another topic.
     :raises ApiError: the topic does not exist, or cannot be read.
     """
     memory = LogCountCache() if memory is None else memory
@@ -102,8 +107,8 @@ class _AuditRequest(NamedTuple):
 
 def _compare(asked: _AuditRequest, memory: LogCountCache) -> Balance:
     bootstrap, admin, topic, since_ms, table_side, source, group, progress = asked
-    # Order: committed offsets, reported counts, table, log. Each has all records that the ones before it have. Records
-    # that are acknowledged meanwhile are in the log, and open until a producer reports them.
+    # Read in this order: committed offsets, reported counts, table, log. Each one contains all records of those before.
+    # Records that are acknowledged during the audit are in the log, and count as open until a producer reports them.
     committed = {} if group is None else _committed(admin, group, topic)
     events = read_events(bootstrap, admin, topic)
     source_side = None if source is None else _source_side(source, source_topic_of(events) or topic)
@@ -147,7 +152,7 @@ def _committed(admin: Admin, group: str, topic: str) -> dict[int, int]:
 
 
 def _all_of(checks: list[OnRange]) -> OnRange | None:
-    """Return one function that calls all checks; None: there are no checks."""
+    """Return one function that calls all checks; None if there are no checks."""
     if len(checks) <= 1:
         return checks[0] if checks else None
 
