@@ -87,7 +87,7 @@ def test_what_cannot_be_appended_is_told_in_a_line_and_leaves_nothing(frame: Dat
     assert not append_batch(frame, 0, table=TABLE, warehouse=warehouse, query_id="a")
     with pytest.raises(ConfigurationError, match="pass query_id"):
         append_batch(frame, 1, table=TABLE, warehouse=warehouse)
-    with pytest.raises(WarehouseError, match="has the column number, which SQL cannot tell from NUMBER"):
+    with pytest.raises(WarehouseError, match="has the column number, which SQL cannot distinguish from NUMBER"):
         append_batch(frame.selectExpr("1 AS NUMBER"), 1, table=TABLE, warehouse=warehouse, query_id="a")
     with pytest.raises(LoadError, match="a Spark task failed, and the table is unchanged") as caught:
         append_batch(frame.selectExpr("'x' AS number"), 1, table=TABLE, warehouse=warehouse, query_id="a")

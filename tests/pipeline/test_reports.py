@@ -171,7 +171,7 @@ def test_a_feed_has_what_those_have_shared_whom_a_member_follows(clicks: Clicks)
 
 
 def test_a_column_that_is_not_there_is_told_with_those_that_are(clicks: Clicks) -> None:
-    with pytest.raises(ConfigurationError, match=r"--follows-column NAME. There are type, id, member"):
+    with pytest.raises(ConfigurationError, match=r"--follows-column NAME. The columns are type, id, member"):
         report("newsfeed", clicks.frame.drop("follows"))
 
 

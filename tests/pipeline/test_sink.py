@@ -86,7 +86,7 @@ def test_what_cannot_be_written_is_told_at_the_driver_in_a_line(session: SparkSe
     for frame, options, told in (
         (numbers, {"topic": "a"}, "no column 'value'"),
         (numbers.withColumnRenamed("id", "value"), {"topic": "a"}, "must be of type binary or string, not bigint"),
-        (values, {}, "where to write to"),
+        (values, {}, "the destination is missing"),
         (values, down, "is it running"),
     ):
         with pytest.raises(Exception, match="barnabas") as caught:

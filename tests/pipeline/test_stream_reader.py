@@ -191,7 +191,7 @@ def test_a_topic_that_goes_is_an_error_or_left_out_and_one_that_is_made_again_is
         try:
             strict.latestOffset(at, ReadAllAvailable())
         except DataLossError as error:
-            return "clicks-0 is gone, read up to 10. Set failOnDataLoss to false" in str(error)
+            return "clicks-0 was deleted; the query had read up to 10. Set failOnDataLoss to false" in str(error)
         return False
 
     wait_until(is_told, "nobody missed the topic")

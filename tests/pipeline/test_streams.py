@@ -176,17 +176,17 @@ def test_what_does_not_fit_is_refused_with_what_would(one_shuffle: SparkSession,
     table, stream = (frame(one_shuffle, folder, stream=each) for each in (False, True))
     with pytest.raises(ConfigurationError, match=r"no column 'page'; there are case, item, id, timestamp"):
         count_windows(table, "1 minute", by="page")
-    with pytest.raises(ConfigurationError, match="say how late events of a stream may come"):
+    with pytest.raises(ConfigurationError, match="set the largest delay of events in the stream"):
         count_windows(stream, "1 minute")
     with pytest.raises(ConfigurationError, match="has a watermark already"):
         count_windows(stream.withWatermark("timestamp", "1 second"), "1 minute", late="1 s")
-    with pytest.raises(ConfigurationError, match="'id' is of type int; a timestamp is needed"):
+    with pytest.raises(ConfigurationError, match="'id' is of type int; it must be a timestamp"):
         count_windows(table, "1 minute", time="id")
     with pytest.raises(ConfigurationError, match="longer than the window"):
         count_windows(table, "1 minute", slide="2 minutes")
     with pytest.raises(ConfigurationError, match="'soon' is no duration"):
         count_sessions(table, "soon", by="case")
-    with pytest.raises(ConfigurationError, match="it is a stream"):
+    with pytest.raises(ConfigurationError, match="it must not be a stream"):
         enrich(table, stream, "item")
     with pytest.raises(ConfigurationError, match="k: 0 is not from 1"):
         top_k(table, 0, "item", "1 minute")

@@ -1,3 +1,3 @@
-"""What a report is: a table, remarks and panels of a picture. How Spark finds them is in `barnabas.spark.reports`."""
+"""Reports as data: a table, remarks and the panels of a picture. `barnabas.spark.reports` computes them."""
 
 from __future__ import annotations

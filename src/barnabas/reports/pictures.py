@@ -1,4 +1,4 @@
-"""Draws reports with matplotlib. `two_panels`, `bars`, `over_time` and `save` are for pictures of one's own as well."""
+"""Drawing of reports with matplotlib. `two_panels`, `bars`, `over_time` and `save` also draw other pictures."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = ("#3b6fb6", "#e8894a", "#4a9d7c", "#b0578d", "#8a8f98")
 INK, FAINT, PAPER = "#23272e", "#8a8f98", "#ffffff"
 SOURCE_NOTE = "queried from the Iceberg table that Barnabas loaded"
 NAMES_LENGTH_MAX = 110
-"""So many letters of names stand above lines side by side."""
+"""The largest number of characters in one row of a legend above the lines."""
 DAY, DATE = "%-d %b", "%-d %b %Y UTC"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -48,9 +48,9 @@ _STYLE: dict[Any, Any] = {
 
 
 def draw(report: Report, path: Path) -> None:
-    """Draw a report's panels, and write the picture.
+    """Draw the panels of a report, and write the picture.
 
-    :raises OSError: it cannot be written.
+    :raises OSError: The picture cannot be written.
     """
     figure = _figure(report.title)
     widths = [1.25, 1.0] if len(report.panels) == 2 else [1.0] * len(report.panels)
@@ -90,7 +90,7 @@ def _figure(title: str) -> Figure:
 
 
 def bars(axes: Axes, values: Sequence[tuple[str, float]], mark: float | None = None) -> None:
-    """Draw horizontal bars with their values, the first on top; those above the mark stand out."""
+    """Draw horizontal bars with their values, the first on top. Bars above the mark have another color."""
     places = range(len(values))
     colours = [COLOURS[mark is not None and value > mark] for _, value in values]
     drawn = axes.barh(places, [value for _, value in values], color=colours, height=0.66)
@@ -106,7 +106,7 @@ def bars(axes: Axes, values: Sequence[tuple[str, float]], mark: float | None = N
 
 
 def over_time(axes: Axes, series: Mapping[str, Sequence[tuple[int, float]]], *, percent: bool = False) -> None:
-    """Draw a line for each name; at most as many as there are colours."""
+    """Draw a line for each name, up to the number of colors."""
     for (name, points), colour in zip(series.items(), COLOURS, strict=False):
         times = [_EPOCH + timedelta(milliseconds=at) for at, _ in points]
         values = [value for _, value in points]
@@ -121,19 +121,19 @@ def over_time(axes: Axes, series: Mapping[str, Sequence[tuple[int, float]]], *, 
 
 
 def _name_lines(axes: Axes, names: Sequence[str]) -> None:
-    """Put the names between the title and the lines, where they hide none of these."""
+    """Put the legend between the title and the lines, so that it hides no line."""
     side_by_side = max(1, min(len(names), NAMES_LENGTH_MAX // (6 + max(map(len, names)))))
     axes.legend(frameon=False, ncols=side_by_side, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
     axes.set_title(axes.get_title(loc="left"), pad=12 + 16 * -(-len(names) // side_by_side))
 
 
 def _label(text: str) -> str:
-    """Return a name as matplotlib takes it, the end of it where it is long."""
+    """Return a label for matplotlib; only the end of a long name."""
     return shortened(text).replace("$", r"\$")
 
 
 def time_axis(axes: Axes) -> None:
-    """Label the lower axis with times, in few letters."""
+    """Format the time axis with short labels."""
     locator = AutoDateLocator()  # type: ignore[no-untyped-call]
     axes.xaxis.set_major_locator(locator)
     formatter = ConciseDateFormatter(  # type: ignore[no-untyped-call]
@@ -146,7 +146,7 @@ def time_axis(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture; whoever looks at the old one meanwhile sees it whole."""
+    """Write the picture, and replace an older one atomically."""
     unfinished = path.with_name(f"{path.name}.new.png")
     figure.savefig(unfinished)
     unfinished.replace(path)

@@ -12,15 +12,15 @@ LABEL_LENGTH_MAX = 48
 
 
 class Kind(enum.Enum):
-    """What the cells of a column are."""
+    """The kind of a column's cells."""
 
     TEXT = "text"
     COUNT = "count"
     NUMBER = "number"
     SHARE = "share"
-    """A part of 1, shown in percent."""
+    """A fraction of 1, shown as a percentage."""
     TIME = "time"
-    """Milliseconds since 1970."""
+    """Milliseconds since 1970, in UTC."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """Horizontal bars, the greatest first. `mark` is a value to be seen beside them, such as a threshold."""
+    """Horizontal bars, the largest first. `mark` is the position of a vertical line, such as a threshold."""
 
     title: str
     bars: Sequence[tuple[str, float]]
@@ -43,7 +43,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """Values over time: for each name what was at which time, in milliseconds."""
+    """Lines over time: for each name, pairs of a time in milliseconds since 1970 and a value."""
 
     title: str
     series: Mapping[str, Sequence[tuple[int, float]]]
@@ -55,7 +55,7 @@ Panel = Bars | Lines
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is shown: cells as they are, in the order of the columns. `figures` are for programs, beside the rows."""
+    """A table with a title, remarks and panels. `figures` are totals for programs, in addition to the rows."""
 
     name: str
     title: str
@@ -66,14 +66,14 @@ class Report:
     figures: Mapping[str, Cell] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, object]:
-        """Return table and figures for programs; times are milliseconds."""
+        """Return the rows and figures as JSON objects; times are milliseconds since 1970."""
         names = [column.name for column in self.columns]
         rows = [dict(zip(names, row, strict=True)) for row in self.rows]
         return {"report": self.name, **self.figures, "rows": rows}
 
 
 def shortened(text: str, letters: int = LABEL_LENGTH_MAX) -> str:
-    """Return a name, the end of it where it is long: that is where paths differ.
+    """Return a name, or its end if it is too long: paths usually differ at the end.
 
     >>> shortened("/blog/2015/logs", 8), shortened("/logs", 8)
     ('…15/logs', '/logs')
@@ -82,7 +82,7 @@ def shortened(text: str, letters: int = LABEL_LENGTH_MAX) -> str:
 
 
 def pair_label(one: str, sign: str, other: str) -> str:
-    """Return the label of two names, of which neither takes the room of the other.
+    """Return the label of a pair of names, shortened so that both names are readable.
 
     >>> pair_label("/presentations/logstash-preso-1.0/index.html", "+", "/reset.css")
     '…ions/logstash-preso-1.0/index.html + /reset.css'
@@ -95,7 +95,7 @@ def pair_label(one: str, sign: str, other: str) -> str:
 
 
 def shown(cell: Cell, kind: Kind) -> str | int | None:
-    """Return a cell as people read it.
+    """Return the text of a cell.
 
     >>> shown(0.0312, Kind.SHARE), shown(1.5, Kind.NUMBER), shown(0, Kind.TIME), shown(7, Kind.COUNT)
     ('3.12 %', '1.50', '1970-01-01 00:00', 7)

@@ -1,4 +1,4 @@
-"""Which column of a table is what: the one that was named, else the first with a usual name. Pure."""
+"""The roles of a table's columns in reports: a named column, or the first one with a usual name. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from barnabas.errors import ConfigurationError
 
 
 class Role(enum.StrEnum):
-    """What a report needs to know of an event. Its value is how an option calls it: `--item-column`."""
+    """The role of a column in a report. The value is part of the option's name: `--item-column`."""
 
     TIME = "time"
     ITEM = "item"
@@ -24,21 +24,21 @@ class Role(enum.StrEnum):
 
 
 MEANING: Mapping[Role, str] = {
-    Role.TIME: "when it happened, a timestamp",
-    Role.ITEM: "what was seen or asked for",
-    Role.VISITOR: "who did it",
-    Role.SESSION: "in which session; else sessions are made of what a visitor does without a long pause",
-    Role.ADDRESS: "where it came from",
-    Role.TYPE: "what kind of event it is, such as impression or click",
-    Role.ID: "the event's own name",
-    Role.IMPRESSION: "which impression was clicked",
-    Role.FOLLOWS: "whom the visitor follows from now on",
+    Role.TIME: "the time of the event, a timestamp",
+    Role.ITEM: "the item that was viewed or requested",
+    Role.VISITOR: "the visitor who caused the event",
+    Role.SESSION: "the session; without it, a long pause of a visitor ends a session",
+    Role.ADDRESS: "the address that the event came from",
+    Role.TYPE: "the kind of event, such as impression or click",
+    Role.ID: "the id of the event",
+    Role.IMPRESSION: "the id of the clicked impression",
+    Role.FOLLOWS: "the member that the visitor starts to follow",
 }
 _ADDRESSES = ("address", "ip", "ip_address", "client_ip", "remote_addr", "remote_host", "client", "host")
 _USUAL: Mapping[Role, Sequence[str]] = {
     Role.TIME: ("event_time", "timestamp"),
     Role.ITEM: ("item", "item_id", "product", "product_id", "article", "page", "path", "url", "dest", "destination"),
-    # The user of an access log is nearly always unknown, the address never.
+    # Access logs rarely have a user, but always have an address.
     Role.VISITOR: ("member", "member_id", "visitor", "visitor_id", "user_id", "userid", *_ADDRESSES, "user"),
     Role.SESSION: ("session", "session_id", "sessionid"),
     Role.ADDRESS: _ADDRESSES,
@@ -51,7 +51,7 @@ _USUAL: Mapping[Role, Sequence[str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Roles:
-    """The columns of a table, and which were named for what."""
+    """The columns of a table, and the columns that the user has assigned to roles."""
 
     columns: Sequence[str]
     named: Mapping[Role, str] = field(default_factory=dict)
@@ -59,10 +59,12 @@ class Roles:
     def __post_init__(self) -> None:
         for role, name in self.named.items():
             if name not in self.columns:
-                raise ConfigurationError(f"--{role}-column: there is no column {name!r}; there are {self._listed()}")
+                raise ConfigurationError(
+                    f"--{role}-column: there is no column {name!r}; the columns are {self._listed()}"
+                )
 
     def find(self, role: Role) -> str | None:
-        """Return the column that was named, or the first with a usual name, whatever the case of its letters.
+        """Return the assigned column, or the first one with a usual name, regardless of case; None if there is none.
 
         >>> Roles(["timestamp", "Path"]).find(Role.ITEM)
         'Path'
@@ -73,15 +75,15 @@ class Roles:
         return next((by_key[name] for name in _USUAL[role] if name in by_key), None)
 
     def need(self, role: Role) -> str:
-        """Return the column.
+        """Return the column of a role.
 
-        :raises ConfigurationError: none was named, and none has a usual name; the message lists those that there are.
+        :raises ConfigurationError: No column was assigned, and none has a usual name.
         """
         found = self.find(role)
         if found is None:
             raise ConfigurationError(
-                f"none of the columns looks like {role} ({MEANING[role]}); say which one is: --{role}-column NAME. "
-                f"There are {self._listed()}"
+                f"no column looks like {role} ({MEANING[role]}); name it with --{role}-column NAME. "
+                f"The columns are {self._listed()}"
             )
         return found
 

@@ -1,4 +1,4 @@
-"""A batch query: planned once on the driver, read on the executors."""
+"""The reader of a batch query: planned once on the driver, read on the executors."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from barnabas.spark.worker_gc import freeze_imports
 
 
 class BarnabasReader(DataSourceReader):
-    """Plans one query on the driver and reads its parts on the executors, where a copy of it is sent.
+    """Plans one query on the driver, and reads its partitions on the executors, which get a pickled copy.
 
-    :param columns: those that the query has, in this order.
-    :param cores: how many tasks run at a time, None where nobody knows.
+    :param columns: The columns of the query, in this order.
+    :param cores: The number of tasks that run at a time; None if unknown.
     """
 
     def __init__(self, options: SourceOptions, columns: Sequence[str], cores: int | None = None) -> None:
@@ -30,7 +30,7 @@ class BarnabasReader(DataSourceReader):
         self._narrowing = PushedFilters()
 
     def partitions(self) -> list[InputPartition]:
-        """Ask the brokers for the offsets and split them into tasks."""
+        """Return the tasks of the query, from the current offsets of the brokers."""
         freeze_imports()
         options = self._options
         with hide_traceback():
@@ -47,9 +47,9 @@ class BarnabasReader(DataSourceReader):
 
 
 class PushdownReader(BarnabasReader):
-    """Leaves unread what the query's conditions exclude. Where that is safe, filter_pushdown.py says."""
+    """A reader that does not fetch records that the query's filters exclude (filter_pushdown.py)."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
-        """Take note of what the query's conditions leave to read; return those that Spark still has to check."""
+        """Push filters down, and return those that Spark still has to evaluate."""
         self._narrowing, rest = push_filters(filters)
         return rest

@@ -1,4 +1,4 @@
-"""The interface of tables for `append_batch`: the batches of streams in a table of any format. Pure."""
+"""The interface between `append_batch` and the table formats. Pure."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from barnabas.spark.errors import WarehouseError
 from barnabas.spark.table_store import Location
 
 QUERY_ID, EPOCH_ID = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
-"""In a commit: whose batch it is, and its number. The names are those that Iceberg's own sink for streams writes."""
+"""The properties of a commit: query id and batch id. Iceberg's own streaming sink writes the same names."""
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFile:
-    """A file of rows that a task has written; `path` as the table names it."""
+    """A file of rows that a task has written; `path` is the path that the table references."""
 
     path: str
     size_bytes: int
@@ -26,7 +26,7 @@ class BatchFile:
 
 
 class BatchTable(Protocol):
-    """A table as it was when it was looked at; `append` succeeds only while it still is like that."""
+    """One version of a table. `append` succeeds only if the table still has this version."""
 
     columns: pa.Schema
 
@@ -43,9 +43,9 @@ class BatchTable(Protocol):
 
 
 def check_names(table: str, columns: Iterable[str], known: Iterable[str]) -> None:
-    """Check that new columns of a batch have names that SQL can tell from those of the table.
+    """Check that SQL, which ignores case, can distinguish new columns of a batch from the columns of the table.
 
-    :raises WarehouseError: one differs by the case of its letters alone.
+    :raises WarehouseError: A new column differs from a column of the table only in case.
     """
     by_key = {sql_key(name): name for name in known}
     names = set(by_key.values())
@@ -53,28 +53,28 @@ def check_names(table: str, columns: Iterable[str], known: Iterable[str]) -> Non
         other = by_key.get(sql_key(name))
         if name not in names and other is not None:
             raise WarehouseError(
-                f"table {table} has the column {other}, which SQL cannot tell from {name}: select it under the name "
-                f"{other}, or under one that no column has"
+                f"table {table} has the column {other}, which SQL cannot distinguish from {name}: select it as "
+                f"{other}, or under a new name"
             )
 
 
 def check_fields_fit(table: str, columns: pa.Schema, target: pa.Schema) -> pa.Schema:
-    """Return the columns that a batch is written as, where each field of a struct has one there.
+    """Return the schema to write a batch with, in which each field of a struct has a column.
 
-    :raises WarehouseError: one has none, as another field of the struct keeps its type or maps get no fields.
+    :raises WarehouseError: A field has none: the struct's column has another type, or is the value of a map.
     """
     for field in columns:
         lost = _without_place(field.type, target.field(field.name).type, field.name)
         if lost is not None:
             raise WarehouseError(
-                f"table {table} cannot have the field {lost}, as the column {field.name} has another type there: "
+                f"table {table} cannot store the field {lost}, because the column {field.name} has another type: "
                 "select it under another name"
             )
     return target
 
 
 def _without_place(kind: pa.DataType, target: pa.DataType, path: str) -> str | None:
-    """Return the path of a field that a type has and the target has not."""
+    """Return the path of a field that `kind` has and `target` lacks; None if there is none."""
     if isinstance(kind, pa.StructType):
         inner = {each.name: each.type for each in target} if isinstance(target, pa.StructType) else {}
         parts = [
@@ -92,11 +92,11 @@ def _without_place(kind: pa.DataType, target: pa.DataType, path: str) -> str | N
 
 
 def nullable(field: pa.Field, known: pa.Field | None = None) -> pa.Field:
-    """Return a column, and all parts of it, as one that may be null; what is known to be strict stays so.
+    """Return a column whose parts may all be null, except those that are required in the table.
 
-    Spark says of most parts of structs that they are never null. A table could then take no batch that lacks them.
+    Spark declares most parts of structs as never null. A table with such columns could take no batch that lacks them.
 
-    :param known: the column of the table, where it has one.
+    :param known: The column of the table; None for a new column.
     """
     return field.with_type(_nullable(field.type, None if known is None else known.type)).with_nullable(
         known is None or known.nullable

@@ -1,9 +1,9 @@
-"""Java's archive of Spark's loaded classes (class data sharing): a local session starts in half of the time.
+"""The archive of Spark's loaded classes for the JVM, with which a local session starts in half of the time.
 
-The archive is Java's own (class data sharing, JEP 350). `python -m barnabas.spark.make_class_archive` makes it, once
-for each Java and each PySpark, in `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`), and from then on
-`local_session` names it to Java. That looks itself whether it fits its own version and Spark's jars, and goes without
-where it does not, and without a word: an environment that was set up anew, in the same place, needs a new one.
+The archive is a feature of Java (class data sharing, JEP 350). `python -m barnabas.spark.make_class_archive` creates it
+in `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`), one for each Java and PySpark; `local_session` then passes it to
+the JVM. The JVM silently ignores an archive that does not match its version or Spark's jars. An environment that was
+reinstalled in the same directory needs a new archive.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from barnabas.java import release_of
 from barnabas.spark.spark_home import spark_home
 
 JAVA_OPTIONS = "SPARK_SUBMIT_OPTS"
-"""What Spark's script gives to the Java of a driver, besides what is configured."""
+"""The environment variable with additional options for the JVM of a Spark driver."""
 
 
 def archive_path(java_home: Path, environ: Mapping[str, str] = os.environ) -> Path:
-    """Return where the archive of this PySpark is for a Java, or would be."""
+    """Return the path of the archive for this PySpark and a Java runtime. The file may not exist."""
     cache = Path(environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "barnabas"
     of_whom = [
         pyspark.__version__,
@@ -36,7 +36,7 @@ def archive_path(java_home: Path, environ: Mapping[str, str] = os.environ) -> Pa
 
 
 def is_current(archive: Path, environ: Mapping[str, str] = os.environ) -> bool:
-    """Return whether there is an archive, made since Spark's jars came where they are: Java compares their times."""
+    """Return whether an archive exists and is newer than Spark's jars. The JVM compares their times, too."""
     try:
         made_s = archive.stat().st_mtime
         with os.scandir(spark_home(environ) / "jars") as entries:
@@ -46,8 +46,10 @@ def is_current(archive: Path, environ: Mapping[str, str] = os.environ) -> bool:
 
 
 def archive_environment(java_home: Path, environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """Return the environment variables with which Spark's Java uses the archive; none where there is none that fits, or
-    somebody has said which one to use or to make."""
+    """Return the environment variables that make Spark's JVM use the archive.
+
+    The result is empty if there is no current archive, or if the user's options already name an archive.
+    """
     given = environ.get(JAVA_OPTIONS, "")
     archive = archive_path(java_home, environ)
     if "Archive" in given or not is_current(archive, environ):
@@ -56,6 +58,6 @@ def archive_environment(java_home: Path, environ: Mapping[str, str] = os.environ
 
 
 def java_option(option: str, path: Path) -> str:
-    """Return an option of Java's that names a file, as Spark's script takes it: spaces would end it."""
+    """Return a JVM option with a path, quoted for Spark's script, which splits options at spaces."""
     escaped = str(path).replace("\\", "\\\\").replace('"', '\\"')
     return f'"-XX:{option}={escaped}"'

@@ -1,12 +1,12 @@
 """The columns of a record in Arrow and in Spark: names and types of Spark's Kafka source.
 
-Timestamps are microseconds in UTC; a record without a timestamp (-1) has the time 1969-12-31 23:59:59.999,
-as there. Headers are null where a record has none, as there.
+As in that source, timestamps are microseconds in UTC, a record without a timestamp (-1) has the time 1969-12-31
+23:59:59.999, and the headers of a record without headers are null.
 
-A record's timestamp is any 64-bit number; a producer that counts nanoseconds sends one millions of years ahead.
-Spark, Iceberg and Python agree on times of the years 1 to 9999, and the first and last of these have days that are
-outside in some time zones. A record before year 2 or after 9998 has no `timestamp` (null), and `raw_timestamp_ms`
-has what it was sent with; everywhere else that column is null.
+A record timestamp may be any 64-bit number; a producer that sends nanoseconds writes times millions of years ahead.
+Spark, Iceberg and Python support the years 1 to 9999, and some time zones shift times of the first and the last year
+out of this range. So a record before year 2 or after 9998 has a null `timestamp`, and its original timestamp in
+`raw_timestamp_ms`. That column is null for all other records.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ SPARK_TYPES = {
     "headers": "array<struct<key:string,value:binary>>",
     "raw_timestamp_ms": "bigint",
 }
-"""Every column that a query can have, with its type in Spark's notation."""
+"""All columns of the source, with their Spark types."""
 
 BATCH_RECORDS_MAX = 65_536
-"""Records in a batch that goes to Spark: enough that a batch costs next to nothing, few enough to stay in the cache."""
+"""The largest number of records in a batch for Spark: large enough for small overhead per batch, small enough for the
+CPU cache."""
 
 
 def column_names(*, include_headers: bool, include_raw_timestamp: bool) -> list[str]:
-    """Return the columns that a query has if it does not choose some of them.
+    """Return the default columns of a query.
 
     >>> column_names(include_headers=False, include_raw_timestamp=True)[5:]
     ['timestamp', 'timestampType', 'raw_timestamp_ms']
@@ -74,7 +75,10 @@ def to_record_batches(
     include_raw_timestamp: bool = False,
     records_max: int = BATCH_RECORDS_MAX,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield records (in the columns of `barnabas.records.arrow`) under Spark's names, in batches of `records_max`."""
+    """Yield records as batches of up to `records_max` with Spark's column names.
+
+    :param records: Records in the columns of `barnabas.records.arrow`.
+    """
     columns = column_names(include_headers=include_headers, include_raw_timestamp=include_raw_timestamp)
     return select_columns(records, columns, records_max=records_max)
 
@@ -82,9 +86,9 @@ def to_record_batches(
 def select_columns(
     records: pa.RecordBatch, columns: Sequence[str], *, records_max: int = BATCH_RECORDS_MAX
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some of the columns of records, as `to_record_batches` does with all of them.
+    """Yield some columns of records, as `to_record_batches` does with all columns.
 
-    :param columns: which of Spark's columns, and in which order; no others are made.
+    :param columns: The names of the columns, in this order. Other columns are not computed.
     """
     timestamps, raw_timestamps = None, None
     if "timestamp" in columns or "raw_timestamp_ms" in columns:
@@ -105,8 +109,8 @@ def _column(records: pa.RecordBatch, name: str) -> pa.Array:
 
 
 def split_timestamps(timestamps: pa.Array) -> tuple[pa.Array, pa.Array]:
-    """Return the columns `timestamp` and `raw_timestamp_ms`: of each row one has the time, the other is null."""
-    import pyarrow.compute as pc  # noqa: PLC0415  # a third of what a worker imports; those that plan make no columns
+    """Return the columns `timestamp` and `raw_timestamp_ms`. Exactly one of them has a value in each row."""
+    import pyarrow.compute as pc  # noqa: PLC0415  # slow to import, and not needed by processes that only plan
 
     milliseconds = timestamps.cast(pa.int64())
     least, greatest = pc.min_max(milliseconds).values()
@@ -119,7 +123,7 @@ def split_timestamps(timestamps: pa.Array) -> tuple[pa.Array, pa.Array]:
 
 
 def _headers_array(headers: pa.ListArray) -> pa.ListArray:
-    """Return headers with Spark's names, and null where a record has none."""
+    """Return headers with Spark's field names; null for records without headers."""
     import pyarrow.compute as pc  # noqa: PLC0415
 
     pairs = pa.StructArray.from_arrays(headers.values.flatten(), fields=list(HEADERS_TYPE.value_type))

@@ -1,9 +1,9 @@
-"""Numbers by partition as short JSON: a list if most partitions have one, else an object. Pure.
+"""Numbers by partition as short JSON: a list if most partitions have a number, else an object. Pure.
 
-    {"0": 250, "1": 99, "2": 17}   as every snapshot had it once
-    [250,99,17]                    the same, packed
+    {"0": 250, "1": 99, "2": 17}   the format of older releases
+    [250,99,17]                    the same numbers, packed
 
-Each snapshot of a table has such numbers, and every commit writes all snapshots again.
+Each snapshot of a table has such numbers, and each commit writes the properties of all snapshots again.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Packed = list[int | None] | dict[str, int]
 
 
 def pack(numbers: Mapping[int, int]) -> Packed:
-    """Return the numbers as JSON can hold them.
+    """Return the numbers in the packed JSON format.
 
     >>> pack({0: 7, 2: 9}), pack({40: 7})
     ([7, None, 9], {'40': 7})
@@ -27,7 +27,7 @@ def pack(numbers: Mapping[int, int]) -> Packed:
 
 
 def unpack(packed: Packed) -> dict[int, int]:
-    """Return what `pack` was given.
+    """Return the numbers that `pack` has packed.
 
     >>> unpack([7, None, 9]), unpack({"40": 7})
     ({0: 7, 2: 9}, {40: 7})
@@ -38,5 +38,5 @@ def unpack(packed: Packed) -> dict[int, int]:
 
 
 def dump_compact(value: object) -> str:
-    """Return JSON without blanks."""
+    """Return JSON without whitespace."""
     return json.dumps(value, separators=(",", ":"))

@@ -1,7 +1,7 @@
-"""What a task writes for the dead-letter table: a row for each bad record, in files by day as all tables have them.
+"""The rows that a task writes for the dead-letter table: one row per bad record, in files by day as in all tables.
 
-A row has the record as it was (Kafka's columns), `reason`, and the id of its topic: where a topic is deleted and made
-again, offsets come again. Rows that the table has already are left out (dead_letter_table.py).
+A row has the columns of the record, `reason`, and the topic id. Without the id, offsets would be ambiguous after a
+topic was deleted and created again. Rows that the table already has are left out (dead_letter_table.py).
 """
 
 from __future__ import annotations
@@ -23,23 +23,21 @@ BUFFERED_BYTES_MAX = 32 * 1024 * 1024
 
 @dataclass(frozen=True, slots=True)
 class DeadLetterSettings:
-    """Where tasks write rows for the dead-letter table.
-
-    `topic_ids`: by topic, "" where brokers give none.
-    `known`: by partition, the offsets of which the table has rows, in order; of ranges that are loaded again.
-    """
+    """The destination of rows for the dead-letter table."""
 
     folder: str
     io_properties: Mapping[str, str]
     topic_ids: Mapping[str, str] = field(default_factory=dict)
+    """The id of each topic; "" if the brokers have no topic ids."""
     known: Mapping[TopicPartition, np.ndarray] = field(default_factory=dict)
+    """The offsets in repeated ranges that already have rows, in ascending order, by partition."""
     target_file_bytes: int = TARGET_BYTES
 
 
 class DeadLetterFiles:
-    """The rows of one task. Not thread-safe.
+    """The dead-letter rows of one task. Not thread-safe.
 
-    :param name: of the task's files, unique to this attempt of it.
+    :param name: The name of the task's files, unique to this attempt of the task.
     """
 
     def __init__(self, writing: DeadLetterSettings, name: str) -> None:
@@ -53,7 +51,7 @@ class DeadLetterFiles:
         )
 
     def add(self, bad: pa.RecordBatch) -> None:
-        """Take bad records of one partition, in Spark's columns with headers, and `reason`."""
+        """Add bad records of one partition, in the columns of the Spark source with headers and `reason`."""
         partition = TopicPartition(bad.column("topic")[0].as_py(), bad.column("partition")[0].as_py())
         new = self._without_known(partition, bad)
         if len(new):
@@ -69,5 +67,5 @@ class DeadLetterFiles:
         return bad.filter(pc.invert(pc.is_in(offsets, value_set=pa.array(known[begin:end]))))
 
     def finish(self) -> tuple[DataFile, ...]:
-        """Write what is left, and return the files."""
+        """Write the buffered rows, and return all files."""
         return tuple(self._files.finish())

@@ -1,6 +1,6 @@
-"""All that there is to do with Delta tables, as `table_store.TableFormat` wants it. Loaded when it is first used.
+"""The functions for Delta tables, as `table_store.TableFormat` declares them. Imported on first use.
 
-Maintenance and Spark are imported by the calls that need them: a command that looks at a table is to answer at once.
+The functions import maintenance and Spark on demand, so that a command such as `table status` starts quickly.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 def _scan(stored: StoredTable, columns: Sequence[str] | None, where: str | None) -> Iterator[pa.RecordBatch]:
     """Yield the rows as Arrow batches.
 
-    :param where: a condition of SQL.
-    :raises WarehouseError: they cannot be read.
+    :param where: A SQL condition.
+    :raises WarehouseError: The rows cannot be read.
     """
     with library_errors(f"table {stored.name}: its rows cannot be read"):
         yield from _found(stored, columns, where)

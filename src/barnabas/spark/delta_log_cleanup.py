@@ -1,12 +1,12 @@
-"""Deletes old versions from the log of a loaded Delta table, so that the log stays small.
+"""The deletion of old versions from the log of a loaded Delta table, which keeps the log small.
 
-Each load adds a file to the log, and every hundredth version a checkpoint, which has the state of the whole table.
-Delta itself deletes old files of the log by age alone (`delta.logRetentionDuration`, 30 days if nothing else is set): a
-table that is loaded every ten seconds has 259,200 by then. So a load also deletes those files that lie more than
-`VERSIONS_KEPT` versions back and before a checkpoint. The versions from that checkpoint on stay readable. Data files
-stay: the checkpoint names them.
+Each load adds a file to the log. Each hundredth version adds a checkpoint with the state of the whole table. Delta
+deletes log files only by age (`delta.logRetentionDuration`, 30 days by default): with a load every ten seconds, the log
+has 259,200 files by then. So a load also deletes log files that are more than `VERSIONS_KEPT` versions old and precede
+a checkpoint. The versions from that checkpoint on remain readable. Data files are not deleted: the checkpoint
+references them.
 
-Nothing is deleted where the table itself sets how long its log is kept, and in tables that Barnabas has not made.
+Nothing is deleted if a table property sets the retention of the log, or if Barnabas has not created the table.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barnabas.spark.object_files import files_in, read_text, remove_file
 from barnabas.spark.table_store import Location
 
 VERSIONS_KEPT = 100
-"""At least so many of the newest versions stay."""
+"""The smallest number of newest versions to keep."""
 VERSIONS_BETWEEN_LOOKS = 25
 _SETTINGS_OF_OWNERS = ("delta.logRetentionDuration", "delta.enableExpiredLogCleanup")
 _OF_A_VERSION = re.compile(r"(\d{20})\.(json|crc|checkpoint\.parquet)")
@@ -30,19 +30,20 @@ _CHECKPOINT = "checkpoint.parquet"
 
 
 def is_cleanup_due(version: int) -> bool:
-    """Whether the log should be looked at after a version was committed: that takes a listing."""
+    """Return whether to clean up after a version. Only some versions do, because a cleanup lists the log directory."""
     return version >= VERSIONS_KEPT and version % VERSIONS_BETWEEN_LOOKS == 0
 
 
 def delete_old_versions(
     table: DeltaTable, location: Location, open_at: Callable[[int], object], needed: str | None
 ) -> int:
-    """Delete files of the log that no version needs that is kept. Returns how many.
+    """Delete the files of the log that no kept version needs. Return the number of files.
 
-    :param table: as it is now; `open_at` opens a version of it, and raises where that cannot be read.
-    :param needed: what the oldest version that stays must have among its properties (a ledger, so that each version
-        that is left says how far the table is loaded); None for nothing.
-    :raises OSError, DeltaError: the log cannot be read, or a file not be deleted.
+    :param table: The current version of the table.
+    :param open_at: Opens a version of the table, and raises an error if that version cannot be read.
+    :param needed: A property that the oldest kept version must have, such as the ledger: then each kept version has
+        one. None for no condition.
+    :raises OSError, DeltaError: The log cannot be read, or a file cannot be deleted.
     """
     if any(name in table.metadata().configuration for name in _SETTINGS_OF_OWNERS):
         return 0
@@ -63,7 +64,7 @@ def delete_old_versions(
 def _first_kept(
     files: Sequence[tuple[int, str, str]], newest: int, location: Location, log_uri: str, needed: str | None
 ) -> int:
-    """Return the newest version, not above `newest`, that has a checkpoint and what is needed; 0 where none has."""
+    """Return the newest version up to `newest` that has a checkpoint and the property `needed`; 0 if none has."""
     with_json = {version for version, kind, _name in files if kind == "json"}
     for version, kind, _name in reversed(files):
         if kind == _CHECKPOINT and version <= newest and version in with_json:
@@ -74,7 +75,7 @@ def _first_kept(
 
 
 def _properties_in(text: str) -> Mapping[str, object]:
-    """Return what a file of the log says of its commit."""
+    """Return the commit properties in a file of the log."""
     for line in text.splitlines():
         properties = json.loads(line).get("commitInfo")
         if isinstance(properties, dict):

@@ -1,8 +1,8 @@
-"""Maintenance of Delta tables: small files put together, old versions and their files removed; the ledger is kept.
+"""Maintenance of Delta tables: merges small files, removes old versions and their files, and keeps the ledger.
 
-delta-rs does the work, without Spark. The version that puts files together carries the ledger, and is refused, as a
-load is, where somebody else has committed meanwhile. Orphans of loads that run are not touched: their files are young,
-and in the local file system their folders are locked (load_folder.py).
+delta-rs does the work, without Spark. The version with the merged files contains the ledger. Its commit fails if
+another writer has committed meanwhile, as in a load. Files of running loads are not removed: they are younger than the
+orphan age, and in the local file system their directories are locked (load_folder.py).
 """
 
 from __future__ import annotations
@@ -29,24 +29,24 @@ from barnabas.spark.table_store import ORPHAN_AGE, SMALL_FILE_BYTES, SNAPSHOT_AG
 
 
 class DeltaMaintainer:
-    """Maintains one Delta table. Not thread-safe."""
+    """The maintenance of one Delta table. Not thread-safe."""
 
     def __init__(self, warehouse: DeltaWarehouse, name: str, clock: Clock) -> None:
-        """Take a table.
+        """Open the table.
 
-        :raises WarehouseError: there is none.
+        :raises WarehouseError: The table does not exist.
         """
         base = warehouse.begin(name)
-        assert base.table, "it raises where there is none"
+        assert base.table, "base.table raises an error if the table does not exist"
         self.name = base.name
         self._warehouse = warehouse
         self._clock = clock
 
     def compact(self, target_bytes: int = TARGET_BYTES, small_bytes: int = SMALL_FILE_BYTES) -> tuple[int, int]:
-        """Put files below the target size together. Returns how many there were, and how many came of them.
+        """Merge files below the target size. Return the number of merged files, and the number of new files.
 
-        :param small_bytes: of no effect: delta-rs takes all files below the target.
-        :raises LoadConflictError: somebody else has committed meanwhile.
+        :param small_bytes: Ignored: delta-rs merges all files below the target size.
+        :raises LoadConflictError: Another writer has committed meanwhile.
         """
         base = self._warehouse.begin(self.name)
         folder = base.location().local_folder
@@ -55,26 +55,27 @@ class DeltaMaintainer:
         last = base.last_load
         properties = {name: last[name] for name in KEPT_PROPERTIES if name in last}
         committing = CommitProperties({LOAD_ID: uuid.uuid4().hex, **properties}, max_commit_retries=0)
-        with self._maintenance_errors("put its small files together"):
+        with self._maintenance_errors("merge its small files"):
             done = base.table.optimize.compact(target_size=target_bytes, commit_properties=committing)
         return int(done["numFilesRemoved"]), int(done["numFilesAdded"])
 
     def expire(self, age: timedelta = SNAPSHOT_AGE) -> int:
-        """Remove the files that are in no version younger than the age, and versions that are old themselves.
+        """Remove files that only versions older than `age` contain, and expired versions. Return the number of
+        versions.
 
-        How old versions become in the log is the table's own setting (`delta.logRetentionDuration`, 30 days); without
-        their files they cannot be read any more. Returns how many versions are gone.
+        The log keeps a version for the time that the table sets (`delta.logRetentionDuration`, 30 days), but a version
+        without its files cannot be read.
         """
         table = self._warehouse.begin(self.name).table
-        with self._maintenance_errors("expire what is old"):
+        with self._maintenance_errors("expire old versions"):
             before = len(table.history())
             table.vacuum(age // timedelta(hours=1), dry_run=False, enforce_retention_duration=False)
             table.cleanup_metadata()
             return max(0, before - len(self._warehouse.begin(self.name).table.history()))
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
-        """Remove old files that no version names. Returns how many."""
-        with self._maintenance_errors("remove files that nobody names"):
+        """Remove files that no version contains and that are older than `age`. Return the number of files."""
+        with self._maintenance_errors("remove orphan files"):
             return self._remove_orphans(age)
 
     def _remove_orphans(self, age: timedelta) -> int:
@@ -82,7 +83,7 @@ class DeltaMaintainer:
         location, folder = base.location(), base.location().local_folder
         alive = set() if folder is None else {path.stem for path in (folder / "loads").glob(f"*{SUFFIX}")}
         before = datetime.fromtimestamp(self._clock.time_s(), UTC) - age
-        # What is old is listed first: what a commit names after that is younger.
+        # List the old files before the files of versions: a commit after the listing only references younger files.
         old = [file.uri for file in files_below(location.properties, location.uri) if file.modified_at < before]
         unnamed = {unquote(path) for path in self._unnamed()}
         orphans = [uri for uri in old if uri.removeprefix(f"{location.uri}/") in unnamed]
@@ -93,7 +94,7 @@ class DeltaMaintainer:
         return len(orphans)
 
     def _unnamed(self) -> list[str]:
-        """Return the files that no version has of those that the log still knows."""
+        """Return the files of the log that no version contains."""
         table = self._warehouse.begin(self.name).table
         known = [entry["version"] for entry in table.history()]
         unnamed = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=known)
@@ -101,12 +102,12 @@ class DeltaMaintainer:
 
     @contextmanager
     def _maintenance_errors(self, what: str) -> Iterator[None]:
-        """Raise what delta-rs ends with as what it means; whatever is done by then leaves the same rows.
+        """Convert errors of delta-rs. A failed step leaves the rows unchanged.
 
-        :raises LoadConflictError: somebody else has committed meanwhile.
-        :raises WarehouseError: it could not be done.
+        :raises LoadConflictError: Another writer has committed meanwhile.
+        :raises WarehouseError: The step failed.
         """
-        with library_errors(f"table {self.name}: cannot {what}, its rows are as before"):
+        with library_errors(f"table {self.name}: cannot {what}, its rows are unchanged"):
             before = self._version()
             try:
                 yield
@@ -114,7 +115,7 @@ class DeltaMaintainer:
                 if self._version() == before:
                     raise
                 raise LoadConflictError(
-                    f"table {self.name}: somebody else changed it while this was running, so nothing of it was kept; "
+                    f"table {self.name}: another writer changed the table meanwhile, so this run committed nothing; "
                     "run it again"
                 ) from error
 

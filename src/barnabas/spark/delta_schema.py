@@ -1,8 +1,8 @@
-"""The columns of a loaded Delta table: those of table_schema.py, and `event_day`, by which it is partitioned. Pure.
+"""The columns of a loaded Delta table: those of table_schema.py, and the partition column `event_day`. Pure.
 
-Delta hides no partitioning: the day is a column (`date`, in UTC) that is not in the files, but in the log. What a table
-is to remember (table_shape.py) stands in the metadata of the column `topic`, as delta-rs takes no properties but its
-own; so does which topics it has, with their ids. It is part of the table's state, which checkpoints keep.
+Delta has no hidden partitioning: the day is a column (`date`, in UTC) in the log, not in the files. delta-rs accepts no
+custom table properties. So the table's shape (table_shape.py), and the loaded topics with their ids, are in the
+metadata of the column `topic`. They are part of the table's state, which checkpoints keep.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _DELTA_TYPES: Mapping[str, str] = {
 }
 _COLUMN_TYPES = {delta: name for name, delta in _DELTA_TYPES.items()}
 _RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.")
-"""How metadata of columns begin whose values a writer has to check, or to make."""
+"""Prefixes of column metadata with which a writer has to check or generate the values of a column."""
 _KAFKA_TYPES: Mapping[str, ColumnType] = {
     "topic": "string",
     "partition": "int",
@@ -47,10 +47,10 @@ _KAFKA_TYPES: Mapping[str, ColumnType] = {
 
 
 def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | None = None) -> str:
-    """Return the schema of a table, in Delta's JSON.
+    """Return the schema of a table as Delta's JSON.
 
-    :param topics: the topics that were loaded into it, with their ids.
-    :param before: the schema that it has; columns that others have added to it stay.
+    :param topics: The ids of the topics loaded into the table, by name.
+    :param before: The current schema; columns that other tools have added are kept. None for a new table.
     """
     fields = [
         _field(name, _headers_type() if name == "headers" else _type(_KAFKA_TYPES[name])) for name in KAFKA_COLUMNS
@@ -71,9 +71,9 @@ def delta_schema(shape: TableShape, topics: Mapping[str, str], before: str | Non
 
 
 def shape_of_schema(text: str, value_format: str = RAW) -> TableShape:
-    """Return what the rows of a table look like.
+    """Return the shape of a table's rows.
 
-    :param value_format: that of the values, for a table that no load has made.
+    :param value_format: The value format of a table that was not created by a load.
     """
     fields = _fields(text)
     properties = {FORMAT: value_format, **remembered(text)}
@@ -87,64 +87,64 @@ def shape_of_schema(text: str, value_format: str = RAW) -> TableShape:
 
 
 def obstacle_to_loads(text: str, configuration: Mapping[str, str | None]) -> str | None:
-    """Return why loads cannot write files of a table that another tool has changed, and what to do; None if they can.
+    """Return the reason why loads cannot write to a table that another tool has changed, with the remedy; else None.
 
-    delta-rs adds files without a look at their rows.
+    delta-rs adds files without a check of their rows.
     """
     obstacle = obstacle_to_rows(text, configuration, ())
     if obstacle is not None:
         return obstacle
     for name, field in _fields(text).items():
         if name in _KAFKA_TYPES and field["type"] != _type(_KAFKA_TYPES[name]):
-            return f"has another column {name} than loads write ({field['type']}): change it back"
+            return f"has column {name} with type {field['type']}, unlike loads: change the type back"
     return None
 
 
 def obstacle_to_rows(text: str, configuration: Mapping[str, str | None], filled: Collection[str]) -> str | None:
-    """Return why rows cannot be added to a table unseen, and what to do; None if they can.
+    """Return the reason why rows cannot be added without a check, with the remedy; else None.
 
-    :param filled: columns that all rows have.
+    :param filled: The columns that all rows have.
     """
     constraint = next((name for name in configuration if name.startswith("delta.constraints.")), None)
     if constraint is not None:
-        return f"has the constraint {constraint.removeprefix('delta.constraints.')}, which is not checked here: drop it"
+        return f"has the constraint {constraint.removeprefix('delta.constraints.')}, which loads do not check: drop it"
     for name, field in _fields(text).items():
         if not field.get("nullable", True) and name not in filled:
             return f"has the column {name}, which must not be null: make it nullable"
         if any(key.startswith(_RULES) for key in field.get("metadata") or {}):
-            return f"has the column {name} with a rule of Delta's for its values: drop the rule"
+            return f"has a Delta rule for the values of column {name}: drop the rule"
     return None
 
 
 def remembered(text: str) -> Mapping[str, str]:
-    """Return what a table remembers beside its columns."""
+    """Return the properties stored in the metadata of the column `topic`."""
     metadata: Mapping[str, str] = _fields(text).get("topic", {}).get("metadata", {})
     return metadata
 
 
 def remembered_topics(text: str) -> dict[str, str]:
-    """Return the topics that were loaded into a table, with their ids."""
+    """Return the ids of the loaded topics, by name."""
     topics: dict[str, str] = json.loads(remembered(text).get(TOPICS, "{}"))
     return topics
 
 
 def topics_of(ledger: Ledger) -> dict[str, str]:
-    """Return the topics of a ledger, with their ids."""
+    """Return the ids of the topics in a ledger, by name."""
     return {topic: loaded.topic_id for topic, loaded in ledger.topics.items()}
 
 
 def column_names_of(text: str) -> list[str]:
-    """Return the names of the columns."""
+    """Return the column names of a schema."""
     return list(_fields(text))
 
 
 def arrow_schema(text: str) -> pa.Schema:
-    """Return the columns as Arrow has them."""
+    """Return a schema as an Arrow schema."""
     return pa.schema([pa.field(name, _arrow_type(each["type"])) for name, each in _fields(text).items()])
 
 
 def same_schema(one: str, other: str) -> bool:
-    """Whether two schemas are the same."""
+    """Return whether two schemas in JSON are equal."""
     return bool(json.loads(one) == json.loads(other))
 
 
@@ -177,7 +177,7 @@ def _type(column_type: ColumnType) -> object:
 
 
 def _column_type(delta: Any) -> ColumnType | None:
-    """Return the type of a column, None for one that no value is decoded to."""
+    """Return the column type of a Delta type; None for a type that no value is decoded to."""
     if isinstance(delta, str):
         return delta if decimal_parts(delta) else _COLUMN_TYPES.get(delta)
     if delta["type"] == "array":

@@ -1,4 +1,4 @@
-"""Translates pyiceberg's names of storage properties to those of deltalake. Pure."""
+"""The translation of pyiceberg's storage properties to deltalake's storage options. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _OPTIONS: Mapping[str, str] = {
 
 
 def storage_options(properties: Mapping[str, str]) -> dict[str, str]:
-    """Return the options of deltalake.
+    """Return the storage options of deltalake.
 
-    :raises ConfigurationError: a property is none of the storage.
+    :raises ConfigurationError: A property has no equivalent.
 
     >>> storage_options({"s3.endpoint": "http://localhost:9000", "s3.region": "us-east-1"})
     {'AWS_ENDPOINT_URL': 'http://localhost:9000', 'AWS_REGION': 'us-east-1', 'AWS_ALLOW_HTTP': 'true'}
@@ -26,7 +26,7 @@ def storage_options(properties: Mapping[str, str]) -> dict[str, str]:
     unknown = [name for name in properties if name not in _OPTIONS]
     if unknown:
         raise ConfigurationError(
-            f"catalog_properties (--catalog-property): Delta tables know no {unknown[0]!r}; they have "
+            f"catalog_properties (--catalog-property): Delta tables do not support {unknown[0]!r}; they support "
             f"{', '.join(_OPTIONS)}"
         )
     options = {_OPTIONS[name]: value for name, value in properties.items()}

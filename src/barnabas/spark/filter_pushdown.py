@@ -46,7 +46,7 @@ class Interval:
     greatest: int = NUMBER_MAX
 
     def intersection(self, other: Interval) -> Interval:
-        """Return what lies in both."""
+        """Return the numbers in both intervals."""
         return Interval(max(self.least, other.least), min(self.greatest, other.greatest))
 
     def __contains__(self, number: int) -> bool:
@@ -75,7 +75,7 @@ class PushedFilters:
     def restrict(self, wanted: OffsetRange, start_by_time: int | None) -> OffsetRange:
         """Return the part of a range that can have records that match.
 
-        :param start_by_time: the first record that is as late as wanted, None where there is no such condition.
+        :param start_by_time: The first record with at least the smallest timestamp; None without such a filter.
         """
         least, greatest = self.offset_interval.least, self.offset_interval.greatest
         if self.offset_values is not None:
@@ -103,19 +103,20 @@ def push_filters(filters: Iterable[Filter]) -> tuple[PushedFilters, list[Filter]
 
 
 def restrict_ranges(ranges: Iterable[OffsetRange], narrowing: PushedFilters, lookup: OffsetLookup) -> list[OffsetRange]:
-    """Return the parts of ranges that can have records that match; asks the brokers only for a condition on time."""
+    """Return the parts of ranges that can have records that match. Only a filter on time needs a request to the
+    brokers."""
     wanted = [each for each in ranges if narrowing.selects(each.topic_partition)]
     starts: dict[TopicPartition, int] = {}
     if narrowing.timestamp_ms_min is not None and wanted:
         times = {(each.topic, each.partition): narrowing.timestamp_ms_min for each in wanted}
         found = lookup.offsets_for_times(times)
-        # Where no record is that late, none matches.
+        # If no record has that timestamp or a later one, no record matches.
         starts = {tp: NUMBER_MAX if at is None else at.offset for tp, at in found.items()}
     return [narrowing.restrict(each, starts.get(each.topic_partition)) for each in wanted]
 
 
 def _push_one(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
-    """Return what one more condition leaves, and whether nothing else is left to check of it."""
+    """Apply one filter to the restrictions. Return True as well if Spark need not evaluate the filter again."""
     path: Sequence[str] = getattr(condition, "attribute", ())
     column = path[0].lower() if len(path) == 1 else ""
     if isinstance(condition, IsNotNull):
@@ -143,7 +144,7 @@ def _push_partition(narrowing: PushedFilters, condition: Filter) -> tuple[Pushed
 def _push_offset(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
     values, interval = _values(condition, int), _interval(condition)
     if values is not None:
-        # Between the least and the greatest of them there may be others, which Spark has to leave out.
+        # The range from the smallest to the largest value may have other offsets, which Spark has to filter out.
         wanted = _both(narrowing.offset_values, values)
         return replace(narrowing, offset_values=wanted), len(values) <= 1
     if interval is not None:
@@ -163,7 +164,7 @@ def _push_timestamp(narrowing: PushedFilters, condition: Filter) -> tuple[Pushed
         least_ms = -(-min(known) // 1000)
     else:
         return narrowing, False
-    # Where they ask for times before 1970 nothing is narrowed: in the protocol, negative numbers mean something else.
+    # Times before 1970 restrict nothing: negative timestamps are special values in the protocol.
     if 0 < least_ms <= TIMESTAMP_MS_MAX:
         narrowing = replace(narrowing, timestamp_ms_min=max(least_ms, narrowing.timestamp_ms_min or 0))
     return narrowing, False
@@ -178,7 +179,7 @@ _COLUMNS: dict[str, Callable[[PushedFilters, Filter], tuple[PushedFilters, bool]
 
 
 def _values(condition: Filter, kind: type) -> frozenset[Any] | None:
-    """Return the values one of which a column must have, None for another condition. Null is none of them."""
+    """Return the values of an equality or IN filter without null; None for other filters."""
     if isinstance(condition, (EqualTo, EqualNullSafe)):
         given: Iterable[Any] = (condition.value,)
     elif isinstance(condition, In):
@@ -210,7 +211,7 @@ def _both(known: frozenset[Any] | None, values: frozenset[Any]) -> frozenset[Any
 
 
 def _microseconds(value: Any) -> int | None:
-    """Return the microseconds since 1970 of a time with a zone, None of anything else."""
+    """Return a time with a time zone as microseconds since 1970; None for other values."""
     if not isinstance(value, datetime) or value.tzinfo is None:
         return None
     return (value - EPOCH) // timedelta(microseconds=1)
@@ -221,11 +222,11 @@ _KEPT_IN = "readInfo"
 
 
 def supports_filter_pushdown(spark: SparkSession) -> bool:
-    """Return whether this Spark plans each scan of a frame anew; False where that cannot be found out, as with Connect.
+    """Return whether this Spark plans each scan of a frame separately. With Spark Connect the result is False.
 
-    Spark 4.2 and 4.3 keep the plan of a Python data source for all queries on the frame of one `load()`. After
-    `frame.where("partition = 1")`, `frame.count()` counts one partition; the union of two such conditions has the rows
-    of one of them twice. Later releases keep the plan with its scan. Without this, no filter may be pushed down.
+    Spark 4.2 and 4.3 keep one plan of a Python data source for all queries on the frame of one `load()`. After
+    `frame.where("partition = 1")`, `frame.count()` counts one partition. A union of two such filters returns the rows
+    of one of them twice. Later releases keep a plan per scan. Without it, pushing filters down would return wrong rows.
     """
     context = context_of(spark)
     jvm = None if context is None else context._jvm

@@ -1,9 +1,9 @@
-"""An Iceberg table for batches of streams: it knows its batches, and commits once for each.
+"""An Iceberg table that `append_batch` writes to, with one commit per micro-batch.
 
-A commit adds the files of a batch and says whose they are, in one snapshot: the names `spark.sql.streaming.queryId` and
-`spark.sql.streaming.epochId` are those that Iceberg's own sink for streams writes. Snapshots expire, so the table's
-property `barnabas.batches` has the last batch of each query too, with the sequence number of its snapshot: after a
-rollback to before that snapshot it no longer counts.
+A commit adds the files of a batch, and the query id and batch id as snapshot properties. Their names,
+`spark.sql.streaming.queryId` and `spark.sql.streaming.epochId`, are those of Iceberg's own streaming sink. Snapshots
+expire, so the table property `barnabas.batches` also has the last batch of each query, with the sequence number of its
+snapshot. After a rollback to an earlier snapshot, that entry is ignored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ QUERIES_KEPT_MAX = 100
 
 
 class IcebergBatchTable(TableBase):
-    """A table as it is now; `append` succeeds only while it still is like that."""
+    """The current version of a table. `append` succeeds only if the table still has this version."""
 
     def __init__(self, warehouse: Warehouse, name: str, columns: pa.Schema) -> None:
         table = warehouse.find_table(name)
@@ -43,9 +43,9 @@ class IcebergBatchTable(TableBase):
         self.columns = columns
 
     def arrow_schema(self) -> pa.Schema:
-        """Return the columns of the batches, with the types that the table's files have.
+        """Return the columns of the batches, with the types of the table's files.
 
-        :raises WarehouseError: Iceberg has no such type, or a column differs from one of the table's by case alone.
+        :raises WarehouseError: Iceberg lacks the type, or a column name differs from a table column only in case.
         """
         if self._table is None:
             made = self._create_transaction()
@@ -54,7 +54,7 @@ class IcebergBatchTable(TableBase):
             lacking = [each.name for each in self._table.schema().fields if each.required]
             lacking = [name for name in lacking if name not in self.columns.names]
             if lacking:
-                raise WarehouseError(f"table {self.name} has the required column {lacking[0]}: select it")
+                raise WarehouseError(f"table {self.name} has the required column {lacking[0]}: select it in the query")
             made = self._table.transaction()
             self._add_columns(made)
         target = schema_to_pyarrow(made.table_metadata.schema(), include_field_ids=False)
@@ -62,9 +62,9 @@ class IcebergBatchTable(TableBase):
         return check_fields_fit(self.name, self.columns, written)
 
     def _add_columns(self, transaction: Transaction) -> None:
-        """Give the table the columns that it lacks, and wider types, as loads do; all other columns stay.
+        """Add missing columns to the table, and widen types, as loads do. Other columns do not change.
 
-        :raises WarehouseError: Iceberg has no such type.
+        :raises WarehouseError: Iceberg lacks the type.
         """
         before = transaction.table_metadata.schema()
         known = {field.name for field in before.fields}
@@ -76,14 +76,14 @@ class IcebergBatchTable(TableBase):
         for field in self.columns:
             if field.name in known and own.field(field.name).type != field.type:
                 fitted = pa.schema([nullable(field, own.field(field.name))])
-                with suppress(ValueError, ResolveError, ValidationError):  # a type that cannot be widened stays
+                with suppress(ValueError, ResolveError, ValidationError):  # Iceberg cannot widen this type; keep it
                     transaction.update_schema().union_by_name(fitted).commit()
 
     def _no_such_column(self) -> AbstractContextManager[None]:
         return library_errors(f"table {self.name}: Iceberg has no such column")
 
     def has_batch(self, query_id: str, batch_id: int) -> bool:
-        """Return whether the table has this batch, or a later one, of a query."""
+        """Return whether the table has this batch of a query, or a later one."""
         snapshot = None if self._table is None else self._table.current_snapshot()
         if self._table is None or snapshot is None:
             return False
@@ -98,10 +98,10 @@ class IcebergBatchTable(TableBase):
         return bool(kept["batch"] >= batch_id)
 
     def append(self, files: Sequence[BatchFile], load_id: str, query_id: str, batch_id: int) -> int:
-        """Add the files of a batch in one snapshot, and return its id.
+        """Add the files of a batch in one snapshot, and return the id of the snapshot.
 
-        :raises LoadConflictError: the table is no longer as it was.
-        :raises WarehouseError: it could not be done, and the table is unchanged.
+        :raises LoadConflictError: Another writer has changed the table.
+        :raises WarehouseError: The commit failed, and the table is unchanged.
         """
         properties = {LOAD_ID: load_id, QUERY_ID: query_id, EPOCH_ID: str(batch_id)}
 

@@ -1,7 +1,7 @@
 """Adds Parquet files to an Iceberg table.
 
-As pyiceberg's `add_files` does, with the same outcome; but that finds out anew for each file what is the same for all
-files of one schema, which for files of a few hundred records is nine tenths of the time of a commit.
+The result is that of pyiceberg's `add_files`. pyiceberg derives the statistics plan for each file again, although it is
+the same for all files of a schema. For files of a few hundred records that takes nine tenths of the time of a commit.
 """
 
 from __future__ import annotations
@@ -28,17 +28,18 @@ from pyiceberg.utils.properties import property_as_bool
 
 TIER_MANIFESTS = 10
 MANIFEST_BYTES_MAX = 8 * 1024 * 1024
-"""Longer manifests are not merged any more: it is Iceberg's own target size."""
+"""The largest manifest that is still merged, in bytes: Iceberg's target size for manifests."""
 FOOTERS_AT_ONCE = 32
-"""A footer of a file with hundreds of columns is most of a megabyte in memory."""
+"""The number of footers read at a time. The footer of a file with hundreds of columns needs almost a megabyte of
+memory."""
 
 
 def add_files(transaction: Transaction, paths: Sequence[str], properties: Mapping[str, str]) -> None:
-    """Add files, which the table must not have yet, in one snapshot.
+    """Add files that the table does not have yet, in one snapshot.
 
-    :param properties: of the snapshot.
-    :raises ValueError: a file has other columns than the table.
-    :raises OSError: a file cannot be read.
+    :param properties: The properties of the snapshot.
+    :raises ValueError: The columns of a file differ from those of the table.
+    :raises OSError: A file cannot be read.
     """
     metadata = transaction.table_metadata
     if metadata.name_mapping() is None:
@@ -56,11 +57,11 @@ def add_files(transaction: Transaction, paths: Sequence[str], properties: Mappin
 
 
 class TieredAppend(_MergeAppendFiles):
-    """An append that keeps manifests few, and writes the entry of a file again only as often as manifests have tiers.
+    """An append that limits the number of manifests, and rewrites the entry of a file only once per tier.
 
-    pyiceberg's own merge fills one manifest up to a target size. Close to that size it writes all of it with each
-    commit. Here ten manifests of a tier (`TIER_MANIFESTS`, or `commit.manifest.min-count-to-merge`) become one of the
-    next tier, which has about ten times more files.
+    pyiceberg's own merge fills one manifest up to a target size, and close to this size rewrites it in each commit.
+    Here ten manifests of a tier (`TIER_MANIFESTS`, or `commit.manifest.min-count-to-merge`) become one manifest of the
+    next tier, which has about ten times as many files.
     """
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
@@ -88,13 +89,13 @@ class TieredAppend(_MergeAppendFiles):
 
 
 def tier_of(manifest: ManifestFile) -> int:
-    """Return the tier of a manifest: 0 for one of less than 10 files, 1 for less than 100, and so on."""
+    """Return the tier of a manifest: 0 for fewer than 10 files, 1 for fewer than 100, and so on."""
     files = (manifest.added_files_count or 0) + (manifest.existing_files_count or 0)
     return len(str(max(1, files))) - 1
 
 
 def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Iterator[DataFile]:
-    """Yield what the table will say of each file."""
+    """Yield the manifest entry of each file."""
     schema = metadata.schema()
     statistics_of = partial(
         data_file_statistics_from_parquet_metadata,
@@ -105,7 +106,7 @@ def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Ite
     for path, footer, size_bytes in _footers(io, paths):
         columns = footer.schema.to_arrow_schema()
         if columns not in checked:
-            yield parquet_file_to_data_file(io, metadata, path)  # which checks whether they are the table's
+            yield parquet_file_to_data_file(io, metadata, path)  # checks that the columns are those of the table
             checked.add(columns)
             continue
         statistics = statistics_of(footer)
@@ -124,7 +125,7 @@ def _described(io: FileIO, metadata: TableMetadata, paths: Sequence[str]) -> Ite
 
 
 def _footers(io: FileIO, paths: Sequence[str]) -> Iterator[tuple[str, pq.FileMetaData, int]]:
-    """Yield each file's footer and its size in bytes; some are read at once."""
+    """Yield the footer and the size in bytes of each file. Several footers are read in parallel."""
     executor = ExecutorFactory.get_or_create()
     for first in range(0, len(paths), FOOTERS_AT_ONCE):
         some = paths[first : first + FOOTERS_AT_ONCE]

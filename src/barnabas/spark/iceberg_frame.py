@@ -1,8 +1,8 @@
-"""Reads an Iceberg table as a Spark DataFrame without a jar to match.
+"""The rows of an Iceberg table as a Spark DataFrame, without Iceberg's jar.
 
-For Spark, pyiceberg plans the files of the table's current snapshot. That is the whole truth only where no rows have
-been deleted, which loads never do; a table with delete files is refused, and read with Iceberg's runtime for Spark or
-with `open_table(...).scan()`.
+pyiceberg plans the files of the current snapshot for Spark. The files contain exactly the table's rows unless rows were
+deleted, which loads never do. A table with delete files is rejected; read it with Iceberg's runtime for Spark, or with
+`open_table(...).scan()`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from barnabas.spark.table_store import StoredTable
 def frame(spark: SparkSession, stored: StoredTable, where: str | None) -> DataFrame:
     """Return the rows as a DataFrame.
 
-    :param where: a filter in pyiceberg's language; it leaves out files.
-    :raises ConfigurationError: it is none.
-    :raises WarehouseError: rows were deleted, or the files cannot be listed.
+    :param where: A filter in pyiceberg's syntax, which skips files.
+    :raises ConfigurationError: The filter is invalid.
+    :raises WarehouseError: The table has delete files, or its files cannot be listed.
     """
     table: Table = stored.table
     row_filter = row_filter_of(where)

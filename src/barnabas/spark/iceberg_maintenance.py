@@ -1,14 +1,16 @@
-"""Maintenance of Iceberg tables: small files put together, old snapshots expired, orphans removed; the ledger is kept.
+"""Maintenance of Iceberg tables: merges small files, expires old snapshots, removes orphan files, and keeps the ledger.
 
-Each step is whole by itself, and a kill after any leaves a table with the same rows:
+After a kill in any step the table has the same rows:
 
-1. *Compact.* The small files of an event day become few of a target size, in one snapshot with the table's ledger in
-   it; refused, as a load is, where somebody else has committed meanwhile.
-2. *Expire.* Snapshots that are old are no longer part of the table's history.
-3. *Remove orphans.* Files that no snapshot names, and that are old, are deleted: those of expired snapshots, and those
-   of writers that died. Files of loads that are running are younger, and their folders are locked.
+1. *Compact.* The small files of an event day become few files of the target size, in one snapshot that also has the
+ledger.
+   The commit fails if another writer has committed meanwhile, as in a load.
+2. *Expire.* Old snapshots are removed from the table's history.
+3. *Remove orphans.* Old files that no snapshot references are deleted: files of expired snapshots and of dead writers.
+Files of
+   running loads are younger, and their directories are locked.
 
-It runs where it is called, on Arrow, without Spark: it reads and writes the small files, one event day at a time.
+Maintenance runs in the calling process, with Arrow and without Spark. It reads and writes one event day at a time.
 """
 
 from __future__ import annotations
@@ -40,12 +42,12 @@ FILES_MIN = 2
 
 
 class IcebergMaintainer:
-    """Maintains one Iceberg table. Not thread-safe."""
+    """The maintenance of one Iceberg table. Not thread-safe."""
 
     def __init__(self, warehouse: Warehouse, name: str, clock: Clock = SYSTEM_CLOCK) -> None:
-        """Take a table.
+        """Open the table.
 
-        :raises WarehouseError: there is none.
+        :raises WarehouseError: The table does not exist.
         """
         warehouse.table(name)
         self.name = ".".join(warehouse.identifier(name))
@@ -54,16 +56,16 @@ class IcebergMaintainer:
         self._clock = clock
 
     def compact(self, target_bytes: int = TARGET_BYTES, small_bytes: int = SMALL_FILE_BYTES) -> tuple[int, int]:
-        """Put small files together. Returns how many there were, and how many came of them.
+        """Merge small files. Return the number of merged files, and the number of new files.
 
-        :raises LoadConflictError: somebody else has committed meanwhile.
-        :raises WarehouseError: it could not be done.
+        :raises LoadConflictError: Another writer has committed meanwhile.
+        :raises WarehouseError: The merge failed.
         """
-        with self._failures_of("put its small files together"):
+        with self._failures_of("merge its small files"):
             return self._compact(target_bytes, small_bytes)
 
     def _failures_of(self, what: str) -> AbstractContextManager[None]:
-        return library_errors(f"table {self.name}: cannot {what}, its rows are as before")
+        return library_errors(f"table {self.name}: cannot {what}, its rows are unchanged")
 
     def _compact(self, target_bytes: int, small_bytes: int) -> tuple[int, int]:
         base = self._warehouse.begin(self._name)
@@ -105,9 +107,9 @@ class IcebergMaintainer:
             yield from parquet_files_to_data_files(table.io, table.metadata, iter([path]))
 
     def expire(self, age: timedelta = SNAPSHOT_AGE) -> int:
-        """Expire old snapshots. Returns how many.
+        """Expire old snapshots, and return their number.
 
-        The last one with a ledger stays: snapshots of others have none.
+        The last snapshot with a ledger is kept, because snapshots of other tools have none.
         """
         table = self._warehouse.table(self._name)
         oldest_ms = self._clock.time_ms() - age // timedelta(milliseconds=1)
@@ -121,11 +123,11 @@ class IcebergMaintainer:
         return len(expired)
 
     def remove_orphans(self, age: timedelta = ORPHAN_AGE) -> int:
-        """Remove old files that no snapshot names. Returns how many.
+        """Remove files that no snapshot references and that are older than `age`. Return the number of files.
 
-        :raises WarehouseError: it could not be done.
+        :raises WarehouseError: The removal failed.
         """
-        with self._failures_of("remove files that nobody names"):
+        with self._failures_of("remove orphan files"):
             return self._remove_orphans(age)
 
     def _remove_orphans(self, age: timedelta) -> int:
@@ -133,7 +135,7 @@ class IcebergMaintainer:
         folder = location.local_folder
         alive = set() if folder is None else {path.stem for path in (folder / "loads").glob(f"*{SUFFIX}")}
         before = datetime.fromtimestamp(self._clock.time_s(), UTC) - age
-        # What is old is listed first: what a commit names after that is younger.
+        # List the old files before the referenced files: a commit after the listing only references younger files.
         parts = [files_below(location.properties, f"{location.uri}/{part}") for part in ("data", "metadata")]
         old = [file.uri for part in parts for file in part if file.modified_at < before]
         named = {_normal(uri) for uri in _named_files(self._warehouse.table(self._name))}
@@ -145,7 +147,7 @@ class IcebergMaintainer:
 
 
 def _groups(table: Table, target_bytes: int, small_bytes: int) -> Iterator[list[FileScanTask]]:
-    """Yield the small files that are to become one, of one event day each."""
+    """Yield the groups of small files to merge, each of one event day."""
     by_day: dict[str, list[FileScanTask]] = {}
     for task in table.scan().plan_files():
         is_small = task.file.file_size_in_bytes < small_bytes
@@ -166,7 +168,7 @@ def _groups(table: Table, target_bytes: int, small_bytes: int) -> Iterator[list[
 
 
 def _normal(uri: str) -> str:
-    """Return what a file's names have in common: with and without `file://`, `s3` and its old names."""
+    """Return a URI in a form that is the same with and without `file://`, and with `s3`, `s3a` and `s3n`."""
     scheme, _, rest = uri.rpartition("://")
     return rest if scheme in ("", "file") else f"{'s3' if scheme in ('s3a', 's3n') else scheme}://{rest}"
 

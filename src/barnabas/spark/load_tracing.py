@@ -1,7 +1,7 @@
-"""A span for each load, with links to the spans that sent the records (`barnabas.client.tracing`).
+"""An OpenTelemetry span per load, with links to the spans that sent the records (`barnabas.client.tracing`).
 
-Executors trace nothing. The driver looks at the headers of a few records of each range once the load is committed, so
-that a traced load takes no more time for each record than any other.
+Executors create no spans. After the commit, the driver reads the headers of a few records of each range. So tracing
+adds no work per record.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ SNAPSHOT = "barnabas.load.snapshot_id"
 def traced(
     load: Callable[[], TableLoad], topics: Sequence[str], settings: LoadSettings, provider: TracerProvider
 ) -> TableLoad:
-    """Load a table within a span, which is the current one there, and return what the load did."""
+    """Run a load within a span, which is the current span during the load, and return the result."""
     name = ",".join(topics)
     with tracer_of(provider).start_as_current_span(
         f"load {name}",
@@ -62,12 +62,12 @@ def traced(
                 for link in links_to(_headers(done.ranges, settings)):
                     span.add_link(link.context)
             except Exception as error:  # noqa: BLE001 - the load is committed
-                log.debug("the trace of a committed load has not all its links: %r", error)
+                log.debug("cannot add all links to the span of a committed load: %r", error)
         return done
 
 
 def _headers(ranges: Sequence[OffsetRange], settings: LoadSettings) -> Iterator[Sequence[Header]]:
-    """Yield the headers of the first records of each range, of `LINKS_MAX` records in all."""
+    """Yield the headers of the first records of each range, of up to `LINKS_MAX` records in total."""
     share = max(1, LINKS_MAX // max(1, len(ranges)))
     with closing(RangeConnections()) as connections:
         for wanted in ranges[:LINKS_MAX]:
@@ -77,4 +77,4 @@ def _headers(ranges: Sequence[OffsetRange], settings: LoadSettings) -> Iterator[
                     for headers in part.column("headers").to_pylist():
                         yield [(each["name"], each["value"]) for each in headers or ()]
             except BarnabasError as error:
-                log.debug("the trace of a load has no links to %s: %s", wanted, error)
+                log.debug("cannot add links for %s to the span of a load: %s", wanted, error)

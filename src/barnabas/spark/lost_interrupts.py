@@ -1,21 +1,21 @@
-"""Ctrl-C that PySpark has lost.
+"""Recovery of a Ctrl-C that PySpark has replaced with another error.
 
-It comes while Java is at work. Py4J gives the connection up then, and what PySpark does on its way out fails, so that
-another error arrives in place of KeyboardInterrupt.
+On a Ctrl-C during a call of the JVM, Py4J closes the connection. PySpark's cleanup then fails, and its error replaces
+the KeyboardInterrupt.
 """
 
 from __future__ import annotations
 
 
 def interrupt_behind(error: BaseException | None) -> BaseException | None:
-    """Return the interrupt (or the end that SIGTERM asks for, where that exits) in whose course an error was raised."""
+    """Return the KeyboardInterrupt or SystemExit in the context of an error; None if there is none."""
     while error is not None and not isinstance(error, KeyboardInterrupt | SystemExit):
         error = error.__context__
     return error
 
 
 def raise_lost_interrupt(error: BaseException) -> None:
-    """Raise the interrupt behind an error again; do nothing where there is none."""
+    """Raise the interrupt in the context of an error again; do nothing if there is none."""
     interrupt = interrupt_behind(error)
     if interrupt is not None:
         raise type(interrupt)(*interrupt.args) from None

@@ -1,8 +1,8 @@
 """Offset ranges, and their division into Spark tasks. Pure.
 
-The meaning of `minPartitions` and `maxRecordsPerPartition` is that of Spark's Kafka source: the first is a
-hint that splits large ranges more than small ones, the second a limit. Where neither is given, and it is known how many
-tasks run at a time, small ranges share a task, and one that would keep a single core busy while others wait is cut.
+`minPartitions` and `maxRecordsPerPartition` have the meaning of Spark's Kafka source: the first is a hint that splits
+large ranges more than small ones, the second is a limit. Without both, and with a known number of cores, small ranges
+share a task, and a range that would keep one core busy while others are idle is split.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from math import floor
 from barnabas.model import TopicPartition
 
 TASK_RECORDS = 2**20
-"""Records of ranges that share a task, about. Spark takes some 30 ms to begin and to end one, and half a second to read
-so many."""
+"""The approximate number of records in a task with several ranges. Spark needs about 30 ms to start and end a task, and
+half a second to read this many records."""
 
 CUT_RECORDS = 2**18
-"""A range that has fewer is not cut for the sake of idle cores."""
+"""The smallest range that is split to use idle cores."""
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -37,7 +37,7 @@ class OffsetRange:
 
     @property
     def count(self) -> int:
-        """How many offsets; compaction and transactions may leave fewer records."""
+        """The number of offsets. Compacted or transactional topics may have fewer records."""
         return self.end_offset - self.start_offset
 
     def __str__(self) -> str:
@@ -47,11 +47,10 @@ class OffsetRange:
 def split_ranges(
     ranges: Iterable[OffsetRange], *, partitions_min: int | None = None, records_max: int | None = None
 ) -> list[OffsetRange]:
-    """Split ranges into tasks; empty ranges vanish, order and coverage stay.
+    """Split ranges into tasks. Empty ranges are dropped; order and coverage are kept.
 
-    Args:
-        partitions_min: at least about so many tasks, None for one per range.
-        records_max: no task has more offsets than this, None for no limit.
+    :param partitions_min: The approximate smallest number of tasks; None makes one task per range.
+    :param records_max: The largest number of offsets per task; None for no limit.
 
     >>> split_ranges([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], partitions_min=4)[0]
     OffsetRange(topic='t', partition=0, start_offset=0, end_offset=33)
@@ -65,11 +64,11 @@ def split_ranges(
 
 
 def combine_ranges(pieces: Sequence[OffsetRange], cores: int | None) -> list[tuple[OffsetRange, ...]]:
-    """Put small ranges together into tasks of about the same size; order and coverage stay within each.
+    """Combine small ranges into tasks of about the same size. Each task keeps the order of its ranges.
 
-    The tasks are so many that all cores have the same number of them, and fewer only where the ranges are fewer.
+    The number of tasks is a multiple of the cores, or the number of ranges if that is smaller.
 
-    :param cores: how many tasks run at a time; None where nobody knows: each range is a task.
+    :param cores: The number of tasks that run at a time; None, if unknown, makes each range a task.
 
     >>> ranges = [OffsetRange("t", number, 0, 10) for number in range(5)]
     >>> [[each.partition for each in task] for task in combine_ranges(ranges, cores=2)]
@@ -91,7 +90,7 @@ def combine_ranges(pieces: Sequence[OffsetRange], cores: int | None) -> list[tup
 
 
 def records_per_core(ranges: Iterable[OffsetRange], cores: int) -> int:
-    """Return how many records a range may have that is one task: more, and other cores would wait for it.
+    """Return the largest number of records in a range without a split. A larger range would leave other cores idle.
 
     >>> records_per_core([OffsetRange("t", 0, 0, 4_000_000), OffsetRange("t", 1, 0, 1_000)], cores=4)
     1000250
@@ -100,10 +99,10 @@ def records_per_core(ranges: Iterable[OffsetRange], cores: int) -> int:
 
 
 def _shares(pieces: list[OffsetRange], partitions_min: int) -> Iterator[tuple[OffsetRange, int]]:
-    """Yield each range with the number of tasks that it gets.
+    """Yield each range with its number of tasks.
 
-    A range that is smaller than the average task is one of its own; the others share what is left by their sizes.
-    Otherwise the many small ones would count as next to nothing, and be tasks all the same.
+    A range smaller than the average task is one task. The large ranges divide the other tasks in proportion to their
+    sizes. A purely proportional division would ignore that each small range needs a whole task.
     """
     average = sum(piece.count for piece in pieces) / partitions_min
     large = [piece for piece in pieces if piece.count >= average]
@@ -114,7 +113,7 @@ def _shares(pieces: list[OffsetRange], partitions_min: int) -> Iterator[tuple[Of
 
 
 def _cut(piece: OffsetRange, parts: int) -> Iterator[OffsetRange]:
-    """Cut a range into `parts` of nearly the same size, none of them empty."""
+    """Split a range into `parts` non-empty parts of nearly the same size."""
     parts = min(parts, piece.count)
     for index in range(parts):
         start = piece.start_offset + piece.count * index // parts

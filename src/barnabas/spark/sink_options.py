@@ -1,4 +1,4 @@
-"""The options and columns of what a query writes: those of Spark's Kafka sink, checked. Pure."""
+"""Parsing and checks of a write query's options and columns, which are those of Spark's Kafka sink. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SINK_TYPES = {
     "topic": ("string",),
     "partition": ("int",),
 }
-"""The columns that are written, with the types that each may have, in Spark's notation. Others are left out."""
+"""The columns that the sink writes, with their allowed Spark types. Other columns are ignored."""
 
 _OPTIONS = ("topic", "includeHeaders")
 _REFUSED = {
@@ -29,10 +29,10 @@ _REFUSED = {
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Where a query writes to.
+    """The parsed options of a write query.
 
-    `columns` are those of `SINK_TYPES` that the query has, as it spells them. `topic` is the one for all records, None
-    where the column has it. `client_options` are settings of the producer under Kafka's names.
+    `columns` maps the names of `SINK_TYPES` to the query's spelling. `topic` is the topic of all records; None if the
+    column `topic` has it. `client_options` are producer settings under Kafka's names.
     """
 
     bootstrap: str
@@ -42,15 +42,15 @@ class SinkOptions:
 
     @property
     def producer_settings(self) -> dict[str, str]:
-        """What the producer takes as keyword arguments."""
+        """The settings as keyword arguments of the producer."""
         return {name.replace(".", "_"): value for name, value in self.client_options.items()}
 
 
 def parse_sink_options(options: Mapping[str, str], types: Mapping[str, str]) -> SinkOptions:
-    """Check the options and columns of a query that writes.
+    """Parse and check the options and columns of a write query.
 
-    :param types: the query's columns with their types, in Spark's notation.
-    :raises ConfigurationError: an option is missing or unknown, or a column is missing or has another type.
+    :param types: The Spark type of each column of the query.
+    :raises ConfigurationError: An option is missing or unknown, or a column is missing or has another type.
 
     >>> parse_sink_options({"kafka.bootstrap.servers": "a:1", "topic": "t"}, {"VALUE": "string"}).columns
     {'value': 'VALUE'}
@@ -60,13 +60,13 @@ def parse_sink_options(options: Mapping[str, str], types: Mapping[str, str]) -> 
     topic = given.get("topic", "").strip() or None
     sink = SinkOptions(parse_bootstrap(given), topic, _columns(types), parse_client_options(given))
     if "value" not in sink.columns:
-        raise ConfigurationError(f"there is no column 'value' to write; there are {', '.join(types) or 'none'}")
+        raise ConfigurationError(f"there is no column 'value' to write; the columns are {', '.join(types) or 'none'}")
     if topic is None and "topic" not in sink.columns:
-        raise ConfigurationError("where to write to? Give the option 'topic', or a column 'topic'")
+        raise ConfigurationError("the destination is missing: set the option 'topic', or add a column 'topic'")
     names = {setting.name for setting in dataclasses.fields(ProducerConfig)} - {"bootstrap_servers"}
     settings = sink.producer_settings
     make_config(ProducerConfig, sink.bootstrap, settings)
-    # Settings that Kafka's own clients have and that change nothing here are left out.
+    # Settings of Kafka's clients that have no effect here are dropped.
     return dataclasses.replace(
         sink,
         client_options={name: value for name, value in sink.client_options.items() if name.replace(".", "_") in names},
@@ -84,7 +84,9 @@ def _columns(types: Mapping[str, str]) -> dict[str, str]:
                 f"column {name!r} must be of type {' or '.join(SINK_TYPES[known])}, not {given}: cast it in the query"
             )
         if known in columns:
-            raise ConfigurationError(f"there are two columns {columns[known]!r} and {name!r}")
+            raise ConfigurationError(
+                f"the columns {columns[known]!r} and {name!r} differ only in case; drop one of them"
+            )
         columns[known] = name
     return columns
 
@@ -102,5 +104,5 @@ def _refuse_unknown(options: Mapping[str, str]) -> None:
         if lowered == "checkpointlocation":
             continue
         near = get_close_matches(lowered, known, n=1)
-        hint = f"did you mean {known[near[0]]!r}?" if near else f"known are {', '.join(_OPTIONS)} and kafka.*"
+        hint = f"did you mean {known[near[0]]!r}?" if near else f"the options are {', '.join(_OPTIONS)} and kafka.*"
         raise ConfigurationError(f"unknown option {name!r} for writing: {hint}")

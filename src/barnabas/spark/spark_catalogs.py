@@ -1,4 +1,4 @@
-"""Catalogs that Spark's settings name (`spark.sql.catalog.prod.*`), as pyiceberg takes them.
+"""Catalogs from Spark's settings (`spark.sql.catalog.prod.*`), converted to pyiceberg's properties.
 
     spark.sql.catalog.prod              org.apache.iceberg.spark.SparkCatalog
     spark.sql.catalog.prod.type         rest, hive or glue
@@ -6,10 +6,9 @@
     spark.sql.catalog.prod.warehouse    s3://lake
     spark.sql.catalog.prod.s3.endpoint  ...
 
-So whoever has set up a catalog for Spark need not name it to pyiceberg once more. A session that is given tells its own
-settings; else those of `spark-defaults.conf` count, in SPARK_CONF_DIR or in SPARK_HOME. What pyiceberg's own
-configuration says of a catalog goes before them. Most properties have one name on both sides; those that name Java
-classes do not count here.
+A catalog that is configured for Spark needs no second configuration for pyiceberg. The settings come from the given
+session, or from `spark-defaults.conf` in SPARK_CONF_DIR or SPARK_HOME. pyiceberg's own configuration of a catalog
+overrides them. Most properties have the same name on both sides; properties that name Java classes are ignored.
 """
 
 from __future__ import annotations
@@ -41,7 +40,7 @@ _END_OF_NAME = re.compile(r"\s*[=:]\s*|\s+")
 
 
 def catalog_of_name(table: str | None) -> str | None:
-    """Return the catalog that a table's name begins with; None where it has fewer than three parts.
+    """Return the catalog part of a table name; None if the name has fewer than three parts.
 
     >>> catalog_of_name("prod.web.clicks"), catalog_of_name("web.clicks")
     ('prod', None)
@@ -50,9 +49,9 @@ def catalog_of_name(table: str | None) -> str | None:
 
 
 def properties_in_spark(name: str, settings: Mapping[str, str]) -> dict[str, str]:
-    """Return pyiceberg's properties of a catalog of Spark's; none where Spark does not have it.
+    """Return pyiceberg's properties of a catalog in Spark's settings; empty if Spark does not have the catalog.
 
-    :raises ConfigurationError: it is of a kind that pyiceberg has not.
+    :raises ConfigurationError: pyiceberg does not support the kind of catalog.
 
     >>> own = {"spark.sql.catalog.p.type": "rest", "spark.sql.catalog.p.uri": "http://h:1"}
     >>> properties_in_spark("p", {"spark.sql.catalog.p": "org.apache.iceberg.spark.SparkCatalog", **own})
@@ -62,29 +61,29 @@ def properties_in_spark(name: str, settings: Mapping[str, str]) -> dict[str, str
     if java_class is None:
         return {}
     if java_class not in OF_ICEBERG:
-        raise ConfigurationError(f"catalog {name!r} of Spark is {java_class}, and none of Iceberg's")
+        raise ConfigurationError(f"catalog {name!r} of Spark is {java_class}, which is not an Iceberg catalog")
     start = f"{PREFIX}{name}."
     own = {key.removeprefix(start): value for key, value in settings.items() if key.startswith(start)}
-    told = own.get("catalog-impl") or own.get("type", "hive")  # Iceberg's default
-    if told not in _TYPES:
+    kind = own.get("catalog-impl") or own.get("type", "hive")  # Iceberg's default
+    if kind not in _TYPES:
         raise ConfigurationError(
-            f"catalog {name!r} of Spark is of type {told!r}, which is not known here as it is there: it may be rest, "
-            "hive or glue; or name one to pyiceberg, in ~/.pyiceberg.yaml"
+            f"catalog {name!r} of Spark is of type {kind!r}, which is not supported: use rest, hive or glue, or "
+            "configure the catalog in ~/.pyiceberg.yaml"
         )
-    return {"type": _TYPES[told], **{key: value for key, value in own.items() if key not in _OF_JAVA}}
+    return {"type": _TYPES[kind], **{key: value for key, value in own.items() if key not in _OF_JAVA}}
 
 
 def settings_of(spark: Any) -> Mapping[str, str]:
-    """Return the settings of a session; without one those that it would begin with.
+    """Return the settings of a session, or without a session the default settings of this machine.
 
-    :param spark: a session of any kind, or None.
-    :raises ConfigurationError: they cannot be read.
+    :param spark: A session of any kind, or None.
+    :raises ConfigurationError: The default settings cannot be read.
     """
     return _default_settings(os.environ) if spark is None else dict(spark.conf.getAll)
 
 
 def is_known_to_pyiceberg(name: str) -> bool:
-    """Whether its own configuration has a catalog."""
+    """Return whether pyiceberg's configuration has a catalog."""
     return Config().get_catalog_config(name) is not None
 
 
@@ -101,7 +100,7 @@ def _default_settings(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 def parse_settings(text: str) -> dict[str, str]:
-    """Read the text of a file of settings: a name, blanks or a `=` or a `:`, a value; `#` begins a comment.
+    """Parse a properties file: a name, whitespace or `=` or `:`, and a value per line. `#` starts a comment.
 
     >>> parse_settings("# catalogs\\nspark.a  x y\\nspark.b = z\\n")
     {'spark.a': 'x y', 'spark.b': 'z'}
@@ -122,10 +121,10 @@ def place_of(
     catalog_properties: Mapping[str, str] | None,
     table_format: str,
 ) -> TablePlace:
-    """Return where a table is: as is said, or in the catalog that its name begins with.
+    """Return the location of a table: the given one, or the catalog that the table name begins with.
 
-    :param spark: the session whose settings may name the catalog; None: those that a session would begin with.
-    :raises ConfigurationError: nothing says where it is, or what is said does not go together.
+    :param spark: The session whose settings may have the catalog; None uses the default settings of this machine.
+    :raises ConfigurationError: The location is missing, or the arguments contradict each other.
     """
     properties = dict(catalog_properties or {})
     if warehouse is None and catalog is None and "uri" not in properties:

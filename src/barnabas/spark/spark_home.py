@@ -1,4 +1,4 @@
-"""Where the Spark is that a session on this machine runs."""
+"""The directory of the Spark that local sessions run."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ import pyspark
 
 
 def spark_home(environ: Mapping[str, str] = os.environ) -> Path:
-    """Return the folder of the Spark that `SPARK_HOME` names, or else of the one in the package `pyspark`."""
+    """Return the directory in `SPARK_HOME`, or that of the package `pyspark`."""
     return Path(environ.get("SPARK_HOME") or Path(pyspark.__file__).parent)

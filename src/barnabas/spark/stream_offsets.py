@@ -1,8 +1,8 @@
-"""What a streaming query reads next: offsets as Spark's checkpoint has them, limits, and the ranges of a batch. Pure.
+"""The offsets of a streaming query: their format in Spark's checkpoint, limits, and the ranges of a micro-batch. Pure.
 
-An offset of a stream is a mapping from partitions to the offset of the next record, in the checkpoint
-`{"clicks": {"0": 42}}`, as Spark's Kafka source writes it. Spark compares the texts of two offsets, so equal ones are
-always written alike: topics by name, partitions by number.
+The offset of a stream maps each partition to the offset of its next record, as `{"clicks": {"0": 42}}` in the
+checkpoint. Spark's Kafka source uses the same format. Spark compares offsets as texts, so equal offsets must have equal
+texts: topics are ordered by name and partitions by number.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ StoredOffsets = dict[str, dict[str, int]]
 
 
 def store_offsets(offsets: Offsets) -> StoredOffsets:
-    """Return offsets as they stand in a checkpoint.
+    """Return offsets in the format of a checkpoint.
 
     >>> store_offsets({TopicPartition("clicks", 10): 7, TopicPartition("clicks", 9): 42})
     {'clicks': {'9': 42, '10': 7}}
@@ -34,7 +34,7 @@ def store_offsets(offsets: Offsets) -> StoredOffsets:
 def restore_offsets(stored: object) -> dict[TopicPartition, int]:
     """Return the offsets of a checkpoint.
 
-    :raises ConfigurationError: it has something else; then it is not one of this source.
+    :raises ConfigurationError: The checkpoint has another format, so another source has written it.
 
     >>> restore_offsets({"clicks": {"0": 42}})
     {TopicPartition(topic='clicks', partition=0): 42}
@@ -48,46 +48,48 @@ def restore_offsets(stored: object) -> dict[TopicPartition, int]:
         }
     except (AssertionError, AttributeError, TypeError, ValueError):
         raise ConfigurationError(
-            f"the checkpoint has the offset {stored!r}, not one as {{'clicks': {{'0': 42}}}}: it belongs to a query on "
-            "another source; give this query a checkpointLocation of its own"
+            f"the checkpoint has the offset {stored!r}, unlike {{'clicks': {{'0': 42}}}}: it belongs to a query on "
+            "another source; give this query another checkpointLocation"
         ) from None
 
 
 @dataclass(frozen=True, slots=True)
 class LogBounds:
-    """Where the logs of the partitions that a query reads begin and end now."""
+    """The current log start and log end offsets of a query's partitions."""
 
     first: Offsets
     last: Offsets
 
     def extended_to(self, offsets: Offsets) -> LogBounds:
-        """Return the same with logs that end no earlier than `offsets`."""
+        """Return bounds whose ends are at least `offsets`."""
         return LogBounds(self.first, {tp: max(end, offsets.get(tp, end)) for tp, end in self.last.items()})
 
 
 @dataclass(frozen=True, slots=True)
 class BatchStart:
-    """Where a batch starts, and what is not there any more, a sentence for each partition."""
+    """The start offsets of a micro-batch, and a sentence for each partition with deleted records."""
 
     offsets: Offsets
     losses: tuple[str, ...]
 
 
 def find_start(committed: Offsets, logs: LogBounds) -> BatchStart:
-    """Return where to go on after `committed`.
+    """Return the start offsets of the next micro-batch.
 
-    A partition that is new starts with its first record. One that is gone is left out. Where the log begins later than
-    the query is, it goes on with the first record; where the log ends earlier, the topic was deleted and made again,
-    and all of it is new.
+    A new partition starts at its log start offset, and a deleted one is left out. If the log starts after the committed
+    offset, the query continues at the log start. If the log ends before it, the topic was created again, and the query
+    reads all of it.
     """
     offsets: dict[TopicPartition, int] = {}
-    losses = [f"{tp} is gone, read up to {committed[tp]}" for tp in sorted(committed) if tp not in logs.last]
+    losses = [
+        f"{tp} was deleted; the query had read up to {committed[tp]}" for tp in sorted(committed) if tp not in logs.last
+    ]
     for tp in sorted(logs.last):
         first, last = logs.first[tp], logs.last[tp]
         wanted = committed.get(tp, 0)
         offsets[tp] = wanted
         if wanted > last:
-            losses.append(f"{tp} ends at {last}, and was read up to {wanted}: it was deleted and made again")
+            losses.append(f"{tp} ends at {last}, but the query had read up to {wanted}: the topic was created again")
             offsets[tp] = first
         elif wanted < first:
             losses.append(f"{tp} begins at {first}: offsets {wanted} to {first - 1} were deleted before they were read")
@@ -96,10 +98,10 @@ def find_start(committed: Offsets, logs: LogBounds) -> BatchStart:
 
 
 def limit_offsets(start: Offsets, last: Offsets, records_max: int) -> dict[TopicPartition, int]:
-    """Return where a batch ends that has at most `records_max` records, in proportion to what each partition has.
+    """Return the ends of a batch of at most `records_max` records, in proportion to the backlog of each partition.
 
-    Each partition that has records gives at least one: else the small ones would wait for the large ones. So with
-    fewer `records_max` than such partitions, the batch has as many as there are partitions.
+    Each partition with a backlog gets at least one record, so that large partitions do not delay small ones. The batch
+    may therefore have more than `records_max` records if there are more such partitions.
 
     >>> zero, one = TopicPartition("t", 0), TopicPartition("t", 1)
     >>> [*limit_offsets({zero: 0, one: 0}, {zero: 900, one: 100}, 100).values()]
@@ -120,40 +122,42 @@ def limit_offsets(start: Offsets, last: Offsets, records_max: int) -> dict[Topic
 
 
 def count_waiting(start: Offsets, last: Offsets) -> int:
-    """Return how many offsets lie between two places."""
+    """Return the number of offsets between two positions of a stream."""
     return sum(max(last[tp] - start.get(tp, 0), 0) for tp in last)
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """What a batch reads, and what it cannot read any more, a sentence for each partition."""
+    """The ranges of a micro-batch, and a sentence for each partition with deleted records."""
 
     ranges: tuple[OffsetRange, ...]
     losses: tuple[str, ...]
 
 
 def plan_batch(committed: Offsets, end: Offsets, logs: LogBounds, *, is_first: bool = False) -> BatchPlan:
-    """Return the ranges between two offsets of the checkpoint, of which the second was decided some time ago.
+    """Return the ranges between two offsets of the checkpoint. The end may have been decided some time ago.
 
-    :param is_first: `committed` is where the query began, found out anew for a batch that a crash interrupted. Where it
-        is after `end`, the query began at the end of the log and the batch was empty.
+    :param is_first: True if `committed` is the start of the query, resolved again after a crash in the first batch. A
+        start after `end` then means that the query started at the log end, and the batch is empty.
     """
     ranges: list[OffsetRange] = []
-    losses = [f"{tp} is gone, read up to {committed[tp]}" for tp in sorted(committed) if tp not in end]
+    losses = [
+        f"{tp} was deleted; the query had read up to {committed[tp]}" for tp in sorted(committed) if tp not in end
+    ]
     for tp in sorted(end):
         begin, stop = committed.get(tp, 0), end[tp]
         if tp not in logs.last:
-            losses.append(f"{tp} is gone, read up to {begin}")
+            losses.append(f"{tp} was deleted; the query had read up to {begin}")
             continue
         first, last = logs.first[tp], logs.last[tp]
         if stop > last:
-            # What the log has is of another topic of that name; the next batch starts with it.
-            losses.append(f"{tp} ends at {last}, and offsets up to {stop} were to be read: it was made again")
+            # The log belongs to a new topic of the same name; the next batch reads it from its start.
+            losses.append(f"{tp} ends at {last}, but the batch ends at {stop}: the topic was created again")
             continue
         if begin > stop:
             if is_first:
                 continue
-            losses.append(f"{tp} ends at {stop}, and was read up to {begin}: it was deleted and made again")
+            losses.append(f"{tp} ends at {stop}, but the query had read up to {begin}: the topic was created again")
             begin = first
         if begin < first:
             losses.append(f"{tp} begins at {first}: offsets {begin} to {first - 1} were deleted before they were read")
@@ -163,10 +167,11 @@ def plan_batch(committed: Offsets, end: Offsets, logs: LogBounds, *, is_first: b
 
 
 class BatchLimiter:
-    """Decides where the next batch ends: `maxOffsetsPerTrigger`, `minOffsetsPerTrigger`, `maxTriggerDelay`.
+    """Decides the end of the next batch by `maxOffsetsPerTrigger`, `minOffsetsPerTrigger` and `maxTriggerDelay`.
 
-    :param records_max: None for no limit; of the records see `limit_offsets`.
-    :param records_min: None for none: a batch with fewer waits until `delay_ms_max` have passed since the last one.
+    :param records_max: The limit of a batch (`limit_offsets`); None for no limit.
+    :param records_min: A batch with fewer records waits until `delay_ms_max` after the last batch; None never waits.
+    :param delay_ms_max: The longest wait, in milliseconds.
     """
 
     def __init__(self, records_max: int | None, records_min: int | None, delay_ms_max: int, clock: Clock) -> None:
@@ -177,9 +182,9 @@ class BatchLimiter:
         self._last_s: float | None = None
 
     def end(self, start: Offsets, last: Offsets, *, waits: bool) -> dict[TopicPartition, int] | None:
-        """Return where a batch from `start` ends, None if it is to wait for more records.
+        """Return the end of a batch from `start`; None if the batch waits for more records.
 
-        :param waits: whether it may wait; where nothing more will come, it may not.
+        :param waits: False if the batch must not wait, because no more records will come.
         """
         if waits and self._is_too_early(count_waiting(start, last)):
             return None

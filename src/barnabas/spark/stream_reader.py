@@ -1,13 +1,13 @@
-"""A streaming query: Spark's driver asks where a batch ends, its checkpoint keeps the answer, executors read the batch.
+"""The reader of a streaming query. The driver decides the end of each micro-batch, and executors read it.
 
-One reader lives on the driver as long as the query runs; tasks get copies of another one that has asked nothing.
-Spark calls, for each batch, `latestOffset(start)`, writes the answer to its log of offsets, calls `partitions`, runs
-the tasks, and writes to its log of commits. After a crash in between it plans the last batch of the log of offsets
-again. So a batch is the same each time, but for what was deleted from the topic meanwhile.
+One reader lives on the driver for the whole query. Tasks get copies of another reader, which has no state. For each
+batch Spark calls `latestOffset(start)`, writes the result to its offset log, calls `partitions`, runs the tasks, and
+writes to its commit log. After a crash in between, Spark plans the last batch of the offset log again. So a batch is
+the same each time, except for records that were deleted from the topic meanwhile.
 
-Where a new query starts is not in Spark's log: after a crash in the first batch Spark asks `initialOffset` again. A
-query that starts at the end of the log would lose what came since, so its first batch is empty and puts the place
-into the log.
+The start of a new query is not in Spark's log: after a crash in the first batch, Spark calls `initialOffset` again. A
+query that starts at the log end would then lose the records since. Its first batch is therefore empty, and writes the
+start to the offset log.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ log = logging.getLogger(__name__)
 
 
 class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Plans the batches of one query on the driver and reads their parts on the executors.
+    """Plans the batches of one query on the driver, and reads their partitions on the executors.
 
-    :param columns: those that the query has, in this order.
-    :param cores: how many tasks run at a time, None where nobody knows.
+    :param columns: The columns of the query, in this order.
+    :param cores: The number of tasks that run at a time; None if unknown.
     """
 
     def __init__(self, options: StreamOptions, columns: Sequence[str], cores: int | None = None) -> None:
@@ -65,20 +65,21 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._target: LogBounds | None = None
         self._last: Offsets | None = None
         self._reached: Offsets | None = None
-        """The offsets that the group has."""
-        self._told = ""
+        """The offsets that were committed to the group."""
+        self._logged_losses = ""
 
     # --- on the driver ----------------------------------------------------------------------------------
 
     def initialOffset(self) -> StoredOffsets:  # noqa: N802  Spark's name, as those below
-        """Return where a new query starts."""
+        """Return the start offsets of a new query."""
         with hide_traceback():
             self._initial = self._logs.initial()
             self._begins = True
             return store_offsets(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return a limit that says that there is one; the reader knows its options."""
+        """Return the limit of the options. Spark only needs to know that there is one: the reader applies the
+        options."""
         if self._options.records_max is not None:
             return ReadMaxRows(self._options.records_max)
         if self._options.records_min is not None:
@@ -86,18 +87,18 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
-        """Take what is there now for all that will ever be there."""
+        """Make the current log end offsets the end of the query."""
         with hide_traceback():
             self._target = self._logs.ends({}, fresh=True)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: N802
-        """Return where the next batch ends; `start` where there is nothing to read, or not enough yet."""
+        """Return the end of the next batch; `start` if there are no records, or too few for a batch."""
         with hide_traceback():
             committed = restore_offsets(start)
             self._commit_to_group(committed)
             begins, self._begins = self._begins, False
             if begins and self._target is not None:
-                # What came between the two questions is before the query's start, and so is no end for it.
+                # The query's start was resolved after the target, so it may be behind the target.
                 self._target = self._target.extended_to(committed)
             logs = self._target or self._logs.ends(committed)
             self._last = logs.last
@@ -106,8 +107,8 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             found = find_start(committed, logs)
             self._log_losses(found.losses)
             if not logs.last:
-                # All topics are gone, or a broker that starts does not know them yet. Without its place in the
-                # checkpoint the query would read them from their start when they are there again.
+                # All topics were deleted, or a starting broker does not know them yet. Keep the offsets in the
+                # checkpoint: otherwise the query would read the topics from their start when they appear again.
                 return start
             if isinstance(limit, ReadAllAvailable):
                 return store_offsets(logs.last)
@@ -115,11 +116,11 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start if end is None else store_offsets(end)
 
     def reportLatestOffset(self) -> StoredOffsets | None:  # noqa: N802
-        """Return where the logs ended when the last batch was planned, for the query's progress."""
+        """Return the log end offsets at the planning of the last batch, for the query's progress report."""
         return None if self._last is None else store_offsets(self._last)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> list[InputPartition]:
-        """Split a batch into tasks."""
+        """Return the tasks of a batch."""
         with hide_traceback():
             committed, stop = restore_offsets(start), restore_offsets(end)
             self._begins = False
@@ -130,16 +131,17 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return make_partitions(plan.ranges, self._options.source, self._cores)
 
     def commit(self, end: dict[str, Any]) -> None:
-        """Take note that a batch is done: with `commitToGroup`, tell the group."""
+        """Commit the end of a completed batch to the group of `commitToGroup`."""
         with hide_traceback():
             self._commit_to_group(restore_offsets(end))
 
     def stop(self) -> None:
-        """End the connection."""
+        """Close the connection."""
         self._logs.close()
 
     def _commit_to_group(self, offsets: Offsets) -> None:
-        """Commit offsets for the group, if there is one. It only tells how far the query is, so failures are told."""
+        """Commit offsets to the group. They only make the lag visible, so a failure is logged and the query
+        continues."""
         group = self._options.commit_group
         if group is None or offsets == self._reached:
             return
@@ -147,22 +149,24 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._logs.commit(group, offsets)
         except BarnabasError as error:
             if self._reached is None and is_permanent(error):
-                raise ConfigurationError(f"commitToGroup={group!r} cannot be: {error}") from error
-            log.warning("group %r was not told how far the query is: %s", group, error)
+                raise ConfigurationError(f"commitToGroup={group!r} cannot be used: {error}") from error
+            log.warning(
+                "cannot commit the offsets of the query to group %r: %s; retrying with the next batch", group, error
+            )
             return
         self._reached = dict(offsets)
 
     def _log_losses(self, losses: Sequence[str]) -> None:
         if not losses:
             return
-        told = "; ".join(losses[:LOSSES_LOGGED_MAX])
+        text = "; ".join(losses[:LOSSES_LOGGED_MAX])
         if len(losses) > LOSSES_LOGGED_MAX:
-            told += f"; and {len(losses) - LOSSES_LOGGED_MAX} more"
+            text += f"; and {len(losses) - LOSSES_LOGGED_MAX} more"
         if self._options.source.fail_on_data_loss:
-            raise DataLossError(f"{told}. Set failOnDataLoss to false to go on with what is there")
-        if told != self._told:  # Spark asks several times a second
-            log.warning("%s", told)
-            self._told = told
+            raise DataLossError(f"{text}. Set failOnDataLoss to false to continue with the existing records")
+        if text != self._logged_losses:  # Spark calls this several times per second
+            log.warning("%s", text)
+            self._logged_losses = text
 
     # --- on the executors -------------------------------------------------------------------------------
 
@@ -172,9 +176,10 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """The reader of a query that cannot be: says why when it is first asked.
+    """The reader of an invalid streaming query. Each method raises the error of the query.
 
-    Spark stops the reader when it could not be made, too, and then tells of that failure instead of the first.
+    If `streamReader` raised the error itself, Spark would call `stop` on the missing reader and report that failure
+    instead.
     """
 
     def __init__(self, error: BarnabasError) -> None:
@@ -188,4 +193,4 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 LOSSES_LOGGED_MAX = 5
-"""Partitions that a message names."""
+"""The largest number of partitions that a message names."""

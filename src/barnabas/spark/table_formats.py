@@ -1,4 +1,4 @@
-"""The formats of tables, each a module that is imported when its tables are asked for."""
+"""The registry of table formats. The module of a format is imported on first use."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _MODULES: Mapping[str, str] = {
 
 
 def format_of(place: TablePlace) -> TableFormat:
-    """Return what there is to do with tables of the place's format.
+    """Return the functions for tables of the format at `place`.
 
-    :raises MissingExtraError: a package of its extra is not installed.
+    :raises MissingExtraError: A package of the format's extra is not installed.
     """
     found: TableFormat = require(_MODULES[place.table_format]).FORMAT
     return found
 
 
 def open_place(place: TablePlace) -> TableStore:
-    """Open what is there.
+    """Open the tables at a location.
 
-    :raises ConfigurationError: there is no such catalog.
-    :raises WarehouseError: it cannot be opened.
+    :raises ConfigurationError: The catalog does not exist.
+    :raises WarehouseError: The tables cannot be opened.
     """
     return format_of(place).open(place)

@@ -1,7 +1,7 @@
-"""How the options of `CREATE TABLE ... USING barnabas OPTIONS (...)` reach the queries on the table.
+"""The options of `CREATE TABLE ... USING barnabas OPTIONS (...)`, passed on to the queries on the table.
 
-Spark hands the options to `schema` when the table is made. To a query on the table it hands the table's columns, and
-of the options nothing. So the first column carries them, in the metadata that the catalog keeps with each column.
+Spark passes the options to `schema` when the table is created. A query on the table gets the table's columns, but no
+options. So the options are stored in the metadata of the first column, which the catalog keeps.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pyspark.sql.types import StructType
 from barnabas.errors import ConfigurationError
 
 METADATA_KEY = "barnabas.options"
-# What Spark puts among a table's options beside those that the user gave.
+# Entries that Spark adds to the options of a table.
 _OF_THE_CATALOG = ("provider", "owner", "location", "external", "is_managed_location", "comment", "collation")
 _REPEATED_PREFIX = "option."
 
 
 def is_for_table(options: Mapping[str, str]) -> bool:
-    """Return whether a table is being made, and not a query planned."""
+    """Return whether Spark calls for the creation of a table. In a query the options lack `provider`."""
     return any(name.lower() == "provider" for name in options)
 
 
 def given_options(options: Mapping[str, str]) -> dict[str, str]:
-    """Return the options that the user gave.
+    """Return the options that the user has set.
 
     >>> given_options({"provider": "barnabas", "subscribe": "a", "option.subscribe": "a", "owner": "me"})
     {'subscribe': 'a'}
@@ -40,26 +40,26 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return the columns of a table, the first of which carries the options."""
+    """Return the columns of a table, with the options in the metadata of the first column."""
     carried = StructType.fromJson(schema.jsonValue())
     carried.fields[0].metadata = {METADATA_KEY: json.dumps(dict(options), sort_keys=True)}
     return carried
 
 
 def options_of_query(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a query that reads: its own, and those of its table where it has one.
+    """Return the options of a read query: its own options, and those of its table.
 
-    :param schema: the columns that Spark hands to a query.
-    :raises ConfigurationError: it is a query on a table that carries none.
+    :param schema: The columns that Spark passes to the query.
+    :raises ConfigurationError: The query has no options, and no table with options.
     """
     return {**_carried(options, schema), **options}
 
 
 def options_of_insert(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
-    """Return the options of a query that writes. What goes into a table of one topic goes to that topic.
+    """Return the options of a write query. Inserts into a table of a single topic go to that topic.
 
-    :param schema: the columns that Spark hands to a query.
-    :raises ConfigurationError: it is a query on a table that carries none.
+    :param schema: The columns that Spark passes to the query.
+    :raises ConfigurationError: The query has no options, and no table with options.
     """
     carried = {name.lower(): value for name, value in _carried(options, schema).items()}
     kept = {name: value for name, value in carried.items() if name.startswith("kafka.")}
@@ -71,13 +71,13 @@ def options_of_insert(options: Mapping[str, str], schema: StructType) -> dict[st
 
 def _carried(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
     if any(name.lower() == "kafka.bootstrap.servers" for name in options):
-        return {}  # no table, though its columns may come from one
+        return {}  # a query with its own options, even if its columns come from a table
     for field in schema.fields:
         if METADATA_KEY in (field.metadata or {}):
             carried: dict[str, str] = json.loads(field.metadata[METADATA_KEY])
             return carried
     if not options:
         raise ConfigurationError(
-            "there are no options; for a table: CREATE TABLE ... USING barnabas OPTIONS (...), without columns"
+            "the query has no options; for a table: CREATE TABLE ... USING barnabas OPTIONS (...), without columns"
         )
     return {}

@@ -1,7 +1,7 @@
-"""Statements of SQL on topics by Spark: each topic a view, rows that come to the driver as they are made.
+"""SQL statements on topics in Spark: each topic is a view, and rows stream to the driver.
 
-Rows travel as Arrow, packed by the executors, so that types and times arrive as they are in Spark and the driver never
-holds more than a batch of them.
+Executors pack the rows as Arrow. So types and times reach the driver unchanged, and the driver holds only one batch at
+a time.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from barnabas.spark.source import register
 
 MakeColumn = Callable[[pa.Array], pa.Array]
 Decode = Callable[[pa.Array], list[pa.Array]]
-"""Makes the columns of values. It is sent to executors."""
+"""Decodes values into columns. The function is pickled for the executors."""
 
 UNKNOWN_TABLE = "TABLE_OR_VIEW_NOT_FOUND"
 _FIELDS = "__fields"
 _PACKED = "packed binary"
 _SETTINGS = {
-    # So that the same text names the same columns here and in DuckDB.
+    # With these settings, the same statement names the same columns in Spark and in DuckDB.
     "spark.sql.ansi.enabled": "true",
     "spark.sql.ansi.doubleQuotedIdentifiers": "true",
-    # A statement reads topics, and no files.
+    # Statements may read topics, but no files.
     "spark.sql.runSQLOnFiles": "false",
 }
 
 
 class QueryRefusedError(BarnabasError):
-    """Spark does not carry out a statement.
+    """Spark rejected a statement, or the query failed.
 
-    `unknown_table`: the table that it names and that does not exist, as the statement has it.
+    `unknown_table`: The table that does not exist, as the statement spells it; None for other errors.
     """
 
     def __init__(self, message: str, unknown_table: str | None = None) -> None:
@@ -49,11 +49,12 @@ class QueryRefusedError(BarnabasError):
 
 
 def prepare(spark: SparkSession) -> None:
-    """Let a session read topics, and files no more."""
+    """Configure a session for statements on topics. Statements can no longer read files."""
     register(spark)
     for name, value in _SETTINGS.items():
         spark.conf.set(name, value)
-    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)  # whoever asked is told in one line
+    # Spark would log the error in addition to the one-line message for the user.
+    logging.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
 
 
 def make_topic_view(
@@ -65,19 +66,19 @@ def make_topic_view(
     as_text: MakeColumn,
     headers_as_map: MakeColumn,
 ) -> None:
-    """Make a temporary view called like a topic: its records' own columns, and those of their values.
+    """Create a temporary view named like a topic, with the columns of the records and of their values.
 
-    It is for one statement: what a view has read once, and by which conditions, it may read for all that come after.
-    Conditions on `partition`, `offset` and `timestamp` reach the brokers where they do in any query on the data source:
-    Spark carries them past the columns that are made here.
+    Use the view for one statement only: Spark may reuse the plan of a view, with its pushed-down filters, in later
+    statements. Filters on `partition`, `offset` and `timestamp` are pushed down to the brokers, because Spark moves
+    them past the computed columns.
 
-    :param schema: the columns that `decode` makes.
-    :param as_text: makes text of keys and values.
-    :param headers_as_map: makes maps of text of headers.
+    :param schema: The columns that `decode` returns.
+    :param as_text: Converts keys and values to text.
+    :param headers_as_map: Converts headers to maps of text.
     """
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
     records = spark.read.format("barnabas").options(**options).load()
-    text: Any = arrow_udf(_function(as_text), StringType())  # type: ignore[call-overload]  # it is told by the hints
+    text: Any = arrow_udf(_function(as_text), StringType())  # type: ignore[call-overload]  # typed by its annotations
     columns = [col(name) for name in ("topic", "partition", "offset", "timestamp")]
     columns += [text(col(name)).alias(name) for name in ("key", "value")]
     pairs: Any = arrow_udf(_function(headers_as_map), MapType(StringType(), StringType()))  # type: ignore[call-overload]
@@ -91,19 +92,19 @@ def make_topic_view(
 
 
 def drop_topic_view(spark: SparkSession, topic: str) -> None:
-    """Forget a view that `make_topic_view` has made."""
-    spark.sql(f"DROP VIEW IF EXISTS {_quoted(topic)}")  # the catalog's own call takes no quoted names
+    """Drop a view of `make_topic_view`."""
+    spark.sql(f"DROP VIEW IF EXISTS {_quoted(topic)}")  # spark.catalog.dropTempView accepts no quoted names
 
 
 def has_table(spark: SparkSession, name: str) -> bool:
-    """Return whether a session has a table or view of a name, which `make_topic_view` has not made."""
+    """Return whether the session has a table or view of this name."""
     return bool(spark.catalog.tableExists(_quoted(name)))
 
 
 def begin_query(spark: SparkSession, statement: str) -> DataFrame:
-    """Return what a statement gives, which is not computed yet.
+    """Return the DataFrame of a statement. Its rows are not computed yet.
 
-    :raises QueryRefusedError: it is no SQL, or names what does not exist.
+    :raises QueryRefusedError: The statement is invalid, or names a table or column that does not exist.
     """
     try:
         return spark.sql(statement)
@@ -119,19 +120,19 @@ def _unknown_table(error: PySparkException) -> str | None:
 
 
 def columns_of(frame: DataFrame) -> pa.Schema:
-    """Return the columns of a query's rows."""
+    """Return the columns of a query's rows as an Arrow schema."""
     return to_arrow_schema(frame.schema, timezone="UTC")
 
 
 def rows_of(frame: DataFrame) -> Generator[pa.RecordBatch]:
-    """Yield a query's rows.
+    """Yield the rows of a query.
 
-    :raises QueryRefusedError: it failed.
+    :raises QueryRefusedError: The query failed.
     """
     schema = columns_of(frame)
     if not schema.names:
         return
-    numbered = frame.toDF(*(f"c{number}" for number in range(len(schema))))  # names may be there twice
+    numbered = frame.toDF(*(f"c{number}" for number in range(len(schema))))  # column names may be duplicates
     try:
         for row in numbered.mapInArrow(_pack, _PACKED).toLocalIterator():
             with pa.ipc.open_stream(row[0]) as packed:
@@ -154,7 +155,7 @@ def _struct_of(decode: Decode, names: Sequence[str]) -> MakeColumn:
 
 
 def _function(make: MakeColumn) -> MakeColumn:
-    """Return what makes a column as a plain function with types, by which Spark tells what it is given."""
+    """Wrap a callable in a plain function with annotations, from which Spark infers the kind of UDF."""
 
     def made(values: pa.Array) -> pa.Array:
         return make(values)
@@ -167,6 +168,6 @@ def _quoted(name: str) -> str:
 
 
 def _sql_message(error: PySparkException) -> str:
-    """Return what Spark says, in one line, without the statement."""
+    """Return the message of a Spark error in one line, without the statement."""
     text = str(error).strip().partition("\n")[0]
     return text.partition("] ")[2].partition(" SQLSTATE:")[0].rstrip(". ") or text

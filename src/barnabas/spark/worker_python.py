@@ -1,7 +1,7 @@
-"""Which Python Spark's workers run: it must be one that has this package.
+"""The Python that Spark's workers run; it must have this package.
 
-PySpark takes PYSPARK_PYTHON when a session is made, else the first `python3` on the PATH. In an environment that is
-used without being activated (`venv/bin/python job.py`) that is another Python than the one of the driver.
+When a session starts, PySpark takes PYSPARK_PYTHON, or the first `python3` on the PATH. In a virtual environment that
+is not activated (`venv/bin/python job.py`), that is not the Python of the driver.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ CHECK_TIMEOUT_S = 60.0
 
 @contextmanager
 def worker_python(spark: SparkSession) -> Iterator[None]:
-    """Let what is sent to the workers in this context be run by a Python that has this package.
+    """Make Spark jobs within the context run a Python that has this package.
 
-    Where the workers are on this machine and nobody chose their Python, it is the one that runs this. Anything else
-    that the session runs is left as it is.
+    If the workers run on this machine and the user has not chosen their Python, it is the driver's. Other jobs of the
+    session keep their Python.
 
-    :raises ConfigurationError: the Python that was chosen lacks this package; the message says what to set.
+    :raises ConfigurationError: The chosen Python lacks this package.
     """
     context = context_of(spark)
     if context is None:
@@ -48,11 +48,11 @@ def worker_python(spark: SparkSession) -> Iterator[None]:
 
 
 def choose_python(default: str, master: str, chosen: str | None) -> str:
-    """Return the Python for the workers.
+    """Return the Python of the workers.
 
-    :param default: the session's.
-    :param chosen: what somebody set for it, None where nobody did.
-    :raises ConfigurationError: it lacks this package. Where it is not on this machine, nobody can tell.
+    :param default: The Python of the session.
+    :param chosen: The Python that the user has set; None if not set.
+    :raises ConfigurationError: The Python lacks this package. A Python that is not on this machine is not checked.
     """
     if default == str(SCRIPT):
         return default
@@ -69,7 +69,7 @@ def choose_python(default: str, master: str, chosen: str | None) -> str:
 
 @cache
 def has_package(python: str) -> bool:
-    """Whether a Python of this machine can import this package and what its tasks need."""
+    """Return whether a Python of this machine can import this package and the dependencies of its tasks."""
     if python == sys.executable:
         return True
     command = [python, "-c", "import barnabas.spark, pyarrow"]
@@ -78,7 +78,7 @@ def has_package(python: str) -> bool:
 
 
 def context_of(spark: SparkSession) -> SparkContext | None:
-    """Return the session's context, None with Spark Connect, whose server has the workers."""
+    """Return the session's SparkContext; None for Spark Connect, whose server has the workers."""
     try:
         return spark.sparkContext
     except PySparkException:
@@ -86,7 +86,7 @@ def context_of(spark: SparkSession) -> SparkContext | None:
 
 
 def cores_of(spark: SparkSession) -> int | None:
-    """Return how many tasks run at a time; None on a cluster, whose executors come and go."""
+    """Return the number of tasks that run at a time; None on a cluster, whose number of executors may change."""
     context = context_of(spark)
     is_local = context is not None and re.fullmatch(r"local(\[.*\])?", context.master or "")
     return context.defaultParallelism if context is not None and is_local else None

@@ -1,7 +1,7 @@
-"""Topics as tables of SQL.
+"""Topics as SQL tables.
 
-    topic, partition, offset, timestamp, key, value, and a column for each field of the values
+    topic, partition, offset, timestamp, key, value, headers, and a column for each field of the values
 
-By DuckDB in this process (`duckdb_engine.py`), for small questions at once; the same text by Spark (`spark_engine.py`).
-Needs the extra: `pip install 'barnabas[sql]'`.
+DuckDB runs small queries in this process (`duckdb_engine.py`); Spark runs the same statements on large topics
+(`spark_engine.py`). Requires the extra: `pip install 'barnabas[sql]'`.
 """

@@ -1,10 +1,11 @@
-"""Queries on topics by DuckDB, in this process: for the prompt, for small questions that want an answer at once.
+"""Queries on topics with DuckDB in this process, for interactive use and small queries.
 
-Tables are topics, found when a statement names them. DuckDB pulls the records from the brokers batch by batch as it
-needs them, and its rows come the same way; what it has to keep (a sort, a join) goes to a temporary folder when it is
-more than the memory allowed. Nothing else of the machine is in its reach: no files, no network, no extensions.
+Tables are topics, looked up when a statement names them. DuckDB reads records from the brokers in batches, and returns
+rows in batches. State that exceeds the memory limit (a sort, a join) goes to a temporary directory. DuckDB has no
+access to other files, the network or extensions.
 
-One thread has the connection, and nobody else. So Ctrl-C finds the main thread waiting, whatever DuckDB does.
+A separate thread owns the connection. So the main thread waits interruptibly, and Ctrl-C works during any call of
+DuckDB.
 """
 
 from __future__ import annotations
@@ -35,25 +36,25 @@ END_OF_ROWS = None
 def import_duckdb() -> Any:
     """Return the module duckdb.
 
-    :raises MissingExtraError: it is not installed.
+    :raises MissingExtraError: duckdb is not installed.
     """
     return require("duckdb", "sql")
 
 
 class DuckDbEngine:
-    """Carries out statements, one after the other; see `Engine`.
+    """Runs statements, one after the other; see `Engine`.
 
-    :param topics: those that are queried; the engine does not close them.
-    :param memory: how much DuckDB may keep in memory, as `1GB`.
-    :raises ConfigurationError: duckdb is not installed, or `memory` is no size.
+    :param topics: The topics to query. The engine does not close them.
+    :param memory: The memory limit of DuckDB, such as `1GB`.
+    :raises ConfigurationError: duckdb is not installed, or `memory` is invalid.
     """
 
     def __init__(self, topics: Topics, *, memory: str = MEMORY) -> None:
         self._duckdb = import_duckdb()
         self._topics = topics
         self._known: dict[str, TopicTable] = {}
-        """The topics that DuckDB knows."""
-        # The list itself, and not a method of this: the connection would keep what keeps the connection.
+        """The topics that are registered with DuckDB."""
+        # TopicDataset gets the list's `append`, not a method of this class, which would make a reference cycle.
         self._failures: list[BaseException] = []
         self._folder = tempfile.TemporaryDirectory(prefix="barnabas-sql-")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="barnabas-sql")
@@ -79,11 +80,11 @@ class DuckDbEngine:
         self._connection.execute("set lock_configuration = true")
 
     def split(self, text: str) -> list[str]:
-        """Return the queries that a text has; see `Engine`."""
+        """Return the queries in a text; see `Engine`."""
         return split_statements(self._duckdb, text)
 
     def run(self, query: str) -> Result:
-        """Begin a query; see `Engine`."""
+        """Start a query; see `Engine`."""
         tables = self._named(query)
         if tables.is_special and (described := described_table(query)) and self._is_topic(described[1]):
             query = "{} select * from {}".format(described[0], '"' + described[1].replace('"', '""') + '"')
@@ -96,10 +97,10 @@ class DuckDbEngine:
         except SqlError:
             if not self._refresh(names):
                 raise
-        return self._begin(query)  # with fields that were not there when the topic was looked at first
+        return self._begin(query)  # with fields that the topic did not have when it was looked up first
 
     def _named(self, query: str) -> NamedTables:
-        """Return which tables a query names, by DuckDB's parser."""
+        """Return the tables that a query names, according to DuckDB's parser."""
         ask = partial(self._connection.execute, "select json_serialize_sql($query::varchar)")
         tree = self._wait(lambda: json.loads(ask({"query": without_explain(query)}).fetchall()[0][0]))
         if tree.get("error"):
@@ -107,13 +108,13 @@ class DuckDbEngine:
         return named_tables(tree)
 
     def _make_tables(self, tables: NamedTables) -> list[str]:
-        """Make tables of the topics that a query names, and return their names."""
+        """Register the topics that a query names, and return their names."""
         for function in tables.by_text:
-            raise SqlError(f"the function {function} does not find topics: name them after FROM")
+            raise SqlError(f"the function {function} cannot find topics: name the topics after FROM")
         found = [self._topic_named(name, tables) for name in sorted(tables.named)]
         topics = {table.name: table for table in found if table is not None}
         check_unambiguous_names(name for name in topics if name.lower() not in tables.defined)
-        for name in set(self._known) - set(topics):  # DuckDB would take it for another one that differs by case
+        for name in set(self._known) - set(topics):  # DuckDB ignores case, and could confuse it with another topic
             self._wait(partial(self._connection.unregister, name))
             del self._known[name]
         for table in topics.values():
@@ -122,9 +123,9 @@ class DuckDbEngine:
         return list(topics)
 
     def _topic_named(self, table: TableName, tables: NamedTables) -> TopicTable | None:
-        """Return the topic of a name; None where it is a table of the statement's own, or of DuckDB's.
+        """Return the topic of a table name; None if the table is defined in the statement or built into DuckDB.
 
-        A topic goes before a table of DuckDB's own that has its name.
+        A topic precedes a built-in table of the same name.
         """
         name = str(table)
         try:
@@ -149,7 +150,7 @@ class DuckDbEngine:
         self._known[table.name] = table
 
     def _refresh(self, names: Sequence[str]) -> bool:
-        """Look at topics anew; return whether one has got other columns."""
+        """Look up topics again, and return whether the columns of one have changed."""
         before = {name: self._known[name].schema for name in names}
         for name in names:
             self._add(self._topics.refresh(name))
@@ -171,7 +172,7 @@ class DuckDbEngine:
                 reader.close()
 
     def _wait(self, work: Callable[[], Any]) -> Any:
-        """Have something done on the connection's thread; whatever ends the wait ends it too."""
+        """Run a function on the connection's thread. If the wait is interrupted, interrupt the function, too."""
         under_way = self._thread.submit(work)
         try:
             return under_way.result()
@@ -181,11 +182,11 @@ class DuckDbEngine:
             if not under_way.done():
                 self._topics.stop_reading()
                 self._connection.interrupt()
-                under_way.exception()  # nobody goes on before it has ended
+                under_way.exception()  # wait until the function has ended
             raise
 
     def _as_sql_error(self, error: BaseException) -> BaseException:
-        """Return what DuckDB's error is about: the error of reading that it passes on as text, or its own."""
+        """Return the cause of a DuckDB error: the error of `Topics.read` if there is one, else the DuckDB error."""
         if self._failures:
             failure = self._failures[0]
             self._failures.clear()
@@ -195,7 +196,7 @@ class DuckDbEngine:
         return error if isinstance(error, BarnabasError) else SqlError(first_line(error))
 
     def close(self) -> None:
-        """End what is under way, and forget all."""
+        """Interrupt the running query, close the connection, and remove the temporary directory."""
         self._topics.stop_reading()
         self._connection.interrupt()
         self._thread.shutdown()
@@ -210,7 +211,7 @@ class DuckDbEngine:
 
 
 def _next_of(reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
-    """Return the next rows; END_OF_ROWS as a value, since a future cannot pass StopIteration on."""
+    """Return the next rows; END_OF_ROWS at the end, because a future cannot raise StopIteration."""
     try:
         return reader.read_next_batch()
     except StopIteration:

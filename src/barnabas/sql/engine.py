@@ -1,4 +1,4 @@
-"""What carries out queries: DuckDB in this process (`duckdb_engine.py`), or Spark (`spark_engine.py`)."""
+"""The interface of query engines: DuckDB in this process (`duckdb_engine.py`), or Spark (`spark_engine.py`)."""
 
 from __future__ import annotations
 
@@ -11,26 +11,26 @@ import pyarrow as pa
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """What a query gives: its columns, and its rows as they come. To be gone through once, or closed."""
+    """The result of a query: its columns, and a generator of its rows. Iterate once, or close the generator."""
 
     schema: pa.Schema
     batches: Generator[pa.RecordBatch]
 
 
 class Engine(Protocol):
-    """Carries out queries, one after the other."""
+    """Runs queries, one after the other."""
 
     def split(self, text: str) -> list[str]:
-        """Return the queries that a text has, separated by semicolons.
+        """Return the queries in a text, separated by semicolons.
 
-        :raises SqlError: there is one that is none.
+        :raises SqlError: A statement is not a query.
         """
         ...
 
     def run(self, query: str) -> Result:
-        """Begin a query; its rows may raise what this raises.
+        """Start a query. The generator of its rows may raise the same errors.
 
-        :raises SqlError: it names a topic or a column that does not exist, and others.
-        :raises BarnabasError: no broker answers.
+        :raises SqlError: The query is invalid, or names a topic or column that does not exist.
+        :raises BarnabasError: No broker answers.
         """
         ...

@@ -1,4 +1,4 @@
-"""What a query ends with that cannot be carried out."""
+"""The errors of queries on topics."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ NAMES_ALIKE = 0.6
 
 
 class SqlError(BarnabasError):
-    """A statement that cannot be understood or carried out. The message is one line, for whoever wrote it."""
+    """A statement is invalid, or its query failed. The message has one line."""
 
 
 class UnknownTopicError(SqlError):
@@ -33,4 +33,4 @@ class UnknownTopicError(SqlError):
 
 
 class InterruptedQueryError(SqlError):
-    """A query that was ended before it was done."""
+    """A query was interrupted before its end."""

@@ -1,12 +1,12 @@
-"""The offsets of a partition that a predicate does not exclude, found by asking Arrow. Pure.
+"""The offsets of a partition that may match a filter, computed with Arrow. Pure.
 
-A condition comes as an Arrow expression of any form. Arrow knows how to tell from what is known of a file (`offset` is
-at most 5) that no row of it can meet a condition, so that it need not be opened. Here a partition is such a file, and
-by halving what is known of it the least and the greatest offset, and the least time, are found that a condition does
-not exclude. What Arrow cannot tell is not excluded; all that is read is checked once more in any case.
+The filter is an Arrow expression of any form. Arrow can decide from known facts about a file (`offset` is at most 5)
+that no row matches, to skip the file. Here a partition takes the role of the file. A binary search over the known facts
+finds the smallest and the largest offset, and the smallest timestamp, that the filter may match. Rows are kept if Arrow
+cannot decide, and the filter is evaluated again on all rows that are read.
 
-Times in a log need not ascend. Before the first record that is as late as a query wants none can meet it; whatever
-comes after that one has to be read. An upper end of a time therefore narrows nothing.
+Timestamps in a log need not increase. No record before the first one with the smallest wanted timestamp can match; all
+later records must be read. So an upper bound on the timestamp restricts nothing.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ _NO_FILES = LocalFileSystem()
 
 @dataclass(frozen=True, slots=True)
 class ReadBounds:
-    """What is to be read of a partition: offsets from `start_offset` to before `end_offset`, and nothing earlier.
+    """The part of a partition to read: the offsets from `start_offset` to `end_offset`, exclusive.
 
-    `timestamp_ms_min`: no record before the first that is as late as this is wanted; None: there is no such bound.
+    `timestamp_ms_min`: Skip the records before the first one with this timestamp or a later one; None skips none.
     """
 
     start_offset: int
@@ -37,17 +37,17 @@ class ReadBounds:
 
     @property
     def count(self) -> int:
-        """How many offsets."""
+        """The number of offsets."""
         return max(self.end_offset - self.start_offset, 0)
 
 
 def restrict(
     condition: ds.Expression | None, schema: pa.Schema, topic: str, partition: int, whole: ReadBounds
 ) -> ReadBounds:
-    """Return what a condition leaves of a partition.
+    """Return the part of a partition that may match a filter.
 
-    :param schema: the columns that the condition may be about.
-    :param whole: what there is.
+    :param schema: The columns that the filter may use.
+    :param whole: The offsets of the partition.
     """
     if condition is None or not whole.count:
         return whole
@@ -62,15 +62,15 @@ def restrict(
 
 def _least_time_ms(asked: _Asked) -> int | None:
     time = ds.field("timestamp")
-    if asked.is_possible(time.is_null()):  # its time is beyond the calendar: it may be anywhere
+    if asked.is_possible(time.is_null()):  # such a timestamp is out of range, and the record may be anywhere
         return None
     least_us = _first(lambda bound: asked.is_possible(time <= pa.scalar(bound, TIME_TYPE)), 0, TIME_US_MAX)
-    # A record's time is whole milliseconds: what is not before 1.5 ms is at 2 ms or later.
+    # Record timestamps are whole milliseconds: a timestamp of at least 1.5 ms is at least 2 ms.
     return -(-least_us // 1_000) or None
 
 
 def _first(is_so: Callable[[int], bool], least: int, greatest: int) -> int:
-    """Return the first number of which something is so that is so of all greater ones; `greatest` if of none."""
+    """Return the first number with `is_so`, which must be monotone; `greatest` if there is none."""
     while least < greatest:
         middle = (least + greatest) // 2
         if is_so(middle):
@@ -82,14 +82,14 @@ def _first(is_so: Callable[[int], bool], least: int, greatest: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A condition, and what is known of all rows."""
+    """A filter, and facts that hold for all rows of the partition."""
 
     condition: ds.Expression
     schema: pa.Schema
     known: ds.Expression
 
     def is_possible(self, more: ds.Expression | None) -> bool:
-        """Whether a row can meet the condition of which more is known."""
+        """Return whether a row may match the filter if `more` holds, too."""
         known = self.known if more is None else self.known & more
         no_file = _FILE_FORMAT.make_fragment("no-file", filesystem=_NO_FILES, partition_expression=known)
         dataset = ds.FileSystemDataset([no_file], self.schema, _FILE_FORMAT, _NO_FILES)
@@ -105,9 +105,9 @@ def _int64(number: int) -> pa.Scalar:
 
 
 def referenced_columns(condition: ds.Expression | None, schema: pa.Schema) -> list[str]:
-    """Return the columns that a condition is about.
+    """Return the columns that a filter uses.
 
-    An expression does not say; it does say when one of its columns is missing.
+    Arrow does not expose them, so this tries to evaluate the filter without each column.
     """
     if condition is None:
         return []

@@ -1,9 +1,9 @@
-"""A record as a row: its own columns, and those of its value. Pure.
+"""The columns of a record in queries: record columns, then one per field of the value. Pure.
 
 topic, partition, offset
-timestamp     in UTC, microseconds; null for one before year 2 or after 9998, and -1 ms where a record has none
-key, value    as text; bytes that are no UTF-8 are written as in Python, \\xff
-headers       a map of names to such text, null where a record has none; of several with one name the last one counts
+timestamp     in UTC, with microseconds; null before year 2 or after 9998; -1 ms if the record has none
+key, value    as text; bytes that are not UTF-8 are escaped as in Python, \\xff
+headers       a map from names to text; null without headers; the last header of a name wins
 ...           the fields of values, see `value_columns`
 """
 
@@ -34,19 +34,20 @@ HEADERS = "headers"
 
 @dataclass(frozen=True, slots=True)
 class RecordRows:
-    """Makes rows of the records of a topic."""
+    """Converts the records of a topic to rows."""
 
     values: ValueColumns
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns."""
+        """All columns of the topic."""
         return pa.schema([*RECORD_COLUMNS, *self.values.schema])
 
     def make(self, records: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
-        """Return some of the columns of records (which are in those of `barnabas.records.arrow`).
+        """Return some columns of records. Other columns are not computed.
 
-        No others are made.
+        :param records: Records in the columns of `barnabas.records.arrow`.
+        :param wanted: The names of the columns, in this order.
         """
         of_values = [name for name in wanted if name not in RECORD_COLUMNS.names]
         decoded = dict(zip(of_values, self.values.decode(records.column("value"), of_values), strict=True))
@@ -58,7 +59,7 @@ class RecordRows:
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    r"""Return bytes as text, with what is no UTF-8 in it written out.
+    r"""Return bytes as text; bytes that are not UTF-8 are escaped.
 
     >>> as_text(pa.array([b"caf\xc3\xa9", b"\xff!", None])).to_pylist()
     ['café', '\\xff!', None]
@@ -71,7 +72,7 @@ def as_text(values: pa.Array) -> pa.Array:
 
 
 def headers_as_map(headers: pa.Array) -> pa.Array:
-    """Return lists of a name and a value (bytes) as maps, whatever the two are called.
+    """Return lists of (name, value) structs as maps. The field names of the structs do not matter.
 
     >>> pairs = pa.list_(pa.struct([("name", pa.string()), ("value", pa.binary())]))
     >>> both = [{"name": "a", "value": b"1"}, {"name": "a", "value": b"\\xff"}]
@@ -79,7 +80,7 @@ def headers_as_map(headers: pa.Array) -> pa.Array:
     [[('a', '\\\\xff')], None, None]
     """
     kind = pa.map_(pa.string(), pa.string())
-    if not len(headers.values):  # as most records have none, this is not done one by one
+    if not len(headers.values):  # most records have no headers; skip the loop over Python objects
         return pa.nulls(len(headers), kind)
     last = [dict(map(_pair, given)) if given else None for given in headers.to_pylist()]
     return pa.array([None if each is None else list(each.items()) for each in last], kind)

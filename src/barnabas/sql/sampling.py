@@ -1,7 +1,7 @@
-"""Looks at some records of a topic to find out what its values are, and which columns they have.
+"""The inference of the value format and the columns of a topic, from a sample of its records.
 
-The first records and the last ones of a few partitions tell: fields come and go with time. A field that none of them
-has gets no column; it is in `value` all the same.
+The sample has the first and the last records of a few partitions, because fields change over time. A field outside of
+the sample gets no column; it is still part of the column `value`.
 """
 
 from __future__ import annotations
@@ -43,17 +43,17 @@ _FORMATS = {registry_client.AVRO: AVRO, registry_client.PROTOBUF: PROTOBUF}
 PARTITIONS_LOOKED_AT = 4
 RECORDS_AT_EACH_END = 250
 UNKNOWN_IDS_MAX = 10
-"""So many ids that a registry does not know are asked for; then the one that most values have."""
+"""The largest number of ids that are looked up before the most frequent one, if the registry does not know them."""
 FIELDS_MAX = 1_000
-"""Fields that get a column; the others are in `value`. A producer may use names as data."""
+"""The largest number of fields with a column; other fields are in `value`. A producer may use data as field names."""
 
 
 @dataclass(frozen=True, slots=True)
 class ValueOptions:
-    """How values are to be understood.
+    """The interpretation of values.
 
-    :param format: `auto`, or one of those that loads have.
-    :param registry_url: where schemas are, for values that begin with the id of one.
+    :param format: `auto`, or one of the formats of loads.
+    :param registry_url: The URL of the schema registry, for values that begin with a schema id.
     """
 
     format: str = AUTO
@@ -63,19 +63,19 @@ class ValueOptions:
     def __post_init__(self) -> None:
         if self.format in WITH_SCHEMAS and self.registry_url is None:
             raise ConfigurationError(
-                f"format {self.format} needs the schemas: say where the registry is (--registry URL)"
+                f"format {self.format} needs the schemas: set the address of the registry (--registry URL)"
             )
         if self.format not in (AUTO, *WITH_SCHEMAS):
             decoder_of(self.format, others=(*WITH_SCHEMAS, AUTO))
 
 
 def json_rules(*, nested: bool) -> JsonRules:
-    """Return how JSON becomes columns: objects and arrays as text, or as structs and lists."""
+    """Return the rules for JSON: objects and arrays become text, or structs and lists if `nested`."""
     return JsonRules(nested=nested)
 
 
 def sampled_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[tuple[TopicPartition, int, int]]:
-    """Return what to look at, of the offsets that there are.
+    """Return the offsets to sample, from the offsets of each partition.
 
     >>> sampled_ranges({TopicPartition("t", 0): (0, 9_000), TopicPartition("t", 1): (5, 5)})
     [(TopicPartition(topic='t', partition=0), 0, 250), (TopicPartition(topic='t', partition=0), 8750, 9000)]
@@ -93,9 +93,10 @@ def sampled_ranges(ranges: Mapping[TopicPartition, tuple[int, int]]) -> list[tup
 
 
 def columns_of_values(values: pa.Array, options: ValueOptions) -> ValueColumns:
-    """Return what values are, by some of them (binary, null for tombstones).
+    """Return the columns of values, inferred from a sample.
 
-    :raises TimedOutError: no registry answers.
+    :param values: The values as binary; null for tombstones.
+    :raises TimedOutError: The schema registry does not answer.
     """
     if options.format in WITH_SCHEMAS or (
         options.format == AUTO and options.registry_url is not None and has_schema_ids(values)
@@ -127,7 +128,7 @@ def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueC
 
 
 def _newest_schema(registry: SchemaRegistry, ids: Sequence[int]) -> Schema | None:
-    """Return the schema with the greatest id that the registry knows; bytes that only look like an id do not matter."""
+    """Return the schema with the greatest known id. Unknown ids are skipped: the bytes may only look like an id."""
     newest = sorted(set(ids), reverse=True)[:UNKNOWN_IDS_MAX]
     for each in dict.fromkeys([*newest, mode(ids)]):
         try:
@@ -143,7 +144,7 @@ def _framed(values: pa.Array) -> Iterable[bytes]:
 
 
 def _are_json(values: pa.Array) -> bool:
-    """Whether most values look like JSON objects."""
+    """Return whether most values look like JSON objects."""
     filled = [value.strip() for value in values.drop_null().to_pylist()]
     objects = [value for value in filled if value.startswith(b"{") and value.endswith(b"}")]
     return 2 * len(objects) > len(filled)
@@ -156,7 +157,7 @@ def _json_columns(values: pa.Array, rules: JsonRules) -> JsonColumns:
 
 
 def _usual_lines(values: pa.Array) -> ValueColumns:
-    """Return the columns of the named pattern that most values match, if there is one."""
+    """Return the columns of the named pattern that matches most values; raw values if there is none."""
     texts = as_text(values.drop_null())
     for name in NAMED_PATTERNS:
         decoder = LineDecoder.of(name)
@@ -171,7 +172,7 @@ def _line_columns(decoder: LineDecoder, values: pa.Array, value_format: str) -> 
 
 
 def _groups(decoder: LineDecoder, values: pa.Array) -> Fields:
-    """Return the groups of a pattern, also where no line matches it."""
+    """Return the types of a pattern's groups, also if no line matches the pattern."""
     found = _inferred(decoder, values)
     return {group: found.get(group) or decoder.pattern.types.get(group) for group in decoder.pattern.groups}
 

@@ -1,4 +1,5 @@
-"""The same queries by Spark, for what is too much for one process: a topic is a view with the same columns."""
+"""Queries on topics with Spark, for topics too large for one process. Each topic is a view with the columns of
+DuckDB."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from barnabas.sql.table_names import check_unambiguous_names
 from barnabas.sql.topics import Topics, TopicTable
 
 TABLES_MAX = 100
-"""So many topics one statement may name."""
+"""The largest number of topics in one statement."""
 WORD_LETTERS_SHOWN = 30
 
 _OUTSIDE_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)
@@ -27,10 +28,10 @@ _CHANGING = re.compile(r"\b(?:insert\s+(?:into|overwrite)|delete\s+from|merge\s+
 
 
 class SparkEngine:
-    """Carries out statements in a Spark session.
+    """Runs statements in a Spark session; see `Engine`.
 
-    :param topics: those that are queried; the engine does not close them.
-    :param spark: the session, which reads no files by statements from then on.
+    :param topics: The topics to query. The engine does not close them.
+    :param spark: The session. Its statements can no longer read files.
     """
 
     def __init__(self, topics: Topics, spark: Any) -> None:
@@ -39,14 +40,14 @@ class SparkEngine:
         self._queries = require("barnabas.spark.topic_queries")
         self._queries.prepare(spark)
         self._views: list[str] = []
-        """Of the statement that was begun last."""
+        """The views of the last statement."""
 
     def split(self, text: str) -> list[str]:
-        """Return the queries that a text has; see `Engine`."""
+        """Return the queries in a text; see `Engine`."""
         return split_queries(text)
 
     def run(self, query: str) -> Result:
-        """Begin a query; see `Engine`."""
+        """Start a query; see `Engine`."""
         self._drop_views()
         self._check_names(query)
         for _ in range(TABLES_MAX):
@@ -64,11 +65,11 @@ class SparkEngine:
         raise SqlError(f"the statement names more than {TABLES_MAX} topics")
 
     def _check_names(self, query: str) -> None:
-        """Check that Spark takes no name in a statement for another one.
+        """Check that Spark cannot confuse a topic in a statement with another table.
 
-        Spark finds a view of another case, and a table of the session's own, before it says that a table is unknown.
+        Before it reports an unknown table, Spark uses a view that differs only in case, or a table of the session.
 
-        :raises SqlError: two topics differ by case alone, or the session has a table that is called like a topic.
+        :raises SqlError: Two topics differ only in case, or the session has a table with the name of a topic.
         """
         named = identifiers(query)
         topics = [topic for topic in self._topics.names() if topic in named]
@@ -98,9 +99,9 @@ class SparkEngine:
 
 
 def split_queries(text: str) -> list[str]:
-    """Return the queries that a text has, separated by semicolons; Spark need not run for that.
+    """Return the queries in a text, separated by semicolons. This needs no Spark session.
 
-    :raises SqlError: there is a statement that is no query.
+    :raises SqlError: A statement is not a query.
     """
     statements = split_at_semicolons(text)
     for statement in statements:
@@ -110,7 +111,7 @@ def split_queries(text: str) -> list[str]:
 
 
 def split_at_semicolons(text: str) -> list[str]:
-    """Return the statements of a text; semicolons in quotes and comments do not count.
+    """Return the statements of a text. Semicolons in quotes and comments do not separate statements.
 
     >>> split_at_semicolons("select ';' ; -- a; b\\nselect 2;")
     ["select ';'", '-- a; b\\nselect 2']
@@ -123,7 +124,7 @@ def split_at_semicolons(text: str) -> list[str]:
 
 
 def identifiers(statement: str) -> set[str]:
-    """Return the names and words of a statement, those in quotes without them.
+    """Return the names and words of a statement, without quotes.
 
     >>> sorted(identifiers("select 'a', `b-1` from web.c -- d"))
     ['b-1', 'from', 'select', 'web.c']
@@ -136,7 +137,7 @@ def identifiers(statement: str) -> set[str]:
 
 
 def is_query(statement: str) -> bool:
-    """Whether a statement reads only: by its words, as Spark's parser is in another process.
+    """Return whether a statement only reads, judged by its words, because Spark's parser runs in another process.
 
     >>> is_query("with a as (select 1) select 'insert' from a"), is_query("with a as (select 1) insert into b from a")
     (True, False)

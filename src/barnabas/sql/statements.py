@@ -1,4 +1,4 @@
-"""Statements: told apart, checked, and asked which tables they name; by DuckDB's own parser."""
+"""Statements: split at semicolons, checked, and explained in errors, with DuckDB's own parser."""
 
 from __future__ import annotations
 
@@ -10,27 +10,28 @@ from barnabas.sql.errors import SqlError
 STATEMENT_BYTES_MAX = 1024 * 1024
 
 _BEFORE = r"(?>\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
-"""What may be before a statement's first word: DuckDB's parser leaves the comments there that follow the one before."""
+"""Whitespace and comments before the first word of a statement. DuckDB's parser keeps the comments after the previous
+one."""
 
 _EXPLAIN = re.compile(_BEFORE + r"explain\b(\s+analyze\b)?(\s*\([^)]*\))?", re.IGNORECASE)
 _DESCRIBED = re.compile(_BEFORE + r'(describe|desc|summarize|show)\s+"((?:[^"]|"")+)"\s*', re.IGNORECASE)
 _NAME_WITH_SIGNS = re.compile(r"\b(?:from|join)\s+([\w.]*-[\w.-]*)", re.IGNORECASE)
 _KIND = re.compile(r"^[A-Z][A-Za-z ]{2,30} Error: ")
 _RESERVED_COLUMN = re.compile(r"(?<!\")\boffset\b(?!\"|\s+\d)", re.IGNORECASE)
-QUOTED = 'names with other signs than letters are quoted: "{}"'
+QUOTED = 'quote names that contain special characters: "{}"'
 REFUSED = (
-    "only queries are carried out (SELECT, WITH, FROM, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN): topics are read here, "
-    "and nothing is written"
+    "only queries are allowed (SELECT, WITH, FROM, VALUES, DESCRIBE, SUMMARIZE, EXPLAIN): topics can be read here, "
+    "but not written"
 )
 
 
 def split_statements(duckdb: Any, text: str) -> list[str]:
-    """Return the queries that a text has, separated by semicolons.
+    """Return the queries in a text, separated by semicolons.
 
-    :raises SqlError: there is a statement that is no query, or the text is no SQL.
+    :raises SqlError: A statement is not a query, or the text is invalid SQL.
     """
     if len(text) > STATEMENT_BYTES_MAX:
-        raise SqlError(f"a text of {len(text):,} letters is too long; the most are {STATEMENT_BYTES_MAX:,}")
+        raise SqlError(f"a text of {len(text):,} letters is too long; the limit is {STATEMENT_BYTES_MAX:,}")
     statements = _parse(duckdb, text)
     for statement in statements:
         if not _is_query(duckdb, statement):
@@ -39,7 +40,7 @@ def split_statements(duckdb: Any, text: str) -> list[str]:
 
 
 def without_explain(query: str) -> str:
-    """Return the query that is to be explained; another one as it is.
+    """Return the query after EXPLAIN; other queries are returned unchanged.
 
     >>> without_explain("explain analyze select 1"), without_explain("-- of one\\n explain select 1")
     ('select 1', 'select 1')
@@ -49,7 +50,7 @@ def without_explain(query: str) -> str:
 
 
 def described_table(query: str) -> tuple[str, str] | None:
-    """Return the word and the table of a statement that describes one quoted table; None for another statement.
+    """Return the keyword and the table of a statement that describes one quoted table; None for other statements.
 
     >>> described_table('show "tables"'), described_table("describe tables")
     (('describe', 'tables'), None)
@@ -77,21 +78,21 @@ def _parse(duckdb: Any, text: str) -> list[Any]:
 
 
 def _advice(text: str) -> str:
-    """Return what is the likely reason why a statement is no SQL, for who knows topics better than SQL's words."""
+    """Return the likely reason why a statement is invalid: an unquoted topic name, or the keyword `offset`."""
     signs = _NAME_WITH_SIGNS.search(text)
     if signs:
         return f"; {QUOTED.format(signs[1])}"
-    return '; offset is a word of SQL, the column is quoted: "offset"' if _RESERVED_COLUMN.search(text) else ""
+    return '; offset is an SQL keyword, quote the column: "offset"' if _RESERVED_COLUMN.search(text) else ""
 
 
 def first_line(error: BaseException) -> str:
-    """Return what an error of DuckDB says, in one line, without the excerpt of the statement.
+    """Return the message of a DuckDB error in one line, without the excerpt of the statement.
 
     >>> first_line(ValueError('Binder Error: no column "pge"!\\nCandidate bindings: "page"\\n\\nLINE 1: select'))
     'no column "pge"; candidate bindings: "page"'
     """
-    told = str(error).partition("\n\nLINE ")[0]
-    head, *more = [line.strip() for line in told.split("\n") if line.strip()] or [type(error).__name__]
+    message = str(error).partition("\n\nLINE ")[0]
+    head, *more = [line.strip() for line in message.split("\n") if line.strip()] or [type(error).__name__]
     text = _KIND.sub("", head).rstrip(".!")
     hints = [line[:1].lower() + line[1:] for line in more[:1] if not line.endswith(":")]
     return "; ".join([text, *hints])

@@ -1,7 +1,7 @@
-"""Which tables a statement names, read off the tree that DuckDB's parser makes of it. Pure.
+"""The tables that a statement names, from the syntax tree of DuckDB's parser. Pure.
 
-The tree is that of `json_serialize_sql`: nodes of type BASE_TABLE name tables, and `cte_map` the tables that the
-statement defines itself (WITH).
+The tree is the output of `json_serialize_sql`. Nodes of type BASE_TABLE name tables, and `cte_map` has the tables that
+the statement itself defines (WITH).
 """
 
 from __future__ import annotations
@@ -13,12 +13,12 @@ from typing import Any
 from barnabas.sql.errors import SqlError
 
 LIST_OF_TABLES = '"tables"'
-"""What SHOW TABLES shows, as the tree has it."""
+"""The table name of SHOW TABLES in the tree."""
 
 
 _SPECIAL = "SHOW_SPECIAL"
 BY_TEXT = frozenset({"query", "query_table"})
-"""Functions of DuckDB whose texts name tables."""
+"""DuckDB functions that take table names or queries as text."""
 
 _OWN_SCHEMAS = frozenset({"information_schema", "pg_catalog", "system"})
 _OWN_TABLES = ("duckdb_", "pg_", "sqlite_")
@@ -26,7 +26,7 @@ _OWN_TABLES = ("duckdb_", "pg_", "sqlite_")
 
 @dataclass(frozen=True, slots=True, order=True)
 class TableName:
-    """A table as a statement names it; `schema` and `catalog` are empty unless something stands before a dot."""
+    """A table name in a statement; `schema` and `catalog` are empty without a qualifier."""
 
     schema: str
     name: str
@@ -37,16 +37,17 @@ class TableName:
 
     @property
     def may_be_builtin(self) -> bool:
-        """Whether DuckDB may have a table of its own of this name."""
+        """True if DuckDB may have a built-in table with this name."""
         return self.schema.lower() in _OWN_SCHEMAS or self.name.lower().startswith(_OWN_TABLES)
 
 
 @dataclass(frozen=True, slots=True)
 class NamedTables:
-    """The tables that a statement names, those that it defines, and whether it asks which there are.
+    """The tables that a statement names, and those that it defines.
 
-    `is_special`: whether the statement is DESCRIBE, SUMMARIZE or SHOW with a word of DuckDB's own, such as `tables`.
-    `by_text`: functions in it whose texts name tables.
+    `is_list_of_tables`: True for SHOW TABLES.
+    `is_special`: True for DESCRIBE, SUMMARIZE or SHOW with a keyword of DuckDB, such as `tables`.
+    `by_text`: The functions in the statement that take table names as text.
     """
 
     named: frozenset[TableName]
@@ -57,7 +58,7 @@ class NamedTables:
 
 
 def named_tables(tree: Mapping[str, Any]) -> NamedTables:
-    """Return what a statement's tree says."""
+    """Return the table names in the syntax tree of a statement."""
     named: set[TableName] = set()
     defined: set[str] = set()
     shows: set[str] = set()
@@ -79,9 +80,9 @@ def named_tables(tree: Mapping[str, Any]) -> NamedTables:
 
 
 def check_unambiguous_names(topics: Iterable[str]) -> None:
-    """Check that no two topics of one statement differ by case alone, which SQL does not see.
+    """Check that no two topics of a statement differ only in case, which SQL ignores.
 
-    :raises SqlError: it names the topics.
+    :raises SqlError: Two topics differ only in case.
 
     >>> check_unambiguous_names(["Clicks", "views", "clicks"])  # doctest: +ELLIPSIS
     Traceback (most recent call last):

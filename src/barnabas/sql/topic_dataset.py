@@ -1,8 +1,8 @@
-"""A topic as DuckDB scans it: as an Arrow dataset, of which it asks for columns and conditions when a query runs.
+"""A topic as an Arrow dataset for DuckDB, which requests columns and filters when a query runs.
 
-DuckDB knows Arrow's datasets, and hands over the columns that it wants and the conditions that it has worked out: of a
-join, through views, with `now()` already computed. It does not check them again. The dataset is Arrow's in name only:
-its records are at the brokers.
+DuckDB supports Arrow datasets. It passes the required columns, and the filters of the whole query: from joins, through
+views, with `now()` already computed. DuckDB does not evaluate these filters again. The records of this dataset are at
+the brokers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ OnError = Callable[[BaseException], None]
 
 
 class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """What DuckDB asks a dataset: its schema, and a scanner.
+    """The methods of a dataset that DuckDB calls: the schema, and a scanner.
 
-    :param schema: all columns.
-    :param read: yields some of the columns of the rows that meet a condition.
-    :param on_error: is told of an error of `read`, which DuckDB passes on as text alone.
+    :param schema: All columns of the topic.
+    :param read: Yields some of the columns of the rows that match a filter.
+    :param on_error: Called with an error of `read`. DuckDB only passes on the text of the error.
     """
 
     def __init__(self, schema: pa.Schema, read: ReadRows, on_error: OnError) -> None:
@@ -32,7 +32,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
     @property
     def schema(self) -> pa.Schema:
-        """All columns."""
+        """All columns of the topic."""
         return self._columns
 
     def scanner(
@@ -41,7 +41,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         filter: ds.Expression | None = None,  # noqa: A002
         **_more: Any,
     ) -> TopicScanner:
-        """Return what reads some columns of the rows that meet a condition; the names are Arrow's."""
+        """Return a scanner of some columns, for the rows that match a filter. Arrow defines the parameter names."""
         names = self._columns.names if columns is None else list(columns)
         schema = pa.schema([self._columns.field(name) for name in names])
         return TopicScanner(pa.RecordBatchReader.from_batches(schema, self._rows(names, filter)))
@@ -57,16 +57,16 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
 
 class TopicScanner:
-    """What DuckDB asks a scanner. Arrow's own would read ahead of it, also where a LIMIT wants a few rows alone."""
+    """The methods of a scanner that DuckDB calls. Arrow's own scanner reads ahead, even for a LIMIT of a few rows."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._reader = reader
 
     @property
     def projected_schema(self) -> pa.Schema:
-        """The columns that are read."""
+        """The columns that the scanner reads."""
         return self._reader.schema
 
     def to_reader(self) -> pa.RecordBatchReader:
-        """Return the rows."""
+        """Return a reader of the rows."""
         return self._reader

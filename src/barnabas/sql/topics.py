@@ -1,7 +1,7 @@
-"""A cluster's topics, as far as queries need them: which there are, what is in them, and their records as rows.
+"""The topics of a cluster for queries: their names, their columns, and their records as rows.
 
-Records are read straight from the brokers, partition after partition, one answer of a broker at a time. So a topic
-that is larger than the memory can be queried.
+Records are fetched from the brokers partition by partition, one fetch response at a time. So a query can read a topic
+that is larger than the memory.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ from barnabas.sql.record_columns import HEADERS, RecordRows
 from barnabas.sql.sampling import ValueOptions, columns_of_values, sampled_ranges
 
 FETCH_BYTES = 1024 * 1024
-"""Of an answer: small enough that the first rows are there soon, and that little is read too much for a LIMIT."""
+"""The size of a fetch response. It is small, so that first rows arrive early and a LIMIT reads little more than its
+rows."""
 SAMPLE_BYTES = 256 * 1024
 NOWHERE = 2**63 - 1
 
@@ -39,14 +40,14 @@ class TopicTable:
 
     @property
     def schema(self) -> pa.Schema:
-        """The columns."""
+        """The columns of the topic."""
         return self.rows.schema
 
 
 def find_topic(name: str, known: Sequence[str]) -> str:
-    """Return the topic that a statement means: that of the very name, or the only one that differs by case alone.
+    """Return the topic with this name, or the only topic that differs from it only in case.
 
-    :raises UnknownTopicError: there is none, or several differ by case alone and none has the very name.
+    :raises UnknownTopicError: There is none, or several differ only in case.
 
     >>> find_topic("CLICKS", ["clicks", "views"]), find_topic("clicks", ["clicks", "Clicks"])
     ('clicks', 'clicks')
@@ -59,10 +60,10 @@ def find_topic(name: str, known: Sequence[str]) -> str:
 
 
 class Topics:
-    """The topics of a cluster. Safe to use from several threads.
+    """The topics of a cluster. Thread-safe.
 
-    :param bootstrap: `"host:port,..."`.
-    :param options: how values are to be understood.
+    :param bootstrap: The addresses of the brokers, `"host:port,..."`.
+    :param options: The interpretation of values.
     """
 
     def __init__(self, bootstrap: str, options: ValueOptions) -> None:
@@ -73,21 +74,21 @@ class Topics:
         self._readers: set[RangeReader] = set()
 
     def names(self) -> list[str]:
-        """Return the names of all topics, internal ones as well, sorted."""
+        """Return the names of all topics, including internal ones, sorted."""
         return self._admin.list_topics(include_internal=True)
 
     def get(self, name: str) -> TopicTable:
-        """Return a topic as a table, whose columns are those that some of its records had when it was first asked for.
+        """Return a topic as a table. Its columns are inferred from a sample at the first call.
 
-        :param name: as a statement has it: case counts where there are several.
-        :raises UnknownTopicError: there is none of the name.
-        :raises BarnabasError: no broker or no registry answers.
+        :param name: The name in the statement. Case matters if several topics differ only in case.
+        :raises UnknownTopicError: The topic does not exist.
+        :raises BarnabasError: A broker or the schema registry does not answer.
         """
         topic = find_topic(name, self.names())
         return self._tables.get(topic) or self.refresh(topic)
 
     def refresh(self, name: str) -> TopicTable:
-        """Return a topic that exists as a table, with the columns that its records have now."""
+        """Return a topic as a table, with columns inferred from its current records."""
         values = self._some_values(name)
         self._tables[name] = TopicTable(name, RecordRows(columns_of_values(values, self._options)))
         return self._tables[name]
@@ -101,9 +102,9 @@ class Topics:
     def read(
         self, table: TopicTable, columns: Sequence[str], condition: ds.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows that meet a condition, of all that is in the topic now.
+        """Yield some columns of the rows that match a filter, up to the current end of the topic.
 
-        :param condition: about any of the table's columns; None for all rows.
+        :param condition: A filter on any columns of the table; None for all rows.
         """
         needed = [*columns, *(name for name in referenced_columns(condition, table.schema) if name not in columns)]
         for tp, wanted in self.ranges(table, condition).items():
@@ -115,7 +116,7 @@ class Topics:
                     yield rows.select(list(columns))
 
     def ranges(self, table: TopicTable, condition: ds.Expression | None) -> dict[TopicPartition, ReadBounds]:
-        """Return what is to be read of each partition, without those of which there is nothing."""
+        """Return the bounds to read in each partition that may have matching rows."""
         wanted = {
             tp: restrict(condition, table.schema, *tp, ReadBounds(*ends))
             for tp, ends in self._ranges(table.name).items()
@@ -141,7 +142,7 @@ class Topics:
     def _stored(
         self, tp: TopicPartition, wanted: ReadBounds, fetch_bytes: int, *, include_headers: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield records of a partition; those that are deleted before they are read are not there any more."""
+        """Yield the records of a partition. Records that were deleted meanwhile are skipped."""
         columns = ArrowReader(include_headers=include_headers)
         start_offset = wanted.start_offset
         while start_offset < wanted.end_offset:
@@ -169,12 +170,12 @@ class Topics:
                 self._readers.discard(reader)
 
     def stop_reading(self) -> None:
-        """End all reading that is under way, also where a broker does not answer: it raises ClosedError."""
+        """Stop all reads, also if a broker does not answer. The reads raise ClosedError."""
         for reader in list(self._readers):
             reader.close()
 
     def close(self) -> None:
-        """End the connections."""
+        """Stop all reads, and close the connections."""
         self.stop_reading()
         self._admin.close()
 

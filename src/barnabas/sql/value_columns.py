@@ -1,8 +1,8 @@
-"""What becomes of values in a query: a column for each field, and no more of them than the query wants.
+"""The columns of values in a query: one for each field, decoded on demand.
 
-Unlike a load, a query need not give a value back byte for byte: beside its fields it has `value` as it came. So what
-cannot be decoded is null, and fields that nobody asks for are not decoded. Pure, but for the schemas that are asked of
-a registry; can be pickled, so that Spark's executors do the same.
+A query need not restore the original value byte by byte, as a load must: the column `value` has it. So a field that
+cannot be decoded is null, and only the requested fields are decoded. Pure except for requests to the schema registry.
+The classes can be pickled for Spark's executors.
 """
 
 from __future__ import annotations
@@ -27,26 +27,30 @@ from barnabas.serialization.wire_format import HEADER_BYTES
 
 
 class ValueColumns(Protocol):
-    """The columns that values of a topic have."""
+    """The columns of a topic's values."""
 
     @property
     def format(self) -> str:
-        """How it is called, for people."""
+        """The name of the format, for messages."""
         ...
 
     @property
     def schema(self) -> pa.Schema:
-        """Names and types."""
+        """The names and types of the columns."""
         ...
 
     def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
-        """Return some of the columns of values (binary, null for tombstones), in the order in which they are wanted."""
+        """Return some columns of values.
+
+        :param values: The values as binary; null for tombstones.
+        :param wanted: The names of the columns, in this order.
+        """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RawValues:
-    """Values that nothing is known of."""
+    """Values of an unknown format, without columns."""
 
     format: str = "raw"
 
@@ -63,7 +67,7 @@ class RawValues:
 class JsonColumns:
     """The fields of JSON objects.
 
-    :param is_framed: whether objects have the id of a schema before them; those without one are read as well.
+    :param is_framed: True if objects may begin with a schema id.
     """
 
     fields: Mapping[str, ColumnType]
@@ -92,7 +96,7 @@ class JsonColumns:
 
 @dataclass(frozen=True, slots=True)
 class LineColumns:
-    """The groups of a pattern of lines."""
+    """The groups of a line pattern."""
 
     decoder: LineDecoder
     fields: Mapping[str, ColumnType]
@@ -110,12 +114,12 @@ class LineColumns:
 
 @dataclass(frozen=True, slots=True)
 class RecordColumns:
-    """The fields of Avro values or Protobuf messages, by the schemas in a registry.
+    """The fields of Avro or Protobuf values, decoded with the schemas of a registry.
 
-    Values are decoded as a load decodes them: each by the schema that it was written with.
+    As in a load, each value is decoded with its own schema.
 
-    :param fields: those of all schemas that were seen; a field that a value's own schema lacks is null.
-    :param aliases: names that fields had before, with those that they have here.
+    :param fields: The fields of all known schemas. A field that the schema of a value lacks is null.
+    :param aliases: Earlier names of fields, with the current names.
     """
 
     format: str
@@ -150,11 +154,11 @@ def _fields_of_columns(fields: Iterable[str]) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def record_decoder(value_format: str, registry_url: str, aliases: str = "{}") -> ValueDecoder:
-    """Return the one decoder of a format in this process, which remembers the schemas that it was asked for.
+    """Return the decoder of a format in this process. It caches schemas.
 
-    Threads may share it: what they remember is the same, and is found twice at the worst.
+    Threads may share the decoder: at worst, two threads fetch the same schema.
 
-    :param aliases: as `Aliases.dump` has them.
+    :param aliases: The output of `Aliases.dump`.
     """
     made = value_decoder(value_format, registry=registry_url, aliases=Aliases.parse(aliases), with_forms=False)
     assert made is not None, "values with schemas are decoded"
@@ -162,7 +166,7 @@ def record_decoder(value_format: str, registry_url: str, aliases: str = "{}") ->
 
 
 def has_schema_ids(values: pa.Array) -> bool:
-    """Whether most values begin as those do that were written with a schema of a registry."""
+    """Return whether most values begin with the header that precedes a schema id of a registry."""
     filled = values.drop_null()
     heads = pc.binary_slice(filled, 0, 1)
     long_enough = pc.greater_equal(pc.binary_length(filled), HEADER_BYTES)

@@ -52,7 +52,7 @@ def test_queries_do_without_pandas() -> None:
 def test_neither_brokers_nor_spark_are_asked_what_is_no_query(run) -> None:
     outcome = run("sql", "drop table clicks", "--engine", "spark", "-b", "127.0.0.1:1")
     assert outcome.code == 1
-    assert "only queries are carried out" in outcome.err
+    assert "only queries are allowed" in outcome.err
 
 
 def test_version_imports_next_to_nothing() -> None:

@@ -40,7 +40,7 @@ def test_what_was_named_goes_before_what_is_usual() -> None:
 
 def test_what_is_missing_is_told_with_the_option_and_the_columns_that_there_are() -> None:
     with pytest.raises(
-        ConfigurationError, match=r"like type \(.*\); say which one is: --type-column NAME. There are a, b"
+        ConfigurationError, match=r"like type \(.*\); name it with --type-column NAME. The columns are a, b"
     ):
         Roles(["a", "b"]).need(Role.TYPE)
     with pytest.raises(ConfigurationError, match=r"--item-column: there is no column 'page'; there are a, b"):

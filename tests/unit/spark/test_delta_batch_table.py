@@ -90,13 +90,17 @@ def test_a_field_that_a_map_cannot_get_is_refused_and_not_lost(lake: Lake) -> No
     first = pa.schema([("number", pa.int64()), ("m", pa.map_(pa.string(), pa.struct([("a", pa.int64())])))])
     lake.append(0, [{"number": 1, "m": [("k", {"a": 1})]}], lake.table(first))
     more = pa.schema([("m", pa.map_(pa.string(), pa.struct([("a", pa.int64()), ("b", pa.string())])))])
-    with pytest.raises(WarehouseError, match=r"cannot have the field m\.value\.b, as the column m has another type"):
+    with pytest.raises(
+        WarehouseError, match=r"cannot store the field m\.value\.b, because the column m has another type"
+    ):
         lake.table(more).arrow_schema()
 
 
 def test_a_column_that_differs_by_case_alone_is_refused(lake: Lake) -> None:
     lake.append(0, [{"number": 1}])
-    with pytest.raises(WarehouseError, match="has the column number, which SQL cannot tell from NUMBER: select it"):
+    with pytest.raises(
+        WarehouseError, match="has the column number, which SQL cannot distinguish from NUMBER: select it"
+    ):
         lake.table(pa.schema([("NUMBER", pa.int64())])).arrow_schema()
 
 

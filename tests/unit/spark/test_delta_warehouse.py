@@ -285,7 +285,7 @@ def test_maintenance_that_fails_is_told_in_one_line(warehouse: Any, tmp_path: Pa
         write(warehouse, f"load{number}", number, b'{"a":1}')
     for path in tmp_path.rglob("*.parquet"):
         path.write_bytes(b"no Parquet")
-    with pytest.raises(WarehouseError, match="cannot put its small files together, its rows are as before") as caught:
+    with pytest.raises(WarehouseError, match="cannot merge its small files, its rows are unchanged") as caught:
         maintain(DeltaMaintainer(warehouse, "t", SYSTEM_CLOCK))
     assert "\n" not in str(caught.value)
 

@@ -161,13 +161,15 @@ def test_a_field_that_a_struct_cannot_get_is_refused_and_not_lost(lake: Lake) ->
     first = pa.schema([("number", pa.int64()), ("in", pa.struct([("a", pa.int64())]))])
     lake.write_and_append("a", 0, [{"number": 1, "in": {"a": 1}}], lake.table(first))
     changed = pa.schema([("in", pa.struct([("a", pa.string()), ("b", pa.string())]))])
-    with pytest.raises(WarehouseError, match=r"cannot have the field in\.b, as the column in has another type there"):
+    with pytest.raises(WarehouseError, match=r"cannot store the field in\.b, because the column in has another type"):
         lake.table(changed).arrow_schema()
 
 
 def test_a_column_that_differs_by_case_alone_is_refused(lake: Lake) -> None:
     lake.append("a", 0)
-    with pytest.raises(WarehouseError, match="has the column number, which SQL cannot tell from Number: select it"):
+    with pytest.raises(
+        WarehouseError, match="has the column number, which SQL cannot distinguish from Number: select it"
+    ):
         lake.table(pa.schema([("Number", pa.int64())])).arrow_schema()
 
 

@@ -335,13 +335,13 @@ def constrained(action: dict[str, Any]) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (column_changed("offset", type="string"), r"has another column offset than loads write \(string\)"),
+        (column_changed("offset", type="string"), r"has column offset with type string, unlike loads"),
         (column_changed("must", nullable=False), "has the column must, which must not be null"),
         (
             column_changed("made", metadata={"delta.generationExpression": "1"}),
-            "has the column made with a rule",
+            "has a Delta rule for the values of column made",
         ),
-        (constrained, "has the constraint positive, which is not checked here: drop it"),
+        (constrained, "has the constraint positive, which loads do not check: drop it"),
     ],
 )
 def test_delta_tables_that_others_have_changed_are_refused_before_work(

@@ -42,5 +42,5 @@ def test_a_report_does_not_take_the_table_of_another_topic(monkeypatch: pytest.M
     spark: Any = None
     assert events._read(spark, "web.views", "warehouse", None) == "web_views"
     assert events._read(spark, "web_views", "warehouse", None) == "web_views"
-    with pytest.raises(WarehouseError, match="no table of topic 'web-views'"):
+    with pytest.raises(WarehouseError, match="topic 'web-views' has no table"):
         events._read(spark, "web-views", "warehouse", None)

@@ -97,10 +97,10 @@ def test_no_folder_of_settings_is_made_up(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_pyiceberg_has_not_is_told() -> None:
-    with pytest.raises(ConfigurationError, match="of type 'hadoop', which is not known here"):
+    with pytest.raises(ConfigurationError, match="of type 'hadoop', which is not supported"):
         properties_in_spark("p", {"spark.sql.catalog.p": IN_SPARK["spark.sql.catalog.prod"],
                                   "spark.sql.catalog.p.type": "hadoop"})  # fmt: skip
-    with pytest.raises(ConfigurationError, match=r"is io\.delta\.Catalog, and none of Iceberg's"):
+    with pytest.raises(ConfigurationError, match=r"is io\.delta\.Catalog, which is not an Iceberg catalog"):
         properties_in_spark("d", {"spark.sql.catalog.d": "io.delta.Catalog"})
     with pytest.raises(ConfigurationError, match="cannot open the catalog nobody"):
         Warehouse.open(spark_catalogs.TablePlace.of(catalog="nobody"))

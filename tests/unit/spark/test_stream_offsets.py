@@ -78,9 +78,9 @@ def test_what_is_gone_is_told_for_each_partition() -> None:
     found = find_start({ZERO: 5, ONE: 40, TWO: 7}, logs(t0=30, t1=30))
     assert found.offsets == {ZERO: 10, ONE: 10}
     assert [loss.split(":")[0] for loss in found.losses] == [
-        "t-2 is gone, read up to 7",
+        "t-2 was deleted; the query had read up to 7",
         "t-0 begins at 10",
-        "t-1 ends at 30, and was read up to 40",
+        "t-1 ends at 30, but the query had read up to 40",
     ]
 
 

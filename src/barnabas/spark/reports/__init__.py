@@ -1,12 +1,12 @@
-"""Reports on loaded tables, or on any DataFrame of events: what is popular, what is seen together, who abuses.
+"""Reports on loaded tables, or on any DataFrame of events: popularity, trends, item pairs, click-through, abuse.
 
     from barnabas.spark.reports import REPORTS, ReportOptions
 
     find_popular = REPORTS["popularity"]
     report = find_popular(frame, ReportOptions(Roles(frame.columns)))
 
-Each is a function from a frame to a `Report`, in a module of its own; what goes through windows is in
-`barnabas.spark.streams`. Only the rows that are shown come to the driver.
+Each report is a function from a DataFrame to a `Report`, in its own module. `barnabas.spark.streams` has the windows.
+Only the rows that a report shows are collected on the driver.
 """
 
 from __future__ import annotations

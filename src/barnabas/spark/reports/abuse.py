@@ -1,4 +1,4 @@
-"""Addresses from which more comes in a minute than a person can do."""
+"""The report of addresses with more events per minute than a person can cause."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from barnabas.spark.streams.event_time import column
 from barnabas.spark.streams.windows import COUNT, WINDOW, count_windows
 
 MINUTE, SLIDE = "1 minute", "20 seconds"
-"""Windows overlap, so that a burst is not cut in two."""
+"""The length and the slide of the windows. The windows overlap, so that each burst is whole in one window."""
 ABOVE_MAX = 10_000
 
 
 def abuse(frame: DataFrame, options: ReportOptions) -> Report:
     """Compare the highest rate of each address with the threshold.
 
-    All addresses above it are rows, and where these are few, the next ones.
+    The rows are all addresses above the threshold, and the next ones if these are fewer than `top`.
     """
     address, time = options.roles.need(Role.ADDRESS), options.roles.need(Role.TIME)
     events = frame.where(column(address).isNotNull()).withColumn("__address", column(address).cast("string"))

@@ -1,4 +1,4 @@
-"""How many of the impressions of each hour were clicked."""
+"""The report of the share of clicked impressions per hour."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ WINDOWS_MAX = 10_000
 
 
 def click_through(frame: DataFrame, options: ReportOptions) -> Report:
-    """Count impressions and those that were clicked, by windows of the impression's time.
+    """Count impressions and clicked impressions, by windows of the impression's time.
 
-    Where clicks name their impression, each impression counts once, and is clicked or not. Else the clicks of a window
-    are compared with its impressions.
+    If clicks have the id of their impression, each impression counts once and is clicked or not. Otherwise the report
+    compares the number of clicks in a window with the number of impressions.
     """
     roles = options.roles
     of_type, own_id, impression = roles.need(Role.TYPE), roles.find(Role.ID), roles.find(Role.IMPRESSION)

@@ -1,4 +1,4 @@
-"""The rows of several loaded tables as one frame of events."""
+"""The rows of several loaded tables as one DataFrame of events."""
 
 from __future__ import annotations
 
@@ -27,19 +27,19 @@ def events_of_tables(
     catalog: str | None = None,
     where: str | None = None,
 ) -> DataFrame:
-    """Return the rows of all tables; a column that one of them does not have is null in its rows.
+    """Return the rows of all tables. A column that a table lacks is null in its rows.
 
-    :param names: topics, or tables as in `web.clicks`.
-    :param where: a condition in SQL.
-    :raises WarehouseError: a table is not there.
-    :raises ConfigurationError: a column is of several types; the condition is none.
+    :param names: Topics, or tables such as `web.clicks`.
+    :param where: A SQL condition.
+    :raises WarehouseError: A table does not exist.
+    :raises ConfigurationError: A column has different types in the tables, or the condition is invalid.
     """
     frames = [_read(spark, name, warehouse, catalog) for name in names]
     try:
         events = reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), frames)
         _ = events.columns
     except AnalysisException as error:
-        raise ConfigurationError(f"these tables do not go together: {_line(error)}") from error
+        raise ConfigurationError(f"these tables cannot be combined: {_line(error)}") from error
     if where is None:
         return events
     try:
@@ -51,7 +51,7 @@ def events_of_tables(
 
 
 def _read(spark: SparkSession, name: str, warehouse: str | Path | None, catalog: str | None) -> DataFrame:
-    """Return the rows of a topic's table; what has a dot may be a table in a namespace as well."""
+    """Return the rows of a topic's table. A name with a dot may also be a table in a namespace."""
     table = table_name_of_topic(name)
     try:
         if table != name:
@@ -64,15 +64,15 @@ def _read(spark: SparkSession, name: str, warehouse: str | Path | None, catalog:
 
 
 def _check_is_of_topic(table: StoredTable, topic: str) -> None:
-    """Check that a table has a topic: `web.views` and `web-views` have tables of one name.
+    """Check that a table was loaded from a topic: `web.views` and `web-views` have the same default table.
 
-    :raises WarehouseError: it has others.
+    :raises WarehouseError: The table was loaded from other topics.
     """
     with suppress(HistoryExpiredError):
         others = table.ledger().topics if table.exists else {}
         if others and topic not in others:
             raise WarehouseError(
-                f"there is no table of topic {topic!r}: table {table.name} has records of "
+                f"topic {topic!r} has no table: table {table.name} has records of "
                 f"{', '.join(map(repr, sorted(others)))}"
             )
 

@@ -12,13 +12,13 @@ from barnabas.spark.streams.event_time import column
 from barnabas.spark.streams.windows import ITEMS, count_sessions
 
 ITEMS_MAX = 100
-"""A session with more different items is no person's, and has more pairs than can be counted."""
+"""The largest number of different items in a session. Larger sessions are not of people, and have too many pairs."""
 LEAST_SESSIONS = 3
 RECOMMENDED = 3
 
 
 def co_occurrence(frame: DataFrame, options: ReportOptions) -> Report:
-    """Count in how many sessions two items are seen together."""
+    """Count the sessions that contain both items of a pair."""
     sessions = _sessions(frame, options).cache()
     try:
         counted, left_out = _sizes(sessions)
@@ -38,7 +38,7 @@ def co_occurrence(frame: DataFrame, options: ReportOptions) -> Report:
 
 
 def recommendations(frame: DataFrame, options: ReportOptions) -> Report:
-    """Find for the items of most sessions what is the most alike: the cosine of the sessions of both."""
+    """Find the most similar items for the most frequent ones. The measure is the cosine of their sets of sessions."""
     sessions = _sessions(frame, options).cache()
     try:
         counted, left_out = _sizes(sessions)
@@ -80,14 +80,14 @@ def _sessions(frame: DataFrame, options: ReportOptions) -> DataFrame:
 
 
 def _sizes(sessions: DataFrame) -> tuple[int, int]:
-    """Return how many sessions count, and how many are too large to."""
+    """Return the number of counted sessions, and the number of sessions that are too large."""
     large = F.count_if(F.size(ITEMS) > ITEMS_MAX)
     counted, left_out = sessions.select(F.count(F.lit(1)) - large, large).first() or (0, 0)
     return counted, left_out
 
 
 def _pairs(sessions: DataFrame) -> DataFrame:
-    """Return each pair of items `a` < `b` with the number of sessions of both, and of each."""
+    """Return each pair of items `a` < `b`, with the sessions that have both, and the sessions of each."""
     usual = sessions.where(F.size(ITEMS) <= ITEMS_MAX).select(F.array_sort(ITEMS).alias(ITEMS))
     singles = usual.select(F.explode(ITEMS).alias("item")).groupBy("item").agg(F.count(F.lit(1)).alias("sessions"))
     first = usual.select(ITEMS, F.posexplode(ITEMS).alias("at", "a"))
@@ -99,7 +99,7 @@ def _pairs(sessions: DataFrame) -> DataFrame:
 
 
 def _nearest(pairs: DataFrame) -> DataFrame:
-    """Return for each item its sessions and the items that are the most alike, the nearest first."""
+    """Return each item with its number of sessions and its most similar items, the most similar first."""
     score = F.col("together") / F.sqrt(F.col("sessions_a") * F.col("sessions_b"))
     one = pairs.select(
         F.col("a").alias("item"), F.col("sessions_a").alias("sessions"), F.col("b").alias("other"), score.alias("score")

@@ -1,4 +1,4 @@
-"""What the people that somebody follows have shared, put together: "m2, m7 and 3 others shared this"."""
+"""The report of newsfeeds: the shares of the people that a member follows, combined into entries."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ NAMES_SHOWN = 3
 
 
 def newsfeed(frame: DataFrame, options: ReportOptions) -> Report:
-    """Find which items were shared by most of those whom a member follows.
+    """Find the items with the most shares among the people that a member follows.
 
-    What was shared before the member began to follow is not in the feed.
+    Shares before the start of following are not in the feed.
     """
     roles = options.roles
     shares, feeds = _shares(frame, options), _feeds(frame, options).cache()
@@ -57,7 +57,7 @@ def _shares(frame: DataFrame, options: ReportOptions) -> DataFrame:
 
 
 def _feeds(frame: DataFrame, options: ReportOptions) -> DataFrame:
-    """Return member, item, how many shared it, some of them, and when it was last."""
+    """Return the columns member, item, number of sharers, some sharers, and the time of the last share."""
     roles = options.roles
     follows = frame.where(column(roles.need(Role.TYPE)) == options.follow).select(
         column(roles.need(Role.VISITOR)).cast("string").alias("member"),
@@ -74,7 +74,7 @@ def _feeds(frame: DataFrame, options: ReportOptions) -> DataFrame:
 
 
 def _who(names: list[str], count: int) -> str:
-    """Return who shared it, in few words.
+    """Return a short list of sharers.
 
     >>> _who(["m2"], 1), _who(["m2", "m7"], 5)
     ('m2', 'm2, m7 and 3 more')

@@ -1,4 +1,4 @@
-"""What is wanted most: events and visitors of each item, and events over time."""
+"""The report of the most popular items: events and visitors of each item, and events over time."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ POINTS_MAX = 10_000
 
 
 def popularity(frame: DataFrame, options: ReportOptions) -> Report:
-    """Count events by item; rows without one do not count."""
+    """Count events by item. Rows without an item are not counted."""
     item, visitor = options.roles.need(Role.ITEM), options.roles.find(Role.VISITOR)
     events = frame.where(column(item).isNotNull())
     visitors = F.lit(None) if visitor is None else F.count_distinct(column(visitor))
@@ -44,7 +44,7 @@ def popularity(frame: DataFrame, options: ReportOptions) -> Report:
 
 
 def events_over_time(events: DataFrame, options: ReportOptions) -> list[tuple[int, float]]:
-    """Return start and number of events of each window."""
+    """Return the start, in ms since 1970, and the number of events of each window."""
     windows = count_windows(events, options.window, time=options.roles.need(Role.TIME))
     start = F.unix_millis(F.col(WINDOW)["start"]).alias("start_ms")
     found = windows.select(start, COUNT).orderBy("start_ms").limit(POINTS_MAX).collect()

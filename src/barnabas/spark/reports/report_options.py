@@ -13,13 +13,13 @@ TOP_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class ReportOptions:
-    """The columns, and how to count.
+    """The columns of the events, and the parameters of reports.
 
-    :param top: how many rows are shown.
-    :param window: the length of windows over time.
-    :param gap: a pause of a visitor that ends a session, where no column says which it is.
-    :param within: how long after its impression a click counts.
-    :param threshold: so many events a minute from one address are no abuse.
+    :param top: The number of rows to show.
+    :param window: The length of a time window.
+    :param gap: The pause of a visitor that ends a session, if there is no session column.
+    :param within: The longest time from an impression to a click that counts.
+    :param threshold: The largest number of events per minute from one address that is no abuse.
     """
 
     roles: Roles
@@ -43,5 +43,5 @@ class ReportOptions:
 
     @property
     def per_window(self) -> str:
-        """The window's length as in "events per hour"."""
+        """The length of the window for a title such as "events per hour"."""
         return f"per {self.window.removeprefix('1 ')}"

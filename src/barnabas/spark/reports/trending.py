@@ -1,4 +1,4 @@
-"""What is wanted more than usual: each item's best window, compared with all of its others."""
+"""The report of trending items: the best window of each item, compared with the item's other windows."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ LINES = 5
 
 
 def trending(frame: DataFrame, options: ReportOptions) -> Report:
-    """Find the items whose best window is the furthest above their mean of the others.
+    """Find the items whose best window exceeds the mean of their other windows the most.
 
-    The score is (events - usual) / sqrt(usual + 1): by how many standard deviations it is above what is usual, where
-    events come independently of each other.
+    The score is (events - usual) / sqrt(usual + 1): the approximate number of standard deviations above the mean, if
+    events are independent of each other.
     """
     item, time = options.roles.need(Role.ITEM), options.roles.need(Role.TIME)
     events = frame.where(column(item).isNotNull()).withColumn("__item", column(item).cast("string"))
@@ -53,7 +53,7 @@ def trending(frame: DataFrame, options: ReportOptions) -> Report:
 
 
 def _windows(counts: DataFrame, options: ReportOptions) -> int:
-    """Return how many windows there are from the first to the last, also those without events."""
+    """Return the number of windows from the first to the last, including windows without events."""
     first, last = counts.select(F.min("start_ms"), F.max("start_ms")).first() or (None, None)
     return 0 if first is None else 1 + (last - first) // duration_ms(options.window, "window")
 
@@ -70,7 +70,7 @@ def _best(counts: DataFrame, windows: int, top: int) -> DataFrame:
 
 
 def _line(counts: list[Row], item: str, options: ReportOptions) -> list[tuple[int, float]]:
-    """Return the points of an item, also of windows without events between the first and the last of all."""
+    """Return the points of an item, with 0 for windows without events."""
     size_ms = duration_ms(options.window, "window")
     found = {row.start_ms: row[COUNT] for row in counts if row.item == item}
     starts = [row.start_ms for row in counts]

@@ -1,13 +1,12 @@
-"""What is asked of events by their time: functions from DataFrame to DataFrame, the same for tables and for streams.
+"""Functions on events by their time, from DataFrame to DataFrame, for tables and streams.
 
     from barnabas.spark.streams import count_windows
 
     count_windows(clicks, "10 minutes", by="page", time="event_time", late="1 hour")
 
-`clicks` may be a table, a topic read once, or a topic read for ever (`readStream`). A stream has to be told when a
-window is complete, as events come late: `late` says by how much at most. It becomes Spark's watermark. A window of a
-stream comes out once, when it is complete; an event that comes later still is left out. For what is no stream `late`
-says nothing, as all events are there.
+`clicks` may be a table, a topic read once, or a stream (`readStream`). Events may arrive late, so a stream needs
+`late`, the largest delay of an event. It becomes Spark's watermark. A stream emits a window once, when it is complete,
+and drops events that arrive later. `late` has no effect without a stream, because all events are present.
 
 docs/how-to/streams.md has a picture of each function.
 """

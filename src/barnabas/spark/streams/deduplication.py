@@ -1,4 +1,4 @@
-"""Removes events that arrived twice (at-least-once delivery): one of them remains."""
+"""The removal of duplicate events, which at-least-once delivery may cause."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from barnabas.spark.streams.event_time import Columns, column, names_of, timed
 def drop_repeats(frame: DataFrame, ids: Columns, *, time: str = "timestamp", late: Duration | None = None) -> DataFrame:
     """Return one event of each id.
 
-    Of a table it is the one with the earliest time. Of a stream it is the one that came first; its id is forgotten when
-    the watermark is `late` behind its time, so the memory is bounded. A repeat whose time is no more than `late` after
-    that of the first is always found, or is itself too late.
+        drop_repeats(clicks, "click_id", time="event_time", late="1 hour")
 
-    :param ids: the columns that name an event.
-    :param time: the column of event times.
-    :param late: for streams, how late events, and so repeats, may come.
-    :raises ConfigurationError: a column is not there.
+    For a table, it is the event with the earliest time. For a stream, it is the first one to arrive. Spark forgets its
+    id when the watermark passes its time by `late`, so the memory is bounded. A duplicate with a time up to `late`
+    after the first event is always dropped.
+
+    :param frame: The events.
+    :param ids: The names of the columns that identify an event.
+    :param time: The name of the column with event times.
+    :param late: The largest delay of events and duplicates; only for streams.
+    :return: The events with the columns of `frame`.
+    :raises ConfigurationError: A column does not exist, or `late` is missing.
     """
     keys = names_of(frame, ids, "ids")
     if not keys:
-        raise ConfigurationError("ids: name at least one column")
+        raise ConfigurationError("ids: set at least one column")
     events = timed(frame, time, late)
     if events.isStreaming:
         return events.dropDuplicatesWithinWatermark(keys)

@@ -1,4 +1,4 @@
-"""Lengths of time as people write them: `timedelta(minutes=10)`, `"10 minutes"`, `"10m"`. Pure."""
+"""Durations in readable form: `timedelta(minutes=10)`, `"10 minutes"`, `"10m"`. Pure."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _TEXT = re.compile(r"\s*(\d{1,12})\s*([a-z]+)\s*", re.ASCII | re.IGNORECASE)
 def duration_ms(given: Duration, name: str, *, least_ms: int = 1) -> int:
     """Return a duration in milliseconds.
 
-    :param name: of the argument, for the message.
-    :raises ConfigurationError: it is none, or shorter than `least_ms`.
+    :param name: The name of the argument, for the error.
+    :raises ConfigurationError: The text is no duration, or it is shorter than `least_ms`.
 
     >>> duration_ms("10 minutes", "size"), duration_ms(timedelta(seconds=1.5), "size")
     (600000, 1500)
@@ -37,16 +37,16 @@ def duration_ms(given: Duration, name: str, *, least_ms: int = 1) -> int:
         unit_ms = found and _UNITS_MS.get(found[2].lower())
         if not found or not unit_ms:
             raise ConfigurationError(
-                f"{name}: {given!r} is no duration; give one such as '30 s', '10 minutes', '1 day'"
+                f"{name}: {given!r} is not a duration; use one such as '30 s', '10 minutes', '1 day'"
             )
         total_ms = int(found[1]) * unit_ms
     if total_ms < least_ms:
-        raise ConfigurationError(f"{name}: {given!r} is too short; it is to be {least_ms} ms or more")
+        raise ConfigurationError(f"{name}: {given!r} is too short; use {least_ms} ms or more")
     return total_ms
 
 
 def spark_interval(milliseconds: int) -> str:
-    """Return a duration as Spark's functions take it.
+    """Return a duration in the format of Spark's functions.
 
     >>> spark_interval(1500)
     '1500 milliseconds'

@@ -1,4 +1,4 @@
-"""Joins by key: events with a table that says more of them, and two kinds of events that happen near in time."""
+"""Joins by key: events with a table of further columns, and two kinds of events that happen close in time."""
 
 from __future__ import annotations
 
@@ -25,19 +25,22 @@ def enrich(
     how: How = "left",
     prefix: str = "table_",
 ) -> DataFrame:
-    """Put the columns of a table beside the events whose key it has.
+    """Add the columns of a table to the events with the same key.
 
-    :param frame: events, of a stream or not.
-    :param table: no stream; it is read again for each batch of a stream.
-    :param on: columns that both have.
-    :param newest_by: where the table has several rows for a key, as a topic of changes has, the row with the largest
-        value of this column counts. Without it each of them makes a row of the result.
-    :param how: what becomes of events whose key the table does not have: `left` keeps them, `inner` leaves them out.
-    :param prefix: for columns of the table that are named like one of the frame's.
-    :raises ConfigurationError: a column is not there; the table is a stream.
+        enrich(clicks, members, "member", newest_by="offset")
+
+    :param frame: The events; may be a stream.
+    :param table: The table. It must not be a stream; for a streaming `frame` it is read again in each batch.
+    :param on: The names of the key columns, which both frames have.
+    :param newest_by: For a table with several rows per key, such as a changelog topic: use the row with the largest
+        value of this column. None returns one row for each of them.
+    :param how: `left` keeps events without a matching row, `inner` drops them.
+    :param prefix: The prefix of table columns that have the name of a column of `frame`.
+    :return: The columns of `frame`, and those of the table except the key.
+    :raises ConfigurationError: A column does not exist, or the table is a stream.
     """
     if table.isStreaming:
-        raise ConfigurationError("table: it is a stream; for two streams there is join_within")
+        raise ConfigurationError("table: it must not be a stream; use join_within for two streams")
     keys = _join_keys(frame, table, on, how)
     if newest_by is not None:
         names_of(table, newest_by, "newest_by")
@@ -61,26 +64,32 @@ def join_within(
     late: Duration | None = None,
     prefix: str = "right_",
 ) -> DataFrame:
-    """Join events with those of the same key that happen at most `within` after them.
+    """Join events with the events of the same key that happen up to `within` after them.
 
-    A stream remembers events only for as long as others may still come that match, so its memory is bounded. With
-    `left`, an event that nothing matches comes out when that is certain.
+        join_within(impressions, clicks, "impression_id", "30 minutes", late="10 minutes")
 
-    :param on: columns that both have.
-    :param before: by how much the right one may also happen earlier.
-    :param left_time, right_time: the columns of event times.
-    :param how: `left` keeps events of the left that nothing matches.
-    :param late: for streams, how late events of either may come.
-    :param prefix: for columns of the right that are named like one of the left's.
-    :returns: all columns of the left, and those of the right but for the key.
-    :raises ConfigurationError: a column is not there, or a length does not fit.
+    A stream keeps events only as long as matching events may arrive, so the memory is bounded. With `left`, an event
+    without a match is emitted when no match can arrive any more.
+
+    :param left: The first events; may be a stream.
+    :param right: The later events; may be a stream.
+    :param on: The names of the key columns, which both frames have.
+    :param within: The largest time from the left to the right event.
+    :param before: The largest time from the right to the left event, if the right one is earlier.
+    :param left_time: The name of the left column with event times.
+    :param right_time: The name of the right column with event times.
+    :param how: `left` keeps left events without a match, `inner` drops them.
+    :param late: The largest delay of events; only for streams.
+    :param prefix: The prefix of right columns that have the name of a left column.
+    :return: The columns of the left frame, and those of the right one except the key.
+    :raises ConfigurationError: A column does not exist, or a duration is invalid.
     """
     keys = _join_keys(left, right, on, how)
     after_ms, before_ms = duration_ms(within, "within", least_ms=0), duration_ms(before, "before", least_ms=0)
     left, right = timed(left, left_time, late, "left_time"), timed(right, right_time, late, "right_time")
     other_time = prefix + right_time if right_time in left.columns else right_time
     if right_time in keys or left_time in keys:
-        raise ConfigurationError("on: the column of event times is no key")
+        raise ConfigurationError("on: the column of event times cannot be a key")
     at, other = column(left_time), column(other_time)
     near = (other >= at - _interval(before_ms)) & (other <= at + _interval(after_ms))
     return _joined(left, _renamed(left, right, keys, prefix), keys, near, how)
@@ -96,17 +105,17 @@ def _join_keys(left: DataFrame, right: DataFrame, on: Columns, how: str) -> list
     keys = names_of(left, on, "on")
     names_of(right, on, "on")
     if not keys:
-        raise ConfigurationError("on: name at least one column that both have")
+        raise ConfigurationError("on: set at least one column that both frames have")
     return keys
 
 
 def _renamed(left: DataFrame, right: DataFrame, keys: list[str], prefix: str) -> DataFrame:
-    """Return the right one with names that the left one does not have."""
+    """Return the right frame with column names that the left frame does not have."""
     taken = set(left.columns)
     names = {name: prefix + name if name in taken else name for name in right.columns if name not in keys}
     for name, new in names.items():
         if new in taken or (new != name and new in right.columns):
-            raise ConfigurationError(f"prefix: {prefix!r} makes {name!r} to {new!r}, which is there already")
+            raise ConfigurationError(f"prefix: with {prefix!r}, {name!r} becomes {new!r}, which already exists")
     others = [column(name).alias(new) for name, new in names.items()]
     return right.select(*(column(name).alias(_KEY.format(at)) for at, name in enumerate(keys)), *others)
 

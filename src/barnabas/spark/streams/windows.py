@@ -1,4 +1,4 @@
-"""Counts by windows of event time: tumbling, sliding and session windows; and the most frequent in each window."""
+"""Counts by windows of event time (tumbling, sliding and session windows), and the most frequent values per window."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from barnabas.spark.streams.durations import Duration, duration_ms, spark_interv
 from barnabas.spark.streams.event_time import Columns, column, names_of, timed
 
 WINDOW, SESSION, COUNT, RANK, ITEMS = "window", "session", "count", "rank", "items"
-"""Columns of the results. WINDOW and SESSION are structs of `start` and `end`, the end not included."""
+"""Column names of the results. WINDOW and SESSION are structs of `start` and `end`, exclusive."""
 K_MAX = 1_000
 SLIDES_MAX = 1_000
-"""In so many windows may one event be."""
+"""The largest number of windows that contain the same event."""
 
 
 def count_windows(
@@ -27,16 +27,19 @@ def count_windows(
 ) -> DataFrame:
     """Count events by windows of event time.
 
-    Rows without a time do not count. Windows begin at multiples of `slide` since 1970.
+        count_windows(clicks, "10 minutes", by="page", time="event_time", late="1 hour")
 
-    :param size: how long a window is.
-    :param by: count for each value of these columns apart.
-    :param time: the column of event times.
-    :param slide: how far it is from the start of one window to that of the next; None is `size`, so that each event is
-        in one window (tumbling). If it is less, they overlap (sliding), and each event is in several.
-    :param late: for streams, how late events may come.
-    :returns: `window`, the columns of `by`, `count`. A window without events has no row.
-    :raises ConfigurationError: a column is not there, or a length does not fit.
+    Rows without a time are not counted. Windows start at multiples of `slide` since 1970.
+
+    :param frame: The events; may be a stream.
+    :param size: The length of a window.
+    :param by: The names of the columns to group by.
+    :param time: The name of the column with event times.
+    :param slide: The time between the starts of two windows. None means `size`: each event is in one window (tumbling).
+        With a shorter slide the windows overlap (sliding), and each event is in several.
+    :param late: The largest delay of events; only for streams.
+    :return: The columns `window`, those of `by`, and `count`. A window without events has no row.
+    :raises ConfigurationError: A column does not exist, or a duration is invalid.
     """
     size_ms, slide_ms = _lengths(size, slide)
     keys = _keys(frame, by, (WINDOW, COUNT))
@@ -57,13 +60,15 @@ def top_k(
 ) -> DataFrame:
     """Return the most frequent values in each window.
 
-    :param k: how many of them; fewer where a window has fewer.
-    :param of: the columns whose values are counted together. Of those with the same count the smaller ones come first.
-    :param by: the k most frequent for each value of these columns.
-    :returns: `window`, the columns of `by`, `rank` from 1, the columns of `of`, `count`.
-    :raises ConfigurationError: as `count_windows` does, or `k` is not from 1 to 1,000.
+        top_k(clicks, 10, "page", "1 hour", time="event_time", late="10 minutes")
 
-    The other parameters are those of `count_windows`.
+    The parameters `frame`, `size`, `time`, `slide` and `late` are those of `count_windows`.
+
+    :param k: The largest number of values per window, from 1 to 1,000.
+    :param of: The names of the columns whose combined values are counted. With equal counts, smaller values come first.
+    :param by: The names of the columns to group by. Each group has its own most frequent values.
+    :return: The columns `window`, those of `by`, `rank` from 1, those of `of`, and `count`.
+    :raises ConfigurationError: A column does not exist, a duration is invalid, or `k` is out of range.
     """
     if not 1 <= k <= K_MAX:
         raise ConfigurationError(f"k: {k} is not from 1 to {K_MAX:,}")
@@ -71,7 +76,8 @@ def top_k(
     counts = count_windows(frame, size, by=[*keys, *items], time=time, slide=slide, late=late)
     chosen = F.struct(*(column(name) for name in (*items, COUNT)))
     order = F.struct((-column(COUNT)).alias("order"), *(column(name) for name in items))
-    # A second aggregation and not a rank, which a stream does not have. Both end with the same watermark.
+    # Streams do not support rank functions, so this aggregates a second time. Both aggregations have the same
+    # watermark.
     tops = counts.groupBy(WINDOW, *map(column, keys)).agg(F.min_by(chosen, order, k).alias("tops"))
     ranked = tops.select(WINDOW, *map(column, keys), F.posexplode("tops").alias("at", "top"))
     found = (F.col("top")[name].alias(name) for name in (*items, COUNT))
@@ -87,19 +93,22 @@ def count_sessions(
     collect: str | None = None,
     late: Duration | None = None,
 ) -> DataFrame:
-    """Count events by sessions: events of the same key that are no more than `gap` apart.
+    """Count events by sessions: events of the same key with pauses of at most `gap`.
 
-    :param by: the columns that say whose session it is; at least one.
-    :param collect: a column whose distinct values are gathered, without an order.
-    :returns: `session` (from the first event to `gap` behind the last), the columns of `by`, `count`, and with
+        count_sessions(clicks, "30 minutes", by="member", time="event_time", late="1 hour")
+
+    The parameters `frame`, `time` and `late` are those of `count_windows`.
+
+    :param gap: The longest pause within a session.
+    :param by: The names of the columns that identify the owner of a session; at least one.
+    :param collect: The name of a column whose distinct values are collected, in no order; None collects none.
+    :return: The columns `session` (from the first event to `gap` after the last), those of `by`, `count`, and with
         `collect` also `items`.
-    :raises ConfigurationError: a column is not there, or a length does not fit.
-
-    The other parameters are those of `count_windows`.
+    :raises ConfigurationError: A column does not exist, or a duration is invalid.
     """
     keys = _keys(frame, by, (SESSION, COUNT, ITEMS))
     if not keys:
-        raise ConfigurationError("by: say whose sessions they are, as in by='member'")
+        raise ConfigurationError("by: set the columns that identify a session's owner, as in by='member'")
     window = F.session_window(column(time), spark_interval(duration_ms(gap, "gap"))).alias(SESSION)
     return _counted(timed(frame, time, late), window, keys, collect)
 
@@ -116,7 +125,7 @@ def _keys(frame: DataFrame, by: Columns, taken: tuple[str, ...]) -> list[str]:
     keys = names_of(frame, by, "by")
     for name in keys:
         if name in taken:
-            raise ConfigurationError(f"by: the result has a column {name!r} of its own; rename that of the frame")
+            raise ConfigurationError(f"by: the result has its own column {name!r}; rename that of the frame")
     return keys
 
 
