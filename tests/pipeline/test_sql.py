@@ -92,7 +92,7 @@ def test_each_topic_is_reached_under_its_own_name_by_both_engines(broker, spark)
             for query, told in {
                 'select * from visits, "Visits"': "SQL takes the topics 'Visits' and 'visits' for one table",
                 "select * from VISITS": "did you mean 'Visits' or 'visits'",
-                "select * from web.visits": 'are quoted: "web.visits"',
+                "select * from web.visits": 'contain special characters: "web.visits"',
             }.items():
                 with pytest.raises(SqlError, match=told):
                     rows(engine, query)

@@ -174,7 +174,7 @@ def test_of_a_stream_each_function_leaves_out_what_is_too_late_and_nothing_else(
 def test_what_does_not_fit_is_refused_with_what_would(one_shuffle: SparkSession, tmp_path: Path) -> None:
     folder = write([[FLUSH]], tmp_path / "rows")
     table, stream = (frame(one_shuffle, folder, stream=each) for each in (False, True))
-    with pytest.raises(ConfigurationError, match=r"no column 'page'; there are case, item, id, timestamp"):
+    with pytest.raises(ConfigurationError, match=r"no column 'page'; the columns are case, item, id, timestamp"):
         count_windows(table, "1 minute", by="page")
     with pytest.raises(ConfigurationError, match="set the largest delay of events in the stream"):
         count_windows(stream, "1 minute")
@@ -184,7 +184,7 @@ def test_what_does_not_fit_is_refused_with_what_would(one_shuffle: SparkSession,
         count_windows(table, "1 minute", time="id")
     with pytest.raises(ConfigurationError, match="longer than the window"):
         count_windows(table, "1 minute", slide="2 minutes")
-    with pytest.raises(ConfigurationError, match="'soon' is no duration"):
+    with pytest.raises(ConfigurationError, match="'soon' is not a duration"):
         count_sessions(table, "soon", by="case")
     with pytest.raises(ConfigurationError, match="it must not be a stream"):
         enrich(table, stream, "item")

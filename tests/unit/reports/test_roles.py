@@ -43,5 +43,5 @@ def test_what_is_missing_is_told_with_the_option_and_the_columns_that_there_are(
         ConfigurationError, match=r"like type \(.*\); name it with --type-column NAME. The columns are a, b"
     ):
         Roles(["a", "b"]).need(Role.TYPE)
-    with pytest.raises(ConfigurationError, match=r"--item-column: there is no column 'page'; there are a, b"):
+    with pytest.raises(ConfigurationError, match=r"--item-column: there is no column 'page'; the columns are a, b"):
         Roles(["a", "b"], {Role.ITEM: "page"})
