@@ -1,6 +1,6 @@
-"""The schema registry: Confluent's REST interface over a compacted topic, as one process or several.
+"""The schema registry: Confluent's REST interface over a compacted topic, in one process or several.
 
-`state.py` holds the content of the topic, `changes.py` the changes that requests make; both are pure. `schema_topic.py`
-reads and writes the topic. `change_order.py` decides between registries that write at the same time. `routes.py` and
-`http_server.py` are the REST interface.
+`state.py` has the content of the topic and `changes.py` the changes that requests make; both are pure.
+`schema_topic.py` reads and writes the topic. `change_order.py` decides between registries that write at the same time.
+`routes.py` and `http_server.py` implement the REST interface.
 """

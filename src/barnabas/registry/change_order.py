@@ -1,14 +1,14 @@
-"""The order of the topic decides between registries that change it at the same time. Pure; one thread at a time.
+"""Decides between registries that change the topic at the same time, by the order of the log. Pure; not thread-safe.
 
-All registries write; there is no election. A registry plans a change from the records that it has read. A header of
-each record of the change names the offset that the registry had read to (`ChangeHeader`). A change has no effect if
-another change lies between that offset and itself. All registries read the same log, so they agree on the changes
-without effect. The registry that wrote such a change plans it again.
+All registries write; there is no leader election. A registry plans a change from the records that it has read. A header
+of each record of the change has the offset up to which the registry had read (`ChangeHeader`). A change has no effect
+if another change lies between that offset and itself. All registries read the same log, so they agree on which changes
+have no effect. The registry that wrote such a change plans it again.
 
-Records without this header always have their effect: Confluent's registry and earlier releases write them.
+Records without this header always take effect; Confluent's registry and earlier releases write them.
 
-Compaction keeps the last record of each key, whether it had an effect or not. So the next change of any registry
-repeats the effective value of a key whose last record has none (`SchemaLog.entries`).
+Compaction keeps the last record of each key, with or without effect. So the next change of any registry repeats the
+effective value of a key whose last record has none (`SchemaLog.entries`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from barnabas.registry.state import RegistryState
 
 
 class KeyEncodings:
-    """The encodings of keys of which the topic holds a value, apart from the canonical ones.
+    """The encodings of keys with a value in the topic, other than the canonical ones.
 
-    A change must replace all encodings of its key: compaction keeps the others, and the old value returns.
+    A change must replace all encodings of its key, because compaction keeps the others and the old value would return.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class KeyEncodings:
         self._left_over: set[bytes] = set()
 
     def note(self, record: Record, key: bytes, value: bytes | None) -> None:
-        """Note a record of the topic."""
+        """Record a record of the topic."""
         canonical = records.canonical_key(record.key)
         if canonical is None:
             return
@@ -52,7 +52,7 @@ class KeyEncodings:
     def encoded(self, change: Sequence[Record]) -> list[tuple[bytes, bytes | None]]:
         """Return the bytes of a change, with the same value for all other encodings of its keys.
 
-        Another registry may have deleted one encoding of a key: deletions of the encodings that are left come first.
+        Another registry may have deleted one encoding of a key: deletions of its remaining encodings come first.
         """
         sent: list[tuple[bytes, bytes | None]] = [(key, None) for key in sorted(self._left_over)]
         for record in change:
@@ -63,16 +63,16 @@ class KeyEncodings:
 
 
 HEADER = "barnabas-change"
-"""The name of the record header that has the claim."""
+"""The name of the record header with the change's name and offset."""
 _FORM = re.compile(rb"([0-9]{1,19}) ([0-9a-f]{16})( repair)?")
 
 
 class ChangeHeader(NamedTuple):
-    """What a record says about the change that it belongs to.
+    """The header of a record, which identifies its change.
 
-    :param change: a random name in hex, the same for all records of one change.
-    :param after: the change was planned with all records before this offset.
-    :param is_repair: the record repeats the effective value of its key, and changes nothing.
+    :param change: a random name in hex, equal for all records of a change.
+    :param after: the offset before which all records were known when the change was planned.
+    :param is_repair: True if the record only repeats the effective value of its key.
     """
 
     change: str
@@ -81,7 +81,7 @@ class ChangeHeader(NamedTuple):
 
     @property
     def header(self) -> tuple[str, bytes]:
-        """The record header.
+        """The name and value of the record header.
 
         >>> ChangeHeader.of([ChangeHeader("9f86d081884c7d65", 17).header])
         ChangeHeader(change='9f86d081884c7d65', after=17, is_repair=False)
@@ -90,20 +90,20 @@ class ChangeHeader(NamedTuple):
 
     @classmethod
     def of(cls, headers: Iterable[tuple[str, bytes | None]]) -> Self | None:
-        """Return the claim of a record; None for a record without one, or with a broken one."""
+        """Return the change header of a record; None: the record has none or an invalid one."""
         given = [value for name, value in headers if name == HEADER]
         form = _FORM.fullmatch(given[0] or b"") if len(given) == 1 else None
         return None if form is None else cls(form[2].decode(), int(form[1]), form[3] is not None)
 
 
 class Effect(Enum):
-    """What a record of the topic does."""
+    """The effect of a record in the topic."""
 
     CHANGES = auto()
     REPEATS = auto()
-    """It repeats what the key has anyway."""
+    """The record repeats the current value of its key."""
     NOTHING = auto()
-    """Another change has overtaken it."""
+    """Another change precedes the record, which has no effect."""
 
 
 class LogEntry(NamedTuple):
@@ -115,19 +115,19 @@ class LogEntry(NamedTuple):
 
 
 REPAIRS_MAX = 100
-"""So many keys are repaired with one change."""
+"""The maximum number of keys repaired with one change."""
 
 
 class SchemaLog:
-    """The topic as one registry has read it, record by record, into a state."""
+    """The topic as read by one registry, applied record by record to a state."""
 
     def __init__(self, state: RegistryState) -> None:
         self._state = state
         self.next_offset = 0
-        """That of the next record to be read. It changes together with the state."""
+        """The offset of the next record to read. It advances together with the state."""
         self._keys = KeyEncodings()
         self._last_offset = -1
-        """That of the last record that changed the state; -1: there was none."""
+        """The offset of the last record that changed the state; -1: none."""
         self._last_change: str | None = None
         self._values: dict[bytes, bytes | None] = {}
         self._ineffective: set[bytes] = set()
@@ -135,13 +135,13 @@ class SchemaLog:
 
     @property
     def needs_repairs(self) -> bool:
-        """Whether the last record of a key has no effect."""
+        """True if the last record of some key has no effect."""
         return bool(self._ineffective)
 
     def take(self, offset: int, key: bytes | None, value: bytes | None, change_header: ChangeHeader | None) -> Effect:
-        """Read the next record, and return what it does.
+        """Take the next record; return its effect.
 
-        :raises UnknownRecordError: no registry writes such a record; it does nothing.
+        :raises UnknownRecordError: no registry writes such a record; it has no effect.
         """
         self.next_offset = offset + 1
         record = Record.decode(key, value)
@@ -167,7 +167,7 @@ class SchemaLog:
         return Effect.REPEATS if is_repeated else Effect.CHANGES
 
     def _changed(self, offset: int, change_header: ChangeHeader | None, key: bytes, value: bytes | None) -> None:
-        # A repair overtakes nothing: to who has read the whole log it is no change.
+        # A repair does not invalidate concurrent changes, because it does not change the state.
         if change_header is None or not change_header.is_repair:
             self._last_offset, self._last_change = offset, None if change_header is None else change_header.change
         if value is None:
@@ -177,9 +177,9 @@ class SchemaLog:
         self._ineffective.discard(key)
 
     def entries(self, name: str, change: Sequence[Record]) -> list[LogEntry]:
-        """Return what to write for a change that was planned from the state as it is now: first the repairs.
+        """Return the records to write for a change planned from the current state, repairs first.
 
-        :param name: of the change: 16 random digits in hex.
+        :param name: the name of the change, 16 random hex digits.
         """
         change_header = ChangeHeader(name, self.next_offset)
         encoded = self._keys.encoded(change)

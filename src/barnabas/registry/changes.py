@@ -1,7 +1,7 @@
-"""Plans changes: given the state, returns the records to append and the answer. Pure.
+"""Plans changes: each function takes the state and returns the records to append and the response. Pure.
 
-Parsing and comparing schemas may take long, so it is done elsewhere, between two of the steps here: what needs it takes
-parsed schemas as arguments, and `service.py` sees to it that nothing changes meanwhile.
+Parsing and comparing schemas may take long, so other processes do it between these steps. `service.py` makes sure that
+the state does not change meanwhile.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from barnabas.registry.subject_config import IMPORT, READWRITE
 NESTED_REFERENCES_MAX = 1_000
 NESTED_CHARACTERS_MAX = 8_000_000
 NESTED_DEPTH_MAX = 100
-"""So long a chain of schemas may be, each of which refers to the next one."""
+"""The maximum length of a chain of references between schemas."""
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Records to append, in this order, and what is answered then."""
+    """The records to append in order, and the response after that."""
 
     records: tuple[Record, ...]
     answer: Any
@@ -48,9 +48,9 @@ def encode_version(version: Version) -> Record:
 
 
 def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[tuple[str, str], ...]:
-    """Return name and text of all that a schema refers to, each after what it needs itself.
+    """Return name and text of all direct and indirect references of a schema, each after its own dependencies.
 
-    :raises RegistryError: 42201: a reference leads nowhere, or there are too many.
+    :raises RegistryError: 42201: a referenced schema does not exist, or there are too many.
     """
     found: dict[tuple[str, int], tuple[str, str]] = {}
 
@@ -83,9 +83,9 @@ def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[
 
 
 def check_writable(state: RegistryState, subject: str, *, imported: bool = False) -> None:
-    """Check the mode of a subject.
+    """Check that the mode of a subject permits a registration.
 
-    :param imported: a schema comes with its id or version.
+    :param imported: True if the request specifies id or version.
     :raises RegistryError: 42205.
     """
     mode = state.mode(subject)
@@ -104,25 +104,25 @@ def _check_deletable(state: RegistryState, subject: str) -> None:
 
 
 def find(state: RegistryState, subject: str, content: Content, *, deleted: bool = False) -> Version | None:
-    """Return the latest version of a subject that is this schema, None where none is."""
+    """Return the latest version of a subject that equals a schema; None: none does."""
     return find_in(state.versions(subject, deleted=deleted), content)
 
 
 def find_in(versions: Sequence[Version], content: Content) -> Version | None:
-    """Return the last of some versions that is this schema, None where none is.
+    """Return the last of some versions that equals a schema; None: none does.
 
-    It decodes each JSON Schema among the versions, so it takes long for many large ones.
+    It decodes each JSON Schema among the versions, so many large ones take long.
     """
     exact = find_exact(versions, content)
     if exact is not None or content.schema_type != JSON:
         return exact
-    # What is an object in JSON is the same in any order.
+    # JSON objects are equal in any order of their members.
     wanted = _in_order(content)
     return next((each for each in reversed(versions) if _in_order(each.content) == wanted), None)
 
 
 def find_exact(versions: Sequence[Version], content: Content) -> Version | None:
-    """Return the last of some versions that has this text, None where none has."""
+    """Return the last of some versions that has exactly this content; None: none has."""
     return next((each for each in reversed(versions) if each.content == content), None)
 
 
@@ -130,12 +130,12 @@ def find_exact(versions: Sequence[Version], content: Content) -> Version | None:
 def _in_order(content: Content) -> Content:
     try:
         return replace(content, text=json.dumps(json.loads(content.text), sort_keys=True))
-    except (ValueError, RecursionError):  # a forged record holds a text that is no JSON
+    except (ValueError, RecursionError):  # the text of a forged record may be invalid JSON
         return content
 
 
 def register(state: RegistryState, subject: str, request: SchemaRequest) -> Change:
-    """Return what registers a schema as the next version of a subject; it is known to be compatible.
+    """Return the change that registers a schema, known to be compatible, as the next version of a subject.
 
     :raises RegistryError: 42201, 42205.
     """
@@ -163,7 +163,7 @@ def _import(state: RegistryState, subject: str, request: SchemaRequest) -> Chang
 
 
 def delete_version(state: RegistryState, subject: str, number: int | None, *, permanent: bool) -> Change:
-    """Return what deletes a version, first so that it can be seen with `deleted=true`, then for good.
+    """Return the change that deletes a version, softly or permanently.
 
     :raises RegistryError: 40401, 40402, 40406, 40407, 42205, 42206.
     """
@@ -185,7 +185,7 @@ def delete_version(state: RegistryState, subject: str, number: int | None, *, pe
 
 
 def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Change:
-    """Return what deletes all versions of a subject, first so that they can be seen, then for good.
+    """Return the change that deletes all versions of a subject, softly or permanently.
 
     :raises RegistryError: 40401, 40404, 40405, 42205, 42206.
     """
@@ -205,7 +205,7 @@ def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Ch
         gone = [Record(records.schema_key(subject, each.version), None) for each in versions]
         return Change((*gone, *_forgotten_settings(state, subject)), [each.version for each in versions])
     deletion = records.deleted_subject(subject, living[-1].version)
-    # Settings stay, as in Confluent's registry: a schema that is registered again is under the same rule.
+    # Settings stay, as in Confluent's registry: they apply again if a schema is registered again.
     return Change((deletion,), [each.version for each in living])
 
 
@@ -219,7 +219,7 @@ def _forgotten_settings(state: RegistryState, subject: str) -> tuple[Record, ...
 
 
 def set_config(state: RegistryState, subject: str | None, config: dict[str, Any]) -> Change:
-    """Return what changes some settings of a subject, or of all."""
+    """Return the change of some settings of a subject; subject None: of the global settings."""
     merged = state.configs.get(subject, {}) | config
     merged.pop("subject", None)
     value = merged if subject is None else {"subject": subject, **merged}
@@ -228,7 +228,7 @@ def set_config(state: RegistryState, subject: str | None, config: dict[str, Any]
 
 
 def delete_config(state: RegistryState, subject: str | None) -> Change:
-    """Return what makes a subject have the settings of all again, or all the defaults.
+    """Return the change that resets a subject to the global settings, or the global settings to the defaults.
 
     :raises RegistryError: 40401.
     """
@@ -240,9 +240,9 @@ def delete_config(state: RegistryState, subject: str | None) -> Change:
 
 
 def set_mode(state: RegistryState, subject: str | None, mode: str, *, force: bool) -> Change:
-    """Return what changes the mode of a subject, or of all.
+    """Return the change of the mode of a subject; subject None: of the global mode.
 
-    :param force: import into what has schemas already.
+    :param force: True to permit IMPORT mode despite existing schemas.
     :raises RegistryError: 42205.
     """
     now = state.modes.get(subject, READWRITE)
@@ -254,7 +254,7 @@ def set_mode(state: RegistryState, subject: str | None, mode: str, *, force: boo
 
 
 def delete_mode(state: RegistryState, subject: str) -> Change:
-    """Return what makes a subject have the mode of all again.
+    """Return the change that resets a subject to the global mode.
 
     :raises RegistryError: 40401.
     """

@@ -1,7 +1,7 @@
-"""Compatibility levels: which earlier versions a new schema of a subject is compared with, and in which direction.
+"""Compatibility levels: the earlier versions with which a new schema is compared, and the direction of the comparison.
 
-The levels are those of Confluent's registry. BACKWARD: the new schema reads what the last one wrote. FORWARD: the last
-one reads what the new one writes. FULL: both. The transitive ones compare with all versions instead of the last.
+The levels are those of Confluent's registry. BACKWARD: the new schema must read data of the last version. FORWARD: the
+last version must read data of the new schema. FULL: both. The transitive levels compare with all versions.
 """
 
 from __future__ import annotations
@@ -14,13 +14,13 @@ from barnabas.registry.state import Version
 from barnabas.registry.subject_config import Level
 
 REASONS_MAX = 100
-"""So many reasons an answer has."""
+"""The maximum number of reasons in a response."""
 
 
 def versions_to_compare(level: Level, earlier: Sequence[Version]) -> Sequence[Version]:
-    """Return the versions that a level compares a new schema with, newest first.
+    """Return the versions with which a level compares a new schema, newest first.
 
-    :param earlier: those of the subject that are not deleted, oldest first.
+    :param earlier: the versions of the subject that are not deleted, oldest first.
     """
     if level is Level.NONE:
         return ()
@@ -30,9 +30,9 @@ def versions_to_compare(level: Level, earlier: Sequence[Version]) -> Sequence[Ve
 def incompatibilities_with(
     level: Level, new: Schema, new_type: str, version: Version, parse: Callable[[], Schema]
 ) -> list[str]:
-    """Return the reasons for which a new schema does not fit an earlier version; empty where it fits.
+    """Return the reasons why a new schema is incompatible with an earlier version; empty if it is compatible.
 
-    :param parse: returns the schema of the version.
+    :param parse: returns the parsed schema of the version.
     """
     if version.content.schema_type != new_type:
         return [f"version {version.version} is of type {version.content.schema_type}, this one of type {new_type}"]
@@ -56,9 +56,9 @@ def _is_read(level: Level, new: Schema, old: Schema) -> list[str]:
 
 
 def _incompatibilities(reader: Schema, writer: Schema) -> list[str]:
-    """Return the obstacles to reading; an error of the comparison is an obstacle as well.
+    """Return the reasons why the reader cannot read the writer's data; a failed comparison is a reason too.
 
-    A $ref may lead to a part of a schema that its meta-schema does not check, so a keyword can hold any value.
+    A `$ref` may point to a part of a schema that its meta-schema does not check, where a keyword may have any value.
     """
     try:
         return reader.read_incompatibilities(writer)

@@ -1,4 +1,4 @@
-"""Content types of requests and responses: the registry's own two, plain JSON, and what some clients send as bodies."""
+"""The content types that the registry accepts in requests and offers for responses."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ REQUEST_TYPES = (*RESPONSE_TYPES, "application/octet-stream")
 
 
 def negotiate(header: str) -> str | None:
-    """Return the content type for an `Accept` header, None where none that there is would be accepted.
+    """Return the content type for an `Accept` header; None: the client accepts none of the offered types.
 
     >>> negotiate("application/vnd.schemaregistry.v2+json; q=0.1, application/json; q=0.9"), negotiate("text/*")
     ('application/json', None)
@@ -41,7 +41,7 @@ def _range(text: str) -> tuple[str, float]:
 
 
 def is_supported(header: str) -> bool:
-    """Whether bodies of this `Content-Type` are understood.
+    """Return whether the registry accepts bodies with this `Content-Type` header.
 
     >>> is_supported("application/json; charset=utf-8"), is_supported("text/html")
     (True, False)

@@ -1,6 +1,6 @@
-"""Contexts: registries within a registry. A subject `:.staging:clicks-value` is `clicks-value` in context `.staging`.
+"""Contexts: namespaces of a registry. The subject `:.staging:clicks-value` is `clicks-value` in context `.staging`.
 
-Ids of schemas are unique within a context. What names no context is in the default one, `.`.
+Schema ids are unique within a context. Subjects without a context are in the default context, `.`.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ DEFAULT = "."
 
 
 def split(subject: str) -> tuple[str, str]:
-    """Return a subject's context and its name in there.
+    """Return the context of a subject, and its name in that context.
 
     >>> split(":.staging:clicks-value"), split("clicks-value")
     (('.staging', 'clicks-value'), ('.', 'clicks-value'))
@@ -22,7 +22,7 @@ def split(subject: str) -> tuple[str, str]:
 
 
 def qualified(context: str, name: str) -> str:
-    """Return a name with its context; one that names its own context already is left as it is.
+    """Return a name qualified with a context, unless it already has one.
 
     >>> qualified(".staging", "clicks-value"), qualified(".", "clicks-value")
     (':.staging:clicks-value', 'clicks-value')

@@ -1,4 +1,4 @@
-"""What a registry refuses, under the codes of Confluent's registry, which all clients of its interface know."""
+"""The errors of the REST interface, with the codes and messages of Confluent's registry, which clients know."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from collections.abc import Iterable
 from barnabas.errors import BarnabasError
 
 SCHEMA_SHOWN_MAX = 1_000
-"""How many characters of a schema, or of a reason, an error repeats."""
+"""The maximum number of characters of a schema or a reason in an error message."""
 
 
 def cut(text: str) -> str:
-    """Return the beginning of a text that an error repeats."""
+    """Return the beginning of a long text for an error message."""
     return text if len(text) <= SCHEMA_SHOWN_MAX else f"{text[:SCHEMA_SHOWN_MAX]}..."
 
 
 class RegistryError(BarnabasError):
-    """A request that is refused.
+    """A request was refused.
 
     :param code: Confluent's error code; its first three digits are the HTTP status.
 
@@ -32,7 +32,7 @@ class RegistryError(BarnabasError):
 
     @property
     def status(self) -> int:
-        """The HTTP status."""
+        """The HTTP status code."""
         return self.code if self.code < 1000 else self.code // 100
 
     def __str__(self) -> str:
@@ -40,56 +40,56 @@ class RegistryError(BarnabasError):
 
     @classmethod
     def subject_not_found(cls, subject: str) -> RegistryError:
-        """No version of the subject exists."""
+        """Return the error for a subject without versions."""
         return cls(40401, f"Subject '{subject}' not found.")
 
     @classmethod
     def version_not_found(cls, version: int | str) -> RegistryError:
-        """The subject has no such version."""
+        """Return the error for a version that the subject does not have."""
         return cls(40402, f"Version {version} not found.")
 
     @classmethod
     def schema_not_found(cls, schema_id: int | None = None) -> RegistryError:
-        """No schema has the id, or no version of a subject is this schema."""
+        """Return the error for an unknown schema id, or for a schema that is not a version of the subject."""
         return cls(40403, "Schema not found" if schema_id is None else f"Schema {schema_id} not found")
 
     @classmethod
     def subject_soft_deleted(cls, subject: str) -> RegistryError:
-        """Deleted already, but not for good."""
+        """Return the error for a soft deletion of a soft-deleted subject."""
         return cls(40404, f"Subject '{subject}' was soft deleted.Set permanent=true to delete permanently")
 
     @classmethod
     def subject_not_soft_deleted(cls, subject: str) -> RegistryError:
-        """To be deleted for good, but not deleted yet."""
+        """Return the error for a permanent deletion of a subject that is not soft-deleted."""
         return cls(40405, f"Subject '{subject}' was not deleted first before being permanently deleted")
 
     @classmethod
     def version_soft_deleted(cls, subject: str, version: int) -> RegistryError:
-        """Deleted already, but not for good."""
+        """Return the error for a soft deletion of a soft-deleted version."""
         return cls(
             40406, f"Subject '{subject}' Version {version} was soft deleted.Set permanent=true to delete permanently"
         )
 
     @classmethod
     def version_not_soft_deleted(cls, subject: str, version: int) -> RegistryError:
-        """To be deleted for good, but not deleted yet."""
+        """Return the error for a permanent deletion of a version that is not soft-deleted."""
         return cls(
             40407, f"Subject '{subject}' Version {version} was not deleted first before being permanently deleted"
         )
 
     @classmethod
     def no_compatibility_of(cls, subject: str) -> RegistryError:
-        """The subject has no compatibility level of its own."""
+        """Return the error for a subject without a compatibility level of its own."""
         return cls(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
 
     @classmethod
     def no_mode_of(cls, subject: str) -> RegistryError:
-        """The subject has no mode of its own."""
+        """Return the error for a subject without a mode of its own."""
         return cls(40409, f"Subject '{subject}' does not have subject-level mode configured")
 
     @classmethod
     def incompatible(cls, subject: str, reasons: list[str]) -> RegistryError:
-        """The subject's compatibility level does not allow this schema after the earlier ones."""
+        """Return the error for a schema that is incompatible with earlier versions of the subject."""
         return cls(
             409,
             f'Schema being registered is incompatible with an earlier schema for subject "{subject}", '
@@ -100,9 +100,9 @@ class RegistryError(BarnabasError):
     def invalid_schema(
         cls, reason: str, kind: str, text: str, references: Iterable[tuple[str, str, int]]
     ) -> RegistryError:
-        """It is no schema of its type. The words are Confluent's; a long schema is cut.
+        """Return the error for an invalid schema, with Confluent's message; a long schema is cut.
 
-        :param references: name, subject and version of each.
+        :param references: name, subject and version of each reference.
         """
         shown, reason = cut(text), cut(reason)
         refs = ", ".join(
@@ -112,7 +112,7 @@ class RegistryError(BarnabasError):
 
     @classmethod
     def invalid_version(cls, version: str) -> RegistryError:
-        """Neither a positive 32-bit number nor `latest`."""
+        """Return the error for a version that is neither a positive 32-bit number nor `latest`."""
         return cls(
             42202,
             f"The specified version '{version}' is not a valid version id. Allowed values are between [1, 2^31-1] "
@@ -121,7 +121,7 @@ class RegistryError(BarnabasError):
 
     @classmethod
     def invalid_level(cls) -> RegistryError:
-        """No compatibility level that there is."""
+        """Return the error for an unknown compatibility level."""
         return cls(
             42203,
             "Invalid compatibility level. Valid values are none, backward, forward, full, backward_transitive, "
@@ -130,17 +130,17 @@ class RegistryError(BarnabasError):
 
     @classmethod
     def invalid_mode(cls) -> RegistryError:
-        """No mode that there is."""
+        """Return the error for an unknown mode."""
         return cls(42204, "Invalid mode. Valid values are READWRITE, READONLY, READONLY_OVERRIDE, and IMPORT")
 
     @classmethod
     def not_permitted(cls, reason: str) -> RegistryError:
-        """The mode does not allow it."""
+        """Return the error for a change that the mode forbids."""
         return cls(42205, reason)
 
     @classmethod
     def reference_exists(cls, subject: str, version: int) -> RegistryError:
-        """Other schemas refer to this one."""
+        """Return the error for the deletion of a version that other schemas refer to."""
         return cls(
             42206,
             "One or more references exist to the schema "
@@ -149,15 +149,15 @@ class RegistryError(BarnabasError):
 
     @classmethod
     def invalid_body(cls, reason: str) -> RegistryError:
-        """The body of the request is not what the call takes."""
+        """Return the error for an invalid request body."""
         return cls(422, reason)
 
     @classmethod
     def store(cls, reason: str) -> RegistryError:
-        """The topic cannot be written or read."""
+        """Return the error for a failed read or write of the schema topic."""
         return cls(50001, f"Error while accessing the backend data store: {reason}")
 
     @classmethod
     def timed_out(cls, reason: str) -> RegistryError:
-        """It took too long; it may have been done or not."""
+        """Return the error for an operation that timed out, and that may or may not have succeeded."""
         return cls(50002, f"Operation timed out: {reason}")

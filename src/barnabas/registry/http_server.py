@@ -1,7 +1,7 @@
-"""The registry's HTTP server: uvicorn speaks the protocol, Starlette has requests and responses, limits are here.
+"""The registry's HTTP server: uvicorn parses HTTP, Starlette provides requests and responses, this module sets limits.
 
-A request has a body of at most so many bytes, arrives within a deadline and is answered within another. Connections
-have a limit for each address. A handler that raises costs its own request an answer of 500 and one line in the log.
+A request has a maximum size, a deadline for its arrival, and a deadline for its response. Each address has a maximum
+number of connections. An exception in a handler becomes a response with status 500 and one log line.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ CONNECTIONS_MAX = 1_000
 CONNECTIONS_OF_ADDRESS_MAX = 200
 SMALL_BODY_BYTES = 32 * 1024
 WIRE_FACTOR_MAX = 2
-"""A body of more than SMALL_BODY_BYTES takes at most so many bytes on the wire for each of its own."""
+"""The maximum number of received bytes per body byte, for bodies larger than SMALL_BODY_BYTES."""
 IDLE_S = 75.0
 RECEIVE_S = 30.0
 SEND_S = 30.0
 CLOSE_S = 5.0
 LINGER_BYTES_MAX = 16 * 1024 * 1024
-"""So much is read of a request after it was refused."""
+"""The maximum number of bytes read from a request after its refusal."""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request. `path` is as it was sent, without the query; names of headers are in small letters."""
+    """An HTTP request. `path` is percent-encoded and without the query; header names are in lower case."""
 
     method: str
     path: str
@@ -51,7 +51,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Response:
-    """An answer."""
+    """An HTTP response."""
 
     status: int
     body: bytes
@@ -64,7 +64,7 @@ Refuse = Callable[[int, str], Response]
 
 
 class _RefusedError(Exception):
-    """A request that is answered without being handled."""
+    """A request is refused before it reaches the handler."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -72,10 +72,10 @@ class _RefusedError(Exception):
 
 
 class HttpServer:
-    """Serves HTTP/1.1 on one address.
+    """An HTTP/1.1 server on one address.
 
-    :param handle: answers a request.
-    :param refuse: makes the answer to an invalid request, of a status and a message.
+    :param handle: returns the response to a request.
+    :param refuse: returns the response to an invalid request, from a status and a message.
     """
 
     def __init__(self, handle: Handler, refuse: Refuse, *, answer_s: float) -> None:
@@ -93,17 +93,17 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level=logging.ERROR,  # a warning for each invalid request would fill the log
+            log_level=logging.ERROR,  # suppress a warning for each invalid request
             access_log=False,
-            proxy_headers=False,  # an address must be the one that connected
+            proxy_headers=False,  # limits use the address of the connection, not a forwarded one
             timeout_keep_alive=round(IDLE_S),
         )
         self._config.load()
 
     async def start(self, host: str, port: int) -> int:
-        """Begin to listen; return the port.
+        """Start listening; return the port.
 
-        :raises OSError: the address cannot be listened on.
+        :raises OSError: the server cannot listen on the address.
         """
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(
@@ -113,7 +113,7 @@ class HttpServer:
         return address[1]
 
     async def stop(self) -> None:
-        """Listen no more; answer the requests that are complete, for CLOSE_S at most."""
+        """Stop listening, and finish complete requests within CLOSE_S."""
         if self._server is not None:
             self._server.close()
         for connection in list(self._connections.values()):
@@ -130,10 +130,10 @@ class HttpServer:
     # --- connections ------------------------------------------------------------------------------------
 
     def admit(self, connection: _Connection) -> bool:
-        """Return whether a new connection may stay; close a waiting one where there are too many.
+        """Return whether to accept a new connection; at a limit, first close an idle connection.
 
-        The oldest connection that waits for a request makes room: one of the same address, or, when all addresses
-        together have too many, one of the address with the most.
+        The closed connection is the oldest idle one of the same address. If the limit of all addresses is reached, it
+        is the oldest idle one of the address with the most connections.
         """
         address = crowd = connection.peer[0]
         is_crowded = len(self._of_address.get(address, ())) >= CONNECTIONS_OF_ADDRESS_MAX
@@ -150,7 +150,7 @@ class HttpServer:
         return True
 
     def forget(self, connection: _Connection) -> None:
-        """Count a connection no more."""
+        """Remove a connection from the counts."""
         if self._connections.get(connection.peer) is not connection:
             return
         del self._connections[connection.peer]
@@ -160,15 +160,15 @@ class HttpServer:
             del self._of_address[connection.peer[0]]
 
     def refusal_of_head(self) -> Response:
-        """Return the answer to a request whose head is too large."""
+        """Return the response to a request with too large headers."""
         return self._refuse(431, f"the head of a request may have {HEADER_BYTES_MAX} bytes")
 
     # --- requests ---------------------------------------------------------------------------------------
 
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
-        """Answer a request; the interface is that of ASGI."""
+        """Handle a request; this is the ASGI application."""
         connection = self._connections.get(tuple(scope["client"]))
-        if connection is None:  # it was closed to make room
+        if connection is None:  # the connection was closed for a new one
             return
         try:
             given = starlette.requests.Request(scope, receive)
@@ -227,7 +227,7 @@ class HttpServer:
 
 
 class _Connection(asyncio.Protocol):
-    """One connection: passes bytes to uvicorn, and limits the bytes and the time of a request."""
+    """One connection: passes bytes to uvicorn, and limits size and time of requests."""
 
     def __init__(self, server: HttpServer, config: uvicorn.Config, state: ServerState) -> None:
         self._server = server
@@ -240,9 +240,9 @@ class _Connection(asyncio.Protocol):
         self._is_at_end = False
         self.peer = ("", 0)
         self.is_waiting = True
-        """Whether it has sent no complete request that is not answered yet."""
+        """True if the connection has no complete request without a response."""
         self.bytes_of_request = 0
-        """Bytes received since the last answer."""
+        """The number of bytes received since the last response."""
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)
@@ -281,9 +281,9 @@ class _Connection(asyncio.Protocol):
         return cycle is not None and not cycle.response_complete
 
     def refuse(self, response: Response) -> None:
-        """Answer a request that is not complete, and read its rest, within limits.
+        """Respond to an incomplete request, and read its rest within limits.
 
-        To close at once would reset the connection, and take the answer from the client.
+        Closing the connection at once would reset it, so that the client would not receive the response.
         """
         if self._transport is None or self._transport.is_closing():
             return
@@ -291,12 +291,12 @@ class _Connection(asyncio.Protocol):
         head += f"Content-Length: {len(response.body)}\r\nConnection: close\r\n\r\n"
         self._transport.write(head.encode() + response.body)
         self._is_refused = True
-        self._http.connection_lost(ConnectionAbortedError())  # uvicorn writes no answer of its own
+        self._http.connection_lost(ConnectionAbortedError())  # keeps uvicorn from sending a response too
         self._transport.resume_reading()
         self._set_deadline(CLOSE_S)
 
     def finish_request(self) -> None:
-        """Note that a request is answered."""
+        """Record the end of a request."""
         self.is_waiting = True
         self.bytes_of_request = 0
         if self._transport is None or self._transport.is_closing():
@@ -316,16 +316,16 @@ class _Connection(asyncio.Protocol):
             self._deadline = None
 
     def abort(self) -> None:
-        """Close the connection at once."""
+        """Close the connection without waiting for pending data."""
         if self._transport is None or self._transport.is_closing():
             return
         self._transport.abort()
         if self._is_admitted:
-            self._http.connection_lost(ConnectionAbortedError())  # uvicorn expects no answer, and logs no error
+            self._http.connection_lost(ConnectionAbortedError())  # uvicorn then stops without logging an error
 
     def eof_received(self) -> bool:
         self._is_at_end = True
-        return self._has_head  # a client may end its side and still wait for the answer
+        return self._has_head  # a client may shut down its side and still wait for the response
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()

@@ -1,4 +1,4 @@
-"""Runs one registry in the foreground until it is told to stop."""
+"""Runs one registry in the foreground until it is stopped."""
 
 from __future__ import annotations
 
@@ -31,8 +31,9 @@ LOG_POSITION = gauge("barnabas_registry_log_position", "Offset of the schema top
 class RegistryConfig:
     """The settings of a registry.
 
-    `url` is printed when the registry is ready, by default its host and port; `topic` holds the schemas; `settings` are
-    of the registry's clients, by Kafka's names.
+    :param url: URL to print when the registry is ready; None: its host and port.
+    :param topic: the topic that stores the schemas.
+    :param settings: client settings under Kafka's names.
     """
 
     bootstrap: str
@@ -50,7 +51,7 @@ class RegistryConfig:
 
 
 class Registry:
-    """A registry within a running event loop."""
+    """A registry on the running event loop."""
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
@@ -60,14 +61,14 @@ class Registry:
         self._server: HttpServer | None = None
         self._rest: RestApi | None = None
         self._answers: Counter[int] = Counter()
-        """Answers by status."""
+        """The number of responses by status."""
         self.url = ""
-        """Where clients reach it, once it has started."""
+        """The URL for clients, once the registry has started."""
 
     async def start(self) -> None:
-        """Read all schemas and listen.
+        """Read all schemas and start listening.
 
-        :raises BarnabasError: no broker answers, or the address cannot be listened on.
+        :raises BarnabasError: no broker responds, or the registry cannot listen on the address.
         """
         config = self._config
         await asyncio.gather(self._topic.start(), self._work.start())
@@ -89,20 +90,20 @@ class Registry:
         return response
 
     def collect(self) -> Iterator[Sample]:
-        """Yield the metrics. Any thread may call this."""
+        """Yield the metrics. Thread-safe."""
         for status, count in sorted(self._answers.copy().items()):
             yield ANSWERS.sample(count, str(status))
         yield SUBJECTS.sample(self._state.subject_count)
         yield LOG_POSITION.sample(self._topic.next_offset)
 
     def not_ready(self) -> list[str]:
-        """Return why the registry does not serve now. Any thread may call this."""
+        """Return the reasons why the registry is not ready. Thread-safe."""
         if self._rest is None:
             return [f"the registry is reading {self._config.topic}"]
-        return [f"{self._config.topic} is not read: {error}" for error in (self._topic.failure,) if error]
+        return [f"cannot read {self._config.topic}: {error}" for error in (self._topic.failure,) if error]
 
     async def stop(self) -> None:
-        """Answer the requests that have begun, and end."""
+        """Finish the current requests and stop."""
         if self._server is not None:
             await self._server.stop()
         await self._topic.stop()
@@ -110,10 +111,10 @@ class Registry:
 
 
 def run(config: RegistryConfig, http: str | None = None) -> int:
-    """Serve until SIGTERM, SIGINT or SIGHUP; prints `ready URL` when it serves. Return the exit code.
+    """Serve until SIGTERM, SIGINT or SIGHUP, and print `ready URL` once the registry serves; return the exit code.
 
-    :param http: where to serve metrics and health; None: nowhere.
-    :raises BarnabasError: no broker answers, or an address cannot be listened on.
+    :param http: address for metrics and health; None: off.
+    :raises BarnabasError: no broker responds, or the registry cannot listen on an address.
     """
     asyncio.run(_serve(config, http))
     return 0

@@ -1,6 +1,6 @@
-"""The records of the topic `_schemas`, as Confluent's registry writes them: JSON keys and values.
+"""The records of the topic `_schemas` in the format of Confluent's registry: JSON keys and values.
 
-The key says what kind of record it is; a value of null deletes. Field order is that of Confluent's registry:
+The key names the kind of record; a null value deletes. The order of fields is that of Confluent's registry, because
 compaction compares keys as bytes.
 """
 
@@ -30,7 +30,7 @@ class UnknownRecordError(ValueError):
 
 
 class Record:
-    """One record: key and value as JSON objects.
+    """A record with key and value as JSON objects.
 
     >>> Record(schema_key("clicks-value", 1), None).encoded()
     (b'{"keytype":"SCHEMA","subject":"clicks-value","version":1,"magic":1}', None)
@@ -48,9 +48,9 @@ class Record:
 
     @classmethod
     def decode(cls, key: bytes | None, value: bytes | None) -> Record:
-        """Return a record of bytes.
+        """Return the record for a key and a value in bytes.
 
-        :raises UnknownRecordError: key or value are not what a registry writes.
+        :raises UnknownRecordError: no registry writes such a key or value.
         """
         if key is None:
             raise UnknownRecordError("it has no key")
@@ -66,9 +66,10 @@ class Record:
 
 
 def decode_json(data: str | bytes) -> Any:
-    """Return the value of JSON that other programs wrote.
+    """Return the value of JSON that another program wrote.
 
-    :raises ValueError: it is no JSON, is nested too deeply, or holds NaN or a surrogate, which no answer can repeat.
+    :raises ValueError: the JSON is invalid, is nested too deeply, or has NaN or a surrogate, which responses cannot
+        contain.
     """
     text = data if isinstance(data, str) else data.decode(json.detect_encoding(data))
     try:
@@ -88,10 +89,10 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def canonical_key(key: Key) -> bytes | None:
-    """Return the bytes that this registry writes for a key; None for a kind of record without a subject or version.
+    """Return this registry's encoding of a key; None: the kind of record has no subject or version.
 
-    Other registries write the same key with another `magic` or in another order. Compaction compares bytes alone, so
-    the registry must know all encodings of a key.
+    Other registries encode the same key with another `magic` or in another order. Compaction compares bytes, so the
+    registry must know all encodings of a key.
 
     >>> canonical_key({"magic": 0, "version": 1, "subject": "s", "keytype": "SCHEMA"})
     b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
@@ -110,26 +111,26 @@ def compact_json(value: Any) -> str:
 
 
 def schema_key(subject: str, version: int) -> Key:
-    """Return the key of a version of a subject."""
+    """Return the record key of a version of a subject."""
     return {"keytype": SCHEMA, "subject": subject, "version": version, "magic": 1}
 
 
 def config_key(subject: str | None) -> Key:
-    """Return the key of the settings of a subject; None: of all."""
+    """Return the record key of a subject's settings; None: the global settings."""
     return {"keytype": CONFIG, "subject": subject, "magic": 0}
 
 
 def mode_key(subject: str | None) -> Key:
-    """Return the key of the mode of a subject; None: of all."""
+    """Return the record key of a subject's mode; None: the global mode."""
     return {"keytype": MODE, "subject": subject, "magic": 0}
 
 
 def deleted_subject(subject: str, version: int) -> Record:
-    """Return the record that deletes all versions of a subject up to this one, but not for good."""
+    """Return the record that soft-deletes the versions of a subject up to `version`."""
     key = {"keytype": DELETE_SUBJECT, "subject": subject, "magic": 0}
     return Record(key, {"subject": subject, "version": version})
 
 
 def noop() -> Record:
-    """Return the record that says nothing: whoever reads it has read all before it."""
+    """Return a record without effect, which a reader uses to detect the end of the topic."""
     return Record({"keytype": NOOP, "magic": 0}, None)

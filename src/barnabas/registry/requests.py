@@ -1,4 +1,4 @@
-"""The bodies of requests, checked: what a program sends becomes a value, or an error of Confluent's."""
+"""Validates request bodies and converts them to values; errors are those of Confluent's registry."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ REFERENCES_MAX = 1_000
 
 @dataclass(frozen=True, slots=True)
 class SchemaRequest:
-    """A schema to be registered, looked up or judged.
+    """A schema to register, look up or check.
 
-    `id` and `version` are for registries in IMPORT mode.
+    :param id, version: given by clients of a registry in IMPORT mode only.
     """
 
     content: Content
@@ -40,7 +40,7 @@ class SchemaRequest:
 
     @classmethod
     def of(cls, body: Any) -> SchemaRequest:
-        """Return what a body says.
+        """Return the request in a body.
 
         :raises RegistryError: 422, 42201.
         """
@@ -89,7 +89,7 @@ def _number(fields: dict[str, Any], name: str) -> int | None:
 
 
 def parse_version(text: str) -> int | None:
-    """Return the number of a version, None for the latest.
+    """Return a version number; None: the latest version.
 
     :raises RegistryError: 42202.
 
@@ -104,9 +104,9 @@ def parse_version(text: str) -> int | None:
 
 
 def parse_id(text: str) -> int:
-    """Return the number of a schema.
+    """Return a schema id.
 
-    :raises RegistryError: 404, as where a path does not exist.
+    :raises RegistryError: 404, as for an unknown path.
     """
     digits = text.lstrip("0") or "0"
     if not text.isascii() or not text.isdecimal() or int(digits[:12]) > NUMBER_MAX:
@@ -115,7 +115,7 @@ def parse_id(text: str) -> int:
 
 
 def parse_subject(text: str) -> str:
-    """Return a subject that may be registered.
+    """Return a valid subject name.
 
     :raises RegistryError: 42208.
     """
@@ -125,7 +125,7 @@ def parse_subject(text: str) -> str:
 
 
 def parse_config(body: Any) -> dict[str, Any]:
-    """Return settings as the topic has them.
+    """Return settings in the format of the topic.
 
     :raises RegistryError: 422, 42203.
     """
@@ -146,7 +146,7 @@ def parse_config(body: Any) -> dict[str, Any]:
 
 
 def parse_mode(body: Any) -> str:
-    """Return a mode.
+    """Return the mode in a body.
 
     :raises RegistryError: 422, 42204.
     """

@@ -1,4 +1,4 @@
-"""The REST interface: which path and method is which call, and how its answer looks. Paths are Confluent's."""
+"""The REST interface: maps Confluent's paths and methods to operations, and formats their responses."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from barnabas.registry.service import Service
 from barnabas.registry.state import AVRO, Content, Version
 
 BYTES_AT_ONCE = 1_000_000
-"""So much of an answer is encoded before other requests go on."""
+"""The number of bytes of a response to encode before other requests get a turn."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request with its path taken apart."""
+    """A request with its parsed path."""
 
     service: Service
     request: Request
@@ -34,31 +34,31 @@ class Call:
 
     @property
     def subject(self) -> str:
-        """The subject in the path, with its context."""
+        """The subject in the path, qualified with its context."""
         return contexts.qualified(self.context, self.names["subject"])
 
     @property
     def version(self) -> int | None:
-        """The version in the path, None for the latest."""
+        """The version in the path; None: the latest."""
         return parse_version(self.names["version"])
 
     @property
     def id(self) -> int:
-        """The id of a schema in the path."""
+        """The schema id in the path."""
         return parse_id(self.names["id"])
 
     @property
     def id_context(self) -> str:
-        """The context in which the id is looked for."""
+        """The context of the schema id."""
         given = self.request.query.get("subject", "")
         return contexts.context_of(given) if given.startswith(":.") else self.context
 
     def flag(self, name: str) -> bool:
-        """Whether a parameter of the query is true."""
+        """Return whether a query parameter is true."""
         return self.request.query.get(name, "").lower() == "true"
 
     def body(self) -> Any:
-        """Return the body's JSON.
+        """Return the JSON value of the body.
 
         :raises RegistryError: 400, 422.
         """
@@ -75,7 +75,7 @@ Handler = Callable[[Call], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A path and method, and what answers it."""
+    """A method and path with their handler."""
 
     method: str
     pattern: re.Pattern[str]
@@ -86,7 +86,7 @@ ROUTES: list[Route] = []
 
 
 def route(method: str, path: str) -> Callable[[Handler], Handler]:
-    """Register a handler for a path, in which `{name}` stands for one part."""
+    """Register a handler for a path; `{name}` in the path matches one segment."""
     pattern = re.compile(re.sub(r"\{(\w+)\}", r"(?P<\1>[^/]+)", path))
 
     def register(handler: Handler) -> Handler:
@@ -97,13 +97,13 @@ def route(method: str, path: str) -> Callable[[Handler], Handler]:
 
 
 class RestApi:
-    """Answers requests."""
+    """The REST interface of a registry."""
 
     def __init__(self, service: Service) -> None:
         self._service = service
 
     async def answer(self, request: Request) -> Response:
-        """Return the answer to a request; errors are answers too."""
+        """Return the response to a request; errors become responses too."""
         content_type = content_types.negotiate(request.headers.get("accept", ""))
         if content_type is None:
             return refusal(406, "HTTP 406 Not Acceptable")
@@ -140,13 +140,13 @@ class RestApi:
 
 
 class Text(str):
-    """An answer that is text already."""
+    """A response that is already JSON text."""
 
     __slots__ = ()
 
 
 def refusal(code: int, message: str, content_type: str = content_types.V1) -> Response:
-    """Return the answer for an error."""
+    """Return the response for an error."""
     status = code if code < 1000 else code // 100
     return _response(status, {"error_code": code, "message": message}, content_type)
 
@@ -156,7 +156,7 @@ def _response(status: int, answer: Any, content_type: str) -> Response:
 
 
 async def _encoded_list(answer: list[Any]) -> bytes:
-    """Return the JSON of a list; other requests are answered between its parts."""
+    """Return a list as JSON, giving other requests a turn between its parts."""
     parts: list[bytes] = []
     at_once = 0
     for each in answer:
@@ -199,7 +199,7 @@ def _page(call: Call, found: list[Any]) -> list[Any]:
 
 @route("GET", "/subjects")
 async def list_subjects(call: Call) -> Any:
-    """The subjects, by prefix."""
+    """Return the subjects with a prefix."""
     prefix = contexts.qualified(call.context, call.request.query.get("subjectPrefix", ""))
     found = call.service.state.subjects(prefix, deleted=call.flag("deleted"), deleted_only=call.flag("deletedOnly"))
     return _page(call, found)
@@ -207,7 +207,7 @@ async def list_subjects(call: Call) -> Any:
 
 @route("POST", "/subjects/{subject}")
 async def look_up(call: Call) -> Any:
-    """The version of a subject that is a schema."""
+    """Return the version of a subject that equals a schema."""
     found = await call.service.look_up(
         call.subject, call.body(), normalize=call.flag("normalize"), deleted=call.flag("deleted")
     )
@@ -224,7 +224,7 @@ async def delete_subject(call: Call) -> Any:
 
 @route("GET", "/subjects/{subject}/versions")
 async def list_versions(call: Call) -> Any:
-    """The numbers of a subject's versions."""
+    """Return the version numbers of a subject."""
     deleted, deleted_only = call.flag("deleted"), call.flag("deletedOnly")
     found = call.service.state.versions(call.subject, deleted=deleted or deleted_only)
     if not found:
@@ -240,14 +240,14 @@ async def register(call: Call) -> Any:
 
 @route("GET", "/subjects/{subject}/versions/{version}")
 async def show_version(call: Call) -> Any:
-    """A version of a subject."""
+    """Return a version of a subject."""
     version = call.version
     return await _shown(call, call.service.state.version(call.subject, version, deleted=call.flag("deleted")))
 
 
 @route("GET", "/subjects/{subject}/metadata")
 async def show_version_with_metadata(call: Call) -> Any:
-    """The latest version of a subject whose metadata has certain properties."""
+    """Return the latest version of a subject whose metadata has the given property."""
     wanted = call.request.query
     for version in reversed(call.service.state.versions(call.subject, deleted=call.flag("deleted"))):
         extras = json.loads(version.content.extras) if version.content.extras else {}
@@ -268,14 +268,14 @@ async def delete_version(call: Call) -> Any:
 
 @route("GET", "/subjects/{subject}/versions/{version}/schema")
 async def show_schema_of_version(call: Call) -> Any:
-    """The schema of a version alone."""
+    """Return only the schema of a version."""
     version = call.version
     return Text((await _shown(call, call.service.state.version(call.subject, version)))["schema"])
 
 
 @route("GET", "/subjects/{subject}/versions/{version}/referencedby")
 async def list_referrers(call: Call) -> Any:
-    """The ids of the schemas that refer to a version."""
+    """Return the ids of the schemas that refer to a version."""
     found = call.service.state.version(call.subject, call.version, deleted=True)
     return _page(call, call.service.state.referrers(call.subject, found.version, deleted=call.flag("deleted")))
 
@@ -285,7 +285,7 @@ async def list_referrers(call: Call) -> Any:
 
 @route("GET", "/schemas")
 async def list_schemas(call: Call) -> Any:
-    """All versions, or the latest one of each subject, by prefix."""
+    """Return all versions, or the latest ones, of the subjects with a prefix."""
     prefix = contexts.qualified(call.context, call.request.query.get("subjectPrefix", ""))
     deleted = call.flag("deleted")
     found = []
@@ -297,13 +297,13 @@ async def list_schemas(call: Call) -> Any:
 
 @route("GET", "/schemas/types")
 async def list_types(_call: Call) -> Any:
-    """The kinds of schemas."""
+    """Return the schema types."""
     return ["JSON", "PROTOBUF", "AVRO"]
 
 
 @route("GET", "/schemas/ids/{id}")
 async def show_schema(call: Call) -> Any:
-    """The schema with an id."""
+    """Return the schema with an id."""
     content = call.service.state.content(call.id_context, call.id)
     shown = await _shown_content(call, call.id_context, content)
     if call.flag("fetchMaxId"):
@@ -317,20 +317,20 @@ async def show_schema(call: Call) -> Any:
 
 @route("GET", "/schemas/ids/{id}/schema")
 async def show_schema_alone(call: Call) -> Any:
-    """The schema with an id, as text."""
+    """Return the text of the schema with an id."""
     content = call.service.state.content(call.id_context, call.id)
     return Text((await _shown_content(call, call.id_context, content))["schema"])
 
 
 @route("GET", "/schemas/ids/{id}/subjects")
 async def list_subjects_of_schema(call: Call) -> Any:
-    """The subjects that have a schema."""
+    """Return the subjects that have a schema."""
     return _page(call, sorted({each.subject for each in _homes(call)}))
 
 
 @route("GET", "/schemas/ids/{id}/versions")
 async def list_versions_of_schema(call: Call) -> Any:
-    """The versions that are a schema."""
+    """Return the versions that equal a schema."""
     return _page(call, [{"subject": each.subject, "version": each.version} for each in _homes(call)])
 
 
@@ -353,13 +353,13 @@ async def _judged(call: Call, *, all_versions: bool) -> Any:
 
 @route("POST", "/compatibility/subjects/{subject}/versions/{version}")
 async def check_with_version(call: Call) -> Any:
-    """Whether a schema is compatible with a version."""
+    """Return whether a schema is compatible with a version."""
     return await _judged(call, all_versions=False)
 
 
 @route("POST", "/compatibility/subjects/{subject}/versions")
 async def check_with_all_versions(call: Call) -> Any:
-    """Whether a schema is compatible with the versions that the subject's level names."""
+    """Return whether a schema is compatible with the versions that the subject's level requires."""
     return await _judged(call, all_versions=True)
 
 
@@ -369,27 +369,27 @@ def _shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @route("GET", "/config")
 async def show_config(call: Call) -> Any:
-    """The settings of all subjects that have none of their own."""
+    """Return the global settings, which apply to all subjects without settings of their own."""
     return {"compatibilityLevel": "BACKWARD", **_shown_config(call.service.state.configs.get(None, {}))}
 
 
 @route("PUT", "/config")
 async def set_config(call: Call) -> Any:
-    """Change settings of all."""
+    """Change global settings."""
     config = parse_config(call.body())
     return await call.service.change(lambda state: changes.set_config(state, None, config))
 
 
 @route("DELETE", "/config")
 async def delete_config(call: Call) -> Any:
-    """Go back to the defaults."""
+    """Reset the global settings to the defaults."""
     deleted = await call.service.change(lambda state: changes.delete_config(state, None))
     return {"compatibilityLevel": "BACKWARD", **deleted}
 
 
 @route("GET", "/config/{subject}")
 async def show_config_of_subject(call: Call) -> Any:
-    """The settings of a subject."""
+    """Return the settings of a subject."""
     own = call.service.state.configs.get(call.subject)
     if own is None and not call.flag("defaultToGlobal"):
         raise RegistryError.no_compatibility_of(call.subject)
@@ -406,26 +406,26 @@ async def set_config_of_subject(call: Call) -> Any:
 
 @route("DELETE", "/config/{subject}")
 async def delete_config_of_subject(call: Call) -> Any:
-    """Let a subject have the settings of all."""
+    """Delete the settings of a subject, to which the global settings then apply."""
     return await call.service.change(lambda state: changes.delete_config(state, call.subject))
 
 
 @route("GET", "/mode")
 async def show_mode(call: Call) -> Any:
-    """The mode of all subjects that have none of their own."""
+    """Return the global mode, which applies to all subjects without a mode of their own."""
     return {"mode": call.service.state.modes.get(None, "READWRITE")}
 
 
 @route("PUT", "/mode")
 async def set_mode(call: Call) -> Any:
-    """Change the mode of all."""
+    """Change the global mode."""
     mode = parse_mode(call.body())
     return await call.service.change(lambda state: changes.set_mode(state, None, mode, force=call.flag("force")))
 
 
 @route("GET", "/mode/{subject}")
 async def show_mode_of_subject(call: Call) -> Any:
-    """The mode of a subject."""
+    """Return the mode of a subject."""
     own = call.service.state.modes.get(call.subject)
     if own is None and not call.flag("defaultToGlobal"):
         raise RegistryError.no_mode_of(call.subject)
@@ -441,7 +441,7 @@ async def set_mode_of_subject(call: Call) -> Any:
 
 @route("DELETE", "/mode/{subject}")
 async def delete_mode_of_subject(call: Call) -> Any:
-    """Let a subject have the mode of all."""
+    """Delete the mode of a subject, to which the global mode then applies."""
     return await call.service.change(lambda state: changes.delete_mode(state, call.subject))
 
 
@@ -450,23 +450,23 @@ async def delete_mode_of_subject(call: Call) -> Any:
 
 @route("GET", "/")
 async def show_nothing(_call: Call) -> Any:
-    """Nothing: clients ask for it to see whether a registry is there."""
+    """Return an empty object; clients send this request to check whether a registry is running."""
     return {}
 
 
 @route("GET", "/contexts")
 async def list_contexts(call: Call) -> Any:
-    """The contexts."""
+    """Return the contexts."""
     return _page(call, call.service.state.contexts())
 
 
 @route("GET", "/v1/metadata/version")
 async def show_release(_call: Call) -> Any:
-    """The release of the registry."""
+    """Return the release of the registry."""
     return {"version": __version__, "commitId": ""}
 
 
 @route("GET", "/v1/metadata/id")
 async def show_cluster(_call: Call) -> Any:
-    """Which registry this is."""
+    """Return the id of the registry."""
     return {"scope": {"path": [], "clusters": {"schema-registry-cluster": "schema-registry"}}, "id": ""}

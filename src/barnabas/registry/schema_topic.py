@@ -1,7 +1,7 @@
-"""The topic `_schemas` with the contents of the registry: read and written by all registries.
+"""The topic `_schemas`, which all registries read and write.
 
-A record counts once it was read back, so that all that a registry answers is in the log, in the order of the log. Of
-changes that registries write at the same time the first one in the log has its effect (`change_order.py`).
+A registry applies its own records only after it has read them back, so its responses follow the order of the log. If
+several registries write at the same time, the first change in the log takes effect (`change_order.py`).
 """
 
 from __future__ import annotations
@@ -31,26 +31,26 @@ from barnabas.registry.state import RegistryState
 
 REPLICAS_WANTED = 3
 WRITE_TIMEOUT_S = 10.0
-"""How long a write may take until it was read back."""
+"""The time limit in seconds for a write, including reading the records back."""
 AGAIN_S = 1.0
-"""So long after an error the topic is read again."""
+"""The pause in seconds before the topic is read again after an error."""
 BATCH_BYTES = 1_000_000
-"""So the records of one change are in one batch, and no other change comes between them."""
+"""The batch size in bytes; all records of a change fit into one batch, so no other change can come between them."""
 REPAIR_ATTEMPTS = 10
-"""After so many, the next change of any registry repairs the rest."""
+"""The maximum number of repair attempts; afterwards the next change of any registry repairs the rest."""
 
 log = logging.getLogger(__name__)
 
 
 class OvertakenError(Exception):
-    """Another registry has changed the topic at the same time; the change has no effect and must be planned again."""
+    """Another registry changed the topic at the same time: the change has no effect and must be planned again."""
 
 
 class SchemaTopic:
-    """Reads the topic into a state, and appends to it.
+    """Reads the topic into a state and appends records.
 
-    :param bootstrap: where brokers are.
-    :param settings: of the clients, by Kafka's names.
+    :param bootstrap: addresses of brokers.
+    :param settings: client settings under Kafka's names.
     """
 
     def __init__(self, bootstrap: str, name: str, state: RegistryState, settings: Mapping[str, str]) -> None:
@@ -71,22 +71,22 @@ class SchemaTopic:
         )
         self._consumer = AsyncConsumer(given, auto_offset_reset="earliest", fetch_max_wait_ms=500)
         self._awaited: dict[str, dict[int, Effect]] = {}
-        """By change that is written: what its records do, by their offsets."""
+        """The effects of the records of pending changes, by change and offset."""
         self._progress = asyncio.Condition()
         self._reading: asyncio.Task[None] | None = None
         self.failure = ""
-        """Why the last read failed; empty once a read has succeeded."""
+        """The error of the last read; empty after a successful read."""
 
     @property
     def next_offset(self) -> int:
-        """The offset up to which the topic was read."""
+        """The offset of the next record to read."""
         return self._log.next_offset
 
     async def start(self) -> None:
-        """Make the topic if there is none, and read all that is in it.
+        """Create the topic if necessary, and read all of its records.
 
-        :raises ApiError: it cannot be made.
-        :raises TimedOutError: no broker answers.
+        :raises ApiError: the topic cannot be created.
+        :raises TimedOutError: no broker responds.
         """
         await self.cluster.refresh()
         replicas = min(REPLICAS_WANTED, len(self.cluster.view.brokers))
@@ -112,7 +112,6 @@ class SchemaTopic:
         await self.repair()
 
     async def stop(self) -> None:
-        """Stop reading and writing."""
         if self._reading is not None:
             self._reading.cancel()
             with contextlib.suppress(asyncio.CancelledError):
@@ -133,14 +132,14 @@ class SchemaTopic:
                 read = await self._consumer.poll(max_records=5_000, timeout_s=float("inf"))
                 position = await self._consumer.position(self._tp)
             except BarnabasError as error:
-                log.warning("topic %s cannot be read now: %s", self.name, error)
+                log.warning("cannot read topic %s: %s; retrying in %g s", self.name, error, AGAIN_S)
                 self.failure = str(error)
                 await asyncio.sleep(AGAIN_S)
                 continue
             self.failure = ""
             for record in read:
                 self._take(record)
-            # The position goes past what compaction has taken away.
+            # The position also advances over records that compaction has removed.
             self._log.next_offset = max(self._log.next_offset, position)
             async with self._progress:
                 self._progress.notify_all()
@@ -150,13 +149,13 @@ class SchemaTopic:
         try:
             effect = self._log.take(record.offset, record.key, record.value, change_header)
         except UnknownRecordError as error:
-            log.warning("%s: skipped the unknown record at offset %d: %s", self._tp, record.offset, error)
+            log.warning("%s: skipping an unknown record at offset %d: %s", self._tp, record.offset, error)
             return
         if change_header is not None and change_header.change in self._awaited:
             self._awaited[change_header.change][record.offset] = effect
 
     async def wait_until_read(self, offset: int, timeout_s: float = WRITE_TIMEOUT_S) -> None:
-        """Wait until all before an offset was read.
+        """Wait until all records before an offset are read.
 
         :raises RegistryError: 50002.
         """
@@ -169,7 +168,7 @@ class SchemaTopic:
     # --- writing ----------------------------------------------------------------------------------------
 
     async def catch_up(self) -> None:
-        """Read all that was acknowledged to any registry before now.
+        """Read all records that any registry has written before this call.
 
         :raises RegistryError: 50001, 50002.
         """
@@ -183,16 +182,16 @@ class SchemaTopic:
             await self.wait_until_read(end.offset)
 
     async def append(self, change: Sequence[Record]) -> None:
-        """Write a change that was planned from the state as it is now, and wait until it was read.
+        """Write a change that was planned from the current state, and wait until it is read back.
 
-        :raises OvertakenError: it has no effect.
+        :raises OvertakenError: the change has no effect.
         :raises RegistryError: 50001, 50002.
         """
         if change:
             await self._append(change)
 
     async def repair(self) -> None:
-        """Write the values of keys whose last record has no effect. If that fails, the next change does it."""
+        """Rewrite the values of keys whose last record has no effect. If that fails, the next change repairs them."""
         for _attempt in range(REPAIR_ATTEMPTS):
             if not self._log.needs_repairs:
                 return
@@ -201,7 +200,7 @@ class SchemaTopic:
             except OvertakenError:
                 continue
             except RegistryError as error:
-                log.warning("%s: cannot repeat values that another change overtook: %s", self._tp, error.message)
+                log.warning("%s: cannot repair overtaken keys: %s; the next change retries", self._tp, error.message)
                 return
 
     async def _append(self, change: Sequence[Record]) -> None:
@@ -215,11 +214,11 @@ class SchemaTopic:
         finally:
             del self._awaited[name]
         if any(effects.get(offset) is Effect.NOTHING for offset in range(first, end)):
-            log.info("%s: another registry wrote at the same time; the change is planned again", self._tp)
+            log.info("%s: another registry wrote at the same time; planning the change again", self._tp)
             raise OvertakenError
 
     async def _send(self, entries: Sequence[LogEntry]) -> tuple[int, int]:
-        """Write entries in one batch; return the offsets of the first one and after the last one."""
+        """Write entries in one batch; return the offsets of the first entry and after the last one."""
         values, keys = [entry.value for entry in entries], [entry.key for entry in entries]
         headers = [[entry.header] for entry in entries]
         try:

@@ -1,8 +1,9 @@
-"""The process in which schemas are parsed and compared: `python -m barnabas.registry.schema_worker CPU_S`.
+"""The process that parses and compares schemas: `python -m barnabas.registry.schema_worker CPU_S PRIORITY`.
 
-Frames on standard input are jobs, those on standard output are answers: eight bytes of length, then a pickle. A keeper
-imports the libraries once and forks the process that works. The kernel ends that process when a job has used CPU_S
-seconds of CPU time, or ten times as much time by the clock. The keeper then answers `ENDED` and forks the next one.
+Frames on standard input are jobs, frames on standard output are results: a length of eight bytes, then a pickle. A
+parent process imports the libraries once and forks the process that works. The kernel ends that process when a job has
+used CPU_S seconds of CPU time, or ten times as much wall-clock time. The parent then answers `ENDED` and forks a new
+one.
 """
 
 from __future__ import annotations
@@ -31,13 +32,13 @@ ENDED, VALUE, INVALID = "ended", "value", "invalid"
 CLOCK_FACTOR = 10
 MEMORY_BYTES_MAX = 2 * 1024**3
 PARSED_CHARACTERS_MAX = 4_000_000
-"""Parsed schemas that a worker keeps, by the length of their texts."""
+"""The maximum total length in characters of the parsed schemas that a worker caches."""
 
 Dependencies = Sequence[tuple[str, str]]
 
 
 class _ParsedSchemas:
-    """The schemas that were parsed last."""
+    """The cache of recently parsed schemas."""
 
     def __init__(self) -> None:
         self._found: OrderedDict[tuple[Content, tuple[tuple[str, str], ...]], Schema] = OrderedDict()
@@ -46,7 +47,7 @@ class _ParsedSchemas:
     def parse(self, content: Content, dependencies: Dependencies) -> Schema:
         """Return a parsed schema.
 
-        :raises SchemaSyntaxError: it is no schema of its kind.
+        :raises SchemaSyntaxError: the text is not a valid schema of its type.
         """
         key = (content, tuple(dependencies))
         if key in self._found:
@@ -67,9 +68,9 @@ _schemas = _ParsedSchemas()
 
 
 def write(content: Content, dependencies: Dependencies, form: str) -> str | None:
-    """Return a schema in a form: `text`, `normalized` or another attribute of its kind; None for an unknown form.
+    """Return a schema as `text`, `normalized` or another text attribute of its type; None: unknown attribute.
 
-    :raises SchemaSyntaxError: it is no schema of its kind.
+    :raises SchemaSyntaxError: the text is not a valid schema of its type.
     """
     written = getattr(_schemas.parse(content, dependencies), form, None)
     return written if isinstance(written, str) else None
@@ -78,9 +79,9 @@ def write(content: Content, dependencies: Dependencies, form: str) -> str | None
 def compare(
     level: Level, content: Content, dependencies: Dependencies, version: Version, its_dependencies: Dependencies
 ) -> list[str]:
-    """Return the reasons for which a schema is not compatible with a version.
+    """Return the reasons why a schema is incompatible with a version.
 
-    :raises SchemaSyntaxError: the schema is no schema of its kind.
+    :raises SchemaSyntaxError: the text is not a valid schema of its type.
     """
     new = _schemas.parse(content, dependencies)
     return compatibility.incompatibilities_with(
@@ -106,18 +107,18 @@ def _answer(kind: str, value: Any) -> None:
     try:
         while data:
             data = data[os.write(1, data) :]
-    except BrokenPipeError:  # the registry was killed
+    except BrokenPipeError:  # the registry has ended
         os._exit(0)
 
 
 def framed(message: object) -> bytes:
-    """Return a message with its length."""
+    """Return a message as a frame with its length."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(data)) + data
 
 
 def _work(cpu_s: float) -> None:
-    """Carry out jobs until standard input ends."""
+    """Run jobs until standard input ends."""
     while True:
         (length,) = LENGTH.unpack(_read(LENGTH.size))
         name, arguments = pickle.loads(_read(length))
@@ -127,7 +128,7 @@ def _work(cpu_s: float) -> None:
             answer = (VALUE, JOBS[name](*arguments))
         except SchemaSyntaxError as error:
             answer = (INVALID, str(error))
-        except Exception as error:  # noqa: BLE001 - an input must not end the worker
+        except Exception as error:  # noqa: BLE001 - no input may end the worker
             answer = (INVALID, f"{type(error).__name__}: {error}")
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)
@@ -135,7 +136,7 @@ def _work(cpu_s: float) -> None:
 
 
 def main(cpu_s: float, priority: int) -> None:
-    """Keep a process that carries out jobs."""
+    """Fork processes that run jobs, one after the other."""
     os.nice(priority)
     with contextlib.suppress(OSError, ValueError):
         resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES_MAX, MEMORY_BYTES_MAX))

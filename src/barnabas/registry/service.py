@@ -1,4 +1,5 @@
-"""What the REST interface does: reads from the state, changes by way of the topic, checks by other processes."""
+"""The operations of the REST interface: reads use the state, changes go through the topic, checks run in other
+processes."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from barnabas.registry.work_pool import SLOW_CPU_S, InvalidSchemaError, WorkEnde
 
 DEFAULT_LEVEL = Level.BACKWARD
 CHECK_S = 40.0
-"""So long the checks of one request may take, with the time in queues."""
+"""The time limit in seconds for all checks of one request, including waits in queues."""
 INVALID_SCHEMA = 42201
 
 T = TypeVar("T")
@@ -27,7 +28,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class _Basis:
-    """Everything in the state that the check of a schema depends on."""
+    """The part of the state that the check of a schema depends on."""
 
     level: Level
     mode: str
@@ -37,7 +38,7 @@ class _Basis:
 
 
 class Service:
-    """The registry's calls."""
+    """The operations of the registry."""
 
     def __init__(self, state: RegistryState, topic: SchemaTopic, work: WorkPool) -> None:
         self.state = state
@@ -48,7 +49,7 @@ class Service:
     # --- schemas ----------------------------------------------------------------------------------------
 
     async def register(self, subject: str, body: Any, *, normalize: bool) -> Any:
-        """Register a schema as the next version of a subject, unless it is one of its versions.
+        """Register a schema as the next version of a subject, unless it already is a version of the subject.
 
         :raises RegistryError: 409, 422, 42201, 42205, 50001 ...
         """
@@ -57,9 +58,9 @@ class Service:
         return await _to_its_end(self._repaired(self._register(subject, request, normalize=normalize)))
 
     async def _register(self, subject: str, given: SchemaRequest, *, normalize: bool) -> Any:
-        """Register a schema: check it without the lock, then take the lock and append, if nothing has changed.
+        """Check a schema without the lock, and append it under the lock if the basis of the check is unchanged.
 
-        Otherwise the check starts again, which another registration of the same subject has made necessary.
+        If another registration has changed the basis meanwhile, the check starts again.
         """
         ends = asyncio.get_running_loop().time() + CHECK_S
         while True:
@@ -83,7 +84,7 @@ class Service:
                     return change.answer
 
     def _basis(self, subject: str, request: SchemaRequest, *, normalize: bool) -> _Basis:
-        """Return everything in the state that the check of a schema depends on."""
+        """Return the part of the state that the check of a schema depends on."""
         return _Basis(
             self.level(subject),
             self.state.mode(subject),
@@ -93,7 +94,7 @@ class Service:
         )
 
     async def look_up(self, subject: str, body: Any, *, normalize: bool, deleted: bool) -> Version:
-        """Return the version of a subject that is a schema.
+        """Return the version of a subject that equals a schema.
 
         :raises RegistryError: 40401, 40403, 42201.
         """
@@ -120,7 +121,7 @@ class Service:
     async def check_compatibility(
         self, subject: str, number: int | None, body: Any, *, all_versions: bool
     ) -> list[str]:
-        """Return why a schema is not compatible with a version of a subject, or with those that its level names.
+        """Return the reasons why a schema is incompatible with one version, or with those that the level requires.
 
         :raises RegistryError: 40401, 40402, 42201.
         """
@@ -144,7 +145,7 @@ class Service:
             raise RegistryError.version_not_found(number) from None
 
     def level(self, subject: str) -> Level:
-        """Return the compatibility level that is in force for a subject."""
+        """Return the effective compatibility level of a subject."""
         return Level.of(self.state.config(subject, "compatibilityLevel", DEFAULT_LEVEL))
 
     async def _compare(self, basis: _Basis, content: Content) -> list[str]:
@@ -162,7 +163,7 @@ class Service:
         return []
 
     async def _understood(self, request: SchemaRequest, basis: _Basis) -> SchemaRequest:
-        """Return a request with its schema in the one form that all like it have.
+        """Return a request with its schema in the canonical form.
 
         :raises RegistryError: 42201.
         """
@@ -186,23 +187,23 @@ class Service:
         return await asyncio.to_thread(changes.find_in, versions, content)
 
     async def formatted(self, context: str, content: Content, form: str) -> str:
-        """Return a schema's text, in another form where one is asked for: `serialized` for Protobuf, `resolved`."""
+        """Return a schema's text, in the requested form if any: `serialized` for Protobuf, or `resolved`."""
         if not form:
             return content.text
         dependencies = changes.dependencies(self.state, contexts.qualified(context, ""), content)
         try:
             return await self._work.run("write", content, dependencies, form) or content.text
-        except (InvalidSchemaError, WorkEndedError):  # of an older registry, which was less strict
+        except (InvalidSchemaError, WorkEndedError):  # an earlier registry may have accepted an invalid schema
             return content.text
 
     # --- changes ----------------------------------------------------------------------------------------
 
     async def change(self, plan: Callable[[RegistryState], Change]) -> Any:
-        """Carry out what a function of the state wants to be changed."""
+        """Apply a change that a function plans from the state."""
         return await _to_its_end(self._repaired(self._change(plan)))
 
     async def _repaired(self, change: Coroutine[Any, Any, T]) -> T:
-        """Await a change that may write records without effect; leave none of them as the last record of its key."""
+        """Await a change, and then repair keys whose last record has no effect."""
         try:
             return await change
         finally:
@@ -222,7 +223,7 @@ class Service:
 
 
 async def _to_its_end(change: Coroutine[Any, Any, T]) -> T:
-    """Await a change that goes on if who asked for it is gone: the next one is planned when it is in the topic."""
+    """Await a change that continues if its client disconnects, so that the next change is planned after it."""
     return await asyncio.shield(asyncio.create_task(change))
 
 
@@ -230,7 +231,7 @@ async def _to_its_end(change: Coroutine[Any, Any, T]) -> T:
 async def _deadline(ends: float | None = None) -> AsyncIterator[None]:
     """Limit the time of checks.
 
-    :param ends: time of the event loop; None: CHECK_S from now.
+    :param ends: the event loop's time at the limit; None: CHECK_S from now.
     """
     try:
         async with asyncio.timeout(CHECK_S) if ends is None else asyncio.timeout_at(ends):

@@ -1,7 +1,7 @@
-"""What the topic says, in memory: subjects with their versions, settings, modes and ids. Pure; one thread at a time.
+"""The content of the topic in memory: subjects with versions, settings, modes and ids. Pure; not thread-safe.
 
-All registries apply the same records in the same order, so all know the same. A record that cannot be is left out and
-told by `apply`; the versions of a subject that were deleted, but not for good, are kept.
+All registries apply the same records in the same order, so they have the same state. `apply` rejects invalid records.
+Soft-deleted versions stay in the state.
 """
 
 from __future__ import annotations
@@ -32,26 +32,26 @@ AVRO, JSON, PROTOBUF = "AVRO", "JSON", "PROTOBUF"
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A schema that another one needs: its name in there, and where it is registered."""
+    """A reference to another schema: its name in the referring schema, and its subject and version."""
 
     name: str
     subject: str
     version: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the REST interface and the topic have it."""
+        """Return the reference in the format of the REST interface and the topic."""
         return {"name": self.name, "subject": self.subject, "version": self.version}
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """A schema: what makes two schemas the same, and what an id stands for."""
+    """The content of a schema, which determines its identity and its id."""
 
     schema_type: str
     text: str
     references: tuple[Reference, ...] = ()
     extras: str = ""
-    """Metadata and rules, as compact JSON: kept and given back, without effect here."""
+    """Metadata and rules as compact JSON, which are stored and returned but have no other effect."""
 
     def invalid(self, reason: str) -> RegistryError:
         """Return the error 42201 about this schema."""
@@ -71,7 +71,7 @@ class Version:
 
 
 class RegistryState:
-    """What the records that were applied say."""
+    """The state after all applied records."""
 
     def __init__(self) -> None:
         self._versions: dict[str, dict[int, Version]] = {}
@@ -86,9 +86,9 @@ class RegistryState:
     # --- records ----------------------------------------------------------------------------------------
 
     def apply(self, record: Record) -> None:
-        """Take in a record.
+        """Apply a record.
 
-        :raises UnknownRecordError: it is not one that a registry writes; nothing has changed.
+        :raises UnknownRecordError: no registry writes such a record; the state is unchanged.
         """
         kind, subject = record.key["keytype"], record.key.get("subject")
         if subject is not None and not isinstance(subject, str):
@@ -163,13 +163,13 @@ class RegistryState:
 
     @property
     def subject_count(self) -> int:
-        """The number of subjects, those with deleted versions alone too."""
+        """The number of subjects, including those with soft-deleted versions only."""
         return len(self._versions)
 
     def subjects(self, prefix: str = "", *, deleted: bool = False, deleted_only: bool = False) -> list[str]:
-        """Return the subjects that begin so; also, or only, those whose versions all are deleted.
+        """Return the subjects with a prefix; also, or only, those whose versions are all soft-deleted.
 
-        A prefix of `:*:` asks for all contexts, `:.name:` for those in that one.
+        The prefix `:*:` selects all contexts, `:.name:` one context.
         """
         anywhere = prefix.startswith(":*:")
         context, name = contexts.split(prefix.removeprefix(":*:"))
@@ -186,12 +186,12 @@ class RegistryState:
         return not lives if deleted_only else lives or deleted
 
     def versions(self, subject: str, *, deleted: bool = False) -> list[Version]:
-        """Return the versions of a subject, oldest first; none where there is no such subject."""
+        """Return the versions of a subject, oldest first; empty if the subject does not exist."""
         found = self._versions.get(subject, {})
         return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
 
     def version(self, subject: str, number: int | None, *, deleted: bool = False) -> Version:
-        """Return a version of a subject; None: the latest.
+        """Return a version of a subject; number None: the latest.
 
         :raises RegistryError: 40401, 40402.
         """
@@ -206,9 +206,9 @@ class RegistryState:
         return found
 
     def next_version(self, subject: str) -> int:
-        """Return the number of a subject's next version; numbers of deleted ones are not used again.
+        """Return the number of a subject's next version; numbers of soft-deleted versions are not reused.
 
-        :raises RegistryError: 42205: the subject has the largest version.
+        :raises RegistryError: 42205: the subject has the highest possible version.
         """
         last = max(self._versions.get(subject, {}), default=0)
         if last >= NUMBER_MAX:
@@ -218,7 +218,8 @@ class RegistryState:
         return last + 1
 
     def is_referred_to(self, subject: str, number: int) -> bool:
-        """Whether a version refers to this one; one that is deleted counts until it is for good, for it can be read."""
+        """Return whether another version refers to this one; soft-deleted ones count, because they can still be
+        read."""
         return bool(self._referrer_homes(subject, number))
 
     def referrers(self, subject: str, number: int, *, deleted: bool = False) -> list[int]:
@@ -242,31 +243,31 @@ class RegistryState:
         return next(iter(versions_of_id.values()))
 
     def versions_of_id(self, context: str, schema_id: int, *, deleted: bool = False) -> list[Version]:
-        """Return the versions that are the schema with an id, of all subjects of a context."""
+        """Return the versions with a schema id in all subjects of a context."""
         versions_of_id = self._homes.get((context, schema_id), {})
         found = (self._versions[subject][number] for subject, number in sorted(versions_of_id))
         return [each for each in found if deleted or not each.deleted]
 
     def id_of(self, context: str, content: Content) -> int | None:
-        """Return the id of a schema in a context, None where it has none yet."""
+        """Return the id of a schema in a context; None: it has none yet."""
         return self._ids.get((context, content))
 
     def last_id(self, context: str) -> int:
-        """Return the largest id that was ever given in a context, 0 where there is none."""
+        """Return the highest id ever assigned in a context; 0 if there is none."""
         return self._last_ids.get(context, 0)
 
     def next_id(self, context: str) -> int:
         """Return the id for a new schema of a context.
 
-        After the largest id, the ids below it follow downwards: ids of permanently deleted schemas are mostly low, and
-        must not be used again.
+        After the highest possible id, free ids are assigned downwards: ids of permanently deleted schemas are mostly
+        low and must not be reused.
         """
         following = self.last_id(context) + 1
         used = self._used_ids.get(context, set())
         return following if following <= NUMBER_MAX else next(n for n in range(NUMBER_MAX, 0, -1) if n not in used)
 
     def contexts(self) -> list[str]:
-        """Return the contexts that have subjects, and the default one."""
+        """Return the contexts that have subjects, and the default context."""
         return sorted({contexts.DEFAULT, *map(contexts.context_of, self._versions)})
 
     def all_versions(self) -> Iterator[Version]:
@@ -277,7 +278,7 @@ class RegistryState:
     # --- settings ---------------------------------------------------------------------------------------
 
     def config(self, subject: str, name: str, default: Any) -> Any:
-        """Return a setting: the subject's, its context's, that of all, or the default."""
+        """Return a setting from the subject, its context, or the global settings, in this order; else the default."""
         for home in _from_near_to_far(subject):
             value = self.configs.get(home, {}).get(name)
             if value is not None:
@@ -285,7 +286,7 @@ class RegistryState:
         return default
 
     def mode(self, subject: str) -> str:
-        """Return the mode that is in force for a subject."""
+        """Return the effective mode of a subject."""
         if self.modes.get(None) == READONLY_OVERRIDE:
             return READONLY
         mode = next((self.modes[home] for home in _from_near_to_far(subject) if home in self.modes), READWRITE)
@@ -293,9 +294,9 @@ class RegistryState:
 
 
 def decode_version(subject: str, number: int, value: dict[str, Any]) -> Version:
-    """Return the version that the value of a record describes.
+    """Return the version in the value of a record.
 
-    :raises UnknownRecordError: it describes none.
+    :raises UnknownRecordError: the value is not a valid version.
     """
     schema_id, text, kind = value.get("id"), value.get("schema"), value.get("schemaType") or AVRO
     given = value.get("references") or []

@@ -1,7 +1,6 @@
-"""Compatibility levels, modes, metadata and rules of subjects, in requests and records.
+"""Compatibility levels, modes, metadata and rules of subjects in requests and records.
 
-A request and a record of the topic pass the same checks, so a forged record
-cannot hold a value that no request can set.
+Requests and records pass the same checks, so a forged record cannot have a value that no request can set.
 """
 
 from __future__ import annotations
@@ -14,11 +13,11 @@ from typing import Any
 from barnabas.registry.errors import RegistryError
 
 NUMBER_MAX = 2**31 - 1
-"""The largest id and version. Serialisers write an id in four bytes, and readers take them as a signed number."""
+"""The highest id and version: serializers write an id in four bytes, which readers interpret as a signed number."""
 READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
 MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
 LATEST = -1
-"""The version of a reference to the latest version of a subject."""
+"""The version number in a reference to the latest version of a subject."""
 
 CONFIG_TEXTS = ("alias", "compatibilityGroup")
 CONFIG_SWITCHES = ("normalize", "validateFields", "validateRules")
@@ -35,7 +34,7 @@ _EXTRAS: dict[str, dict[str, type]] = {
 
 
 class InvalidValueError(ValueError):
-    """A value that no registry sets."""
+    """A value that no registry accepts."""
 
 
 class Level(enum.StrEnum):
@@ -51,7 +50,7 @@ class Level(enum.StrEnum):
 
     @classmethod
     def of(cls, name: object) -> Level:
-        """Return the level of a name in any case.
+        """Return the level for a name in upper or lower case.
 
         :raises RegistryError: 42203.
         """
@@ -62,17 +61,17 @@ class Level(enum.StrEnum):
 
     @property
     def is_transitive(self) -> bool:
-        """Whether all earlier versions count, and not the last alone."""
+        """True if the level applies to all earlier versions instead of only the last one."""
         return self.endswith("_transitive")
 
     @property
     def is_backward(self) -> bool:
-        """Whether the new schema must read what earlier ones wrote."""
+        """True if a new schema must read data of earlier ones."""
         return self.startswith(("backward", "full"))
 
     @property
     def is_forward(self) -> bool:
-        """Whether earlier schemas must read what the new one writes."""
+        """True if earlier schemas must read data of a new one."""
         return self.startswith(("forward", "full"))
 
 
@@ -120,7 +119,7 @@ def check_extras(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def shortened(value: object) -> str:
-    """Return a value for a log line or an error, in at most some 100 characters."""
+    """Return a value as text of about 100 characters for log lines and errors."""
     return _SHORT.repr(value)
 
 

@@ -1,7 +1,7 @@
-"""A pool of processes for work on schemas; each job has a deadline.
+"""A pool of processes for work on schemas, with a deadline per job.
 
-Small jobs run in processes of their own, for FAST_CPU_S at most, so that no client waits long for the schema of another
-one. Large jobs, and small ones that need longer, wait for one slow process of lower priority.
+Small jobs run in two fast processes for at most FAST_CPU_S, so that no client waits long for another client's schema.
+Large jobs, and small jobs that exceed that time, queue for one slow process with low priority.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ log = logging.getLogger(__name__)
 
 
 class WorkEndedError(Exception):
-    """A job used all of its time."""
+    """A job exceeded its time limit."""
 
 
 class InvalidSchemaError(ValueError):
-    """A job found that a text is no schema."""
+    """A job found that a text is not a valid schema."""
 
 
 class WorkPool:
-    """Runs the jobs of `schema_worker.py`. Processes start with the first job."""
+    """Runs the jobs of `schema_worker.py` in processes, which start with their first job."""
 
     def __init__(self) -> None:
         self._fast = _Lane(FAST_WORKERS, FAST_CPU_S, 0)
@@ -49,18 +49,18 @@ class WorkPool:
         self._known_slow: OrderedDict[bytes, None] = OrderedDict()
 
     async def start(self) -> None:
-        """Start the processes, so that the first client does not wait for them.
+        """Start the fast processes, so that the first client need not wait for them.
 
-        :raises OSError: no process can be started.
+        :raises OSError: a process cannot be started.
         """
         await self._fast.start()
 
     async def run(self, job: str, *arguments: Any) -> Any:
-        """Return the result of a job.
+        """Run a job and return its result.
 
-        :raises InvalidSchemaError: a text is no schema.
-        :raises WorkEndedError: the job was ended after SLOW_CPU_S.
-        :raises RegistryError: 429: SLOW_WAITING_MAX jobs wait already.
+        :raises InvalidSchemaError: a text is not a valid schema.
+        :raises WorkEndedError: the job exceeded SLOW_CPU_S.
+        :raises RegistryError: 429: SLOW_WAITING_MAX jobs are already waiting.
         """
         frame = framed((job, arguments))
         if len(frame) <= FAST_BYTES_MAX:
@@ -76,13 +76,13 @@ class WorkPool:
         return await self._slow.run(frame)
 
     async def stop(self) -> None:
-        """End the processes."""
+        """Stop the processes."""
         await self._fast.stop()
         await self._slow.stop()
 
 
 class _Lane:
-    """Processes with one deadline, and the jobs that wait for them."""
+    """Processes with the same time limit, and the jobs that wait for them."""
 
     def __init__(self, workers: int, cpu_s: float, priority: int) -> None:
         self._workers = [_Worker(cpu_s, priority) for _ in range(workers)]
@@ -101,7 +101,7 @@ class _Lane:
             worker = await self._idle.get()
         finally:
             self.waiting -= 1
-        # The job goes on if its client is gone: its answer must be read before the next job.
+        # A job continues if its client disconnects, because its answer must be read before the next job.
         return await asyncio.shield(asyncio.create_task(self._run(worker, frame)))
 
     async def _run(self, worker: _Worker, frame: bytes) -> Any:
@@ -116,7 +116,7 @@ class _Lane:
 
 
 class _Worker:
-    """One process. It is started again with the next job if it has ended."""
+    """One process, restarted by the next job if it has ended."""
 
     def __init__(self, cpu_s: float, priority: int) -> None:
         self._arguments = (str(cpu_s), str(priority))
@@ -131,7 +131,7 @@ class _Worker:
                 *self._arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                start_new_session=True,  # one signal ends the keeper and its child; Ctrl-C reaches neither
+                start_new_session=True,  # one signal ends the process and its child; Ctrl-C reaches neither
             )
         return self._process
 
@@ -145,7 +145,7 @@ class _Worker:
             (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
             kind, value = pickle.loads(await process.stdout.readexactly(length))
         except (OSError, asyncio.IncompleteReadError) as error:
-            log.warning("the process that checks schemas ended; the next schema starts another one")
+            log.warning("the process that checks schemas ended; restarting it with the next schema")
             await self.stop()
             raise WorkEndedError from error
         if kind == ENDED:

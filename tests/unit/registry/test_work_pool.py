@@ -64,7 +64,7 @@ def test_deadline_ends_a_job_and_others_do_not_wait_for_it(count: int, values: i
 def test_text_that_is_no_schema_is_an_error_of_its_own() -> None:
     async def check() -> None:
         async with pool() as made:
-            with pytest.raises(InvalidSchemaError, match="not known"):
+            with pytest.raises(InvalidSchemaError, match="unknown schema type"):
                 await made.run("write", Content("XML", "<a/>"), (), "text")
             assert await made.run("write", SMALL, (), "serialized") is None
 

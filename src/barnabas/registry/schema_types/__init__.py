@@ -1,1 +1,1 @@
-"""The kinds of schemas: Avro, JSON Schema, Protobuf. Each parses, writes in one form, and judges who can read whom."""
+"""The schema types Avro, JSON Schema and Protobuf: each parses, writes a canonical form, and checks compatibility."""

@@ -1,7 +1,7 @@
-"""Avro schemas: parsed and compared by Apache Avro's own library, written as its Java library writes them.
+"""Avro schemas: parsed and compared by Apache Avro's library, and written like Avro's Java library writes them.
 
-The written form matters: Confluent's registry takes two schemas for the same where Java writes them alike, and so do
-the serialisers that look a schema up by its text.
+The written form matters: Confluent's registry treats two schemas as equal if Java writes them alike, and serializers
+look schemas up by this text.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _NAMED_ATTRIBUTES = {
     "fixed": ("doc", "size"),
 }
 _RESERVED = frozenset({"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"})
-"""They belong to some kind of type, and where it is another kind, Java's library drops them."""
+"""Attributes of some kind of type, which Java's library drops in types of another kind."""
 _FIELD_ATTRIBUTES = ("name", "type", "doc", "default", "order", "aliases")
 
 
@@ -39,7 +39,7 @@ class AvroSchema:
         names = avro.name.Names()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # a logical type that is not valid is ignored, as Avro wants it
+                warnings.simplefilter("ignore")  # Avro requires that invalid logical types are ignored
                 for _name, dependency in dependencies:
                     avro.schema.make_avsc_object(_decode(dependency), names)
                 self.parsed = avro.schema.make_avsc_object(self._data, names)
@@ -48,16 +48,16 @@ class AvroSchema:
 
     @cached_property
     def text(self) -> str:
-        """As Java's library writes it: attributes in its order, names without a namespace that is the same outside."""
+        """The schema as Java's library writes it: attributes in its order, and without redundant namespaces."""
         return compact_json(_written(self._data, "", lambda props: props))
 
     @cached_property
     def normalized(self) -> str:
-        """The same with the attributes that Avro does not know in order of their names."""
+        """The text with the attributes unknown to Avro in alphabetical order."""
         return compact_json(_written(self._data, "", lambda props: dict(sorted(props.items()))))
 
     def read_incompatibilities(self, writer: Schema) -> list[str]:
-        """Return why this schema cannot read what `writer` wrote, by Avro's rules of schema resolution."""
+        """Return the reasons why this schema cannot read data of `writer`, by Avro's schema resolution."""
         assert isinstance(writer, AvroSchema)
         checker = avro.compatibility.ReaderWriterCompatibilityChecker()  # type: ignore[no-untyped-call, unused-ignore]
         result = checker.get_compatibility(self.parsed, writer.parsed)
@@ -72,7 +72,7 @@ def _decode(text: str) -> Any:
     try:
         data = decode_json(text)
     except ValueError as error:
-        # A type's bare name is no JSON, but Java's parser takes it.
+        # A bare type name is not JSON, but Java's parser accepts it.
         if text.strip() in PRIMITIVES:
             return text.strip()
         raise SchemaSyntaxError(f"it is no JSON: {error}") from error
@@ -91,7 +91,7 @@ Arrange = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _written(data: Any, space: str, arrange: Arrange) -> Any:
-    """Return a schema as Java's library writes it, in a namespace."""
+    """Return a schema as Java's library writes it inside a namespace."""
     if isinstance(data, list):
         return [_written(each, space, arrange) for each in data]
     if isinstance(data, str):

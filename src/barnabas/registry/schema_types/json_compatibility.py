@@ -1,9 +1,11 @@
-"""Whether one JSON Schema accepts all that another one accepts: the rule behind every compatibility level.
+"""Checks whether one JSON Schema accepts all values that another one accepts, which all compatibility levels are based
+on.
 
-The answer is given keyword by keyword, and errs on one side: what is not judged (`not`, `if`, patterns of properties
-and the like) may go or stay as it is; if it comes or changes, it counts as an obstacle. Like Confluent's registry this
-knows open and closed objects: a property that is new to an object which allowed any other property before may meet
-values of another type, so it is an obstacle; where `additionalProperties` is false it is none.
+The check compares keyword by keyword and is conservative: keywords that it cannot evaluate (`not`, `if`,
+`propertyNames` and others) may stay or be removed, but adding or changing one counts as incompatible.
+
+Like Confluent's registry, the check distinguishes open and closed objects. A new property of an open object may meet
+existing values of another type, so it is incompatible. With `additionalProperties` false it is compatible.
 """
 
 from __future__ import annotations
@@ -33,11 +35,11 @@ NOT_JUDGED = (
 )
 SAME_OR_ABSENT = ("pattern", "format", "contentEncoding", "contentMediaType")
 WORK_MAX = 20_000
-"""Comparisons after which two schemas count as too large to be judged."""
+"""The number of comparisons at which two schemas count as too large to compare."""
 
 
 def incompatibilities(reader: Document, writer: Document) -> list[str]:
-    """Return what stands in the way of `reader` accepting all that `writer` accepts; empty where nothing does.
+    """Return the reasons why `reader` rejects values that `writer` accepts; empty if there are none.
 
     >>> closed = {"type": "object", "properties": {"page": {"type": "string"}}, "additionalProperties": False}
     >>> wider = {**closed, "properties": {"page": {"type": "string"}, "number": {"type": "integer"}}}
@@ -57,22 +59,22 @@ def incompatibilities(reader: Document, writer: Document) -> list[str]:
 
 
 class _TooMuchError(Exception):
-    """More comparisons than any schema made by hand takes."""
+    """A comparison exceeds WORK_MAX."""
 
 
 class _NotComparedError(Exception):
-    """A keyword with a value that is not compared."""
+    """A keyword has a value that cannot be compared."""
 
 
 class _Comparison:
-    """A way through both schemas; what it yields are obstacles."""
+    """One comparison of two schemas."""
 
     def __init__(self) -> None:
         self._under_way: set[tuple[int, int]] = set()
         self._work = 0
 
     def compare(self, reader: Part, writer: Part, where: str) -> Iterator[str]:
-        """Yield why the reader may not accept what the writer does."""
+        """Yield the reasons why the reader may reject values that the writer accepts."""
         self._work += 1
         if self._work > WORK_MAX:
             raise _TooMuchError
@@ -85,7 +87,7 @@ class _Comparison:
             yield f"{where}: a $ref leads nowhere"
             return
         pair = (id(found_reader.schema), id(found_writer.schema))
-        if pair in self._under_way:  # a schema within itself: it is accepted if all the rest is
+        if pair in self._under_way:  # a recursive schema: compatible if everything else is
             return
         self._under_way.add(pair)
         try:
@@ -176,19 +178,19 @@ class _Comparison:
 
 
 def _parts_of_all(part: Part) -> list[Part]:
-    """Return the schemas of `allOf`, and the keywords beside it as one more."""
+    """Return the schemas of `allOf`, and a schema of the keywords next to it."""
     return [*map(part.sub, part.get("allOf")), part.changed(part.without("allOf"))]
 
 
 def _enumerated(part: Part) -> set[str] | None:
-    """Return the values of `const` or `enum` as JSON, None where there is neither."""
+    """Return the values of `const` or `enum` as JSON; None: the schema has neither."""
     if part.has("const"):
         return {json.dumps(part.get("const"), sort_keys=True)}
     return {json.dumps(each, sort_keys=True) for each in part.get("enum")} if part.has("enum") else None
 
 
 def _types(part: Part) -> set[str]:
-    """Return the types that a schema accepts, `integer` within `number` as a type of its own."""
+    """Return the types that a schema accepts; `number` includes `integer` as a separate type."""
     if (values := _enumerated(part)) is not None and not part.has("type"):
         return {_type_of(json.loads(each)) for each in values}
     given = part.get("type", ALL_TYPES)
@@ -204,7 +206,7 @@ def _type_of(value: JsonValue) -> str:
 
 
 def _items(part: Part) -> tuple[list[JsonValue], JsonValue]:
-    """Return the schemas of the first items, and that of the others; in the notation of any draft."""
+    """Return the schemas of the first items and the schema of all others, in the notation of any draft."""
     items = part.get("items", True)
     if part.has("prefixItems"):
         return part.get("prefixItems"), items

@@ -1,7 +1,7 @@
-"""Where a `$ref` of a JSON Schema leads: within its document, to its own `$id`, to an anchor, or to another document.
+"""Resolves `$ref` in JSON Schemas: within the document, to an `$id`, to an anchor, or to another document.
 
-A reference is resolved against the base URI of the schema that it stands in (draft 7, section 8.2; draft 2020-12,
-section 8.2.1). A document without an `$id` has the name under which others refer to it as its base.
+A reference is resolved against the base URI of its schema (draft 7, section 8.2; draft 2020-12, section 8.2.1). The
+base of a document without an `$id` is the name by which others refer to it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from urllib.parse import unquote, urljoin
 JsonValue = Any
 
 REFERENCES_MAX = 50
-"""So many references may lead to one another before they count as a circle."""
+"""The maximum length of a chain of references; longer chains count as circular."""
 _VALUES = ("enum", "const", "default", "examples", "example")
-"""Keywords that hold values: a `$id` within them names no schema."""
+"""Keywords that contain values, in which `$id` does not name a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Document:
     root: JsonValue
     others: Mapping[str, JsonValue]
     _places: dict[str, tuple[JsonValue, str]] = field(default_factory=dict, compare=False, repr=False)
-    """Schemas and their base URIs, by URI: with `#name` for anchors."""
+    """Schemas and their base URIs by URI, with `#name` for anchors."""
 
     def __post_init__(self) -> None:
         self._places[""] = (self.root, _own_base(self.root, ""))
@@ -47,22 +47,22 @@ class Document:
 
     @property
     def whole(self) -> Part:
-        """The schema of the document."""
+        """The root schema of the document."""
         return Part(*self._places[""], self)
 
     def is_same(self, other: Document) -> bool:
-        """Return whether both have the same keywords with the same values, in any order."""
+        """Return whether both documents are equal, ignoring the order of keywords."""
         return _written(self) == _written(other)
 
     def find(self, reference: str, base: str) -> Part | None:
-        """Return the schema to which a reference leads, None where it leads nowhere.
+        """Return the schema that a reference points to; None: it does not exist.
 
-        :param base: the base URI of the schema that has the reference.
+        :param base: the base URI of the schema with the reference.
         """
         name, fragment = _split(reference)
         wanted = _joined(base, name) if name else base
         if wanted not in self._places:
-            wanted = name  # others are known by the name that the reference has literally, too
+            wanted = name  # other documents may also be named literally in the reference
         if name and wanted not in self._places:
             return None
         fragment = unquote(fragment)
@@ -85,15 +85,15 @@ class Part:
         return Part(schema, _own_base(schema, self.base), self.document)
 
     def changed(self, schema: JsonValue) -> Part:
-        """Return this schema with other keywords, at the same place."""
+        """Return this schema with other keywords and the same base URI."""
         return Part(schema, self.base, self.document)
 
     def get(self, keyword: str, default: JsonValue = None) -> JsonValue:
-        """Return what a keyword has; the default for the schemas true and false."""
+        """Return the value of a keyword; the default for a missing keyword and for the schemas true and false."""
         return self.schema.get(keyword, default) if isinstance(self.schema, dict) else default
 
     def has(self, *keywords: str) -> bool:
-        """Whether it has one of these keywords."""
+        """Return whether the schema has one of these keywords."""
         return isinstance(self.schema, dict) and any(keyword in self.schema for keyword in keywords)
 
     def without(self, *keywords: str) -> dict[str, JsonValue]:
@@ -102,16 +102,16 @@ class Part:
 
     @property
     def accepts_nothing(self) -> bool:
-        """Whether it is false, or says so in other words."""
+        """True if the schema is `false` or equivalent to it."""
         return self.schema is False or self.schema in ({"not": True}, {"not": {}})
 
     @property
     def accepts_all(self) -> bool:
-        """Whether it is true or {}."""
+        """True if the schema is `true` or `{}`."""
         return self.schema is True or self.schema == {}
 
     def resolved(self) -> Part | None:
-        """Return what `$ref` leads to, or this; None where it leads nowhere."""
+        """Return the schema that a `$ref` points to, or this one without a `$ref`; None: it does not exist."""
         part, seen = self, 0
         while isinstance(part.schema, dict) and isinstance(part.schema.get("$ref"), str):
             found = part.document.find(part.schema["$ref"], part.base)
@@ -123,7 +123,7 @@ class Part:
 
 
 def _written(document: Document) -> str:
-    # Values are compared as JSON: for Python, 1 and true are equal.
+    # Compare values as JSON text, because 1 and true are equal in Python.
     return json.dumps([document.root, document.others], sort_keys=True)
 
 
@@ -142,7 +142,7 @@ def _at_pointer(part: Part, pointer: str) -> Part | None:
 
 
 def _subschemas(root: JsonValue, base: str) -> Iterator[tuple[dict[str, JsonValue], str]]:
-    """Yield every object that may be a schema, with the base URI outside of it."""
+    """Yield every object that may be a schema, with the base URI of its context."""
     waiting = [(root, base)]
     while waiting:
         found, outer = waiting.pop()
@@ -155,7 +155,7 @@ def _subschemas(root: JsonValue, base: str) -> Iterator[tuple[dict[str, JsonValu
 
 
 def _is_schema_map(found: dict[str, JsonValue]) -> bool:
-    """Return whether an object can be a map of schemas by name, in which `default` is a name and no keyword."""
+    """Return whether an object may map names to schemas, so that `default` is a name and not a keyword."""
     return all(isinstance(each, dict | bool) for each in found.values())
 
 
@@ -165,7 +165,7 @@ def _own_base(schema: JsonValue, outer: str) -> str:
 
 
 def _id_of(schema: JsonValue) -> str | None:
-    """Return `$id`, or `id` as draft 4 has it, without its fragment; None where there is none but an anchor."""
+    """Return `$id`, or draft 4's `id`, without its fragment; None: there is none, or only an anchor."""
     if not isinstance(schema, dict):
         return None
     given = schema.get("$id", schema.get("id"))
@@ -189,5 +189,5 @@ def _split(uri: str) -> tuple[str, str]:
 def _joined(base: str, name: str) -> str:
     try:
         return urljoin(base, name)
-    except ValueError:  # a base or name that is no URI
+    except ValueError:  # base or name is not a valid URI
         return name

@@ -1,4 +1,5 @@
-"""JSON Schemas: checked against their meta-schema, and compared by what they accept (`json_compatibility.py`)."""
+"""JSON Schemas: validated against their meta-schema, and compared by the values they accept
+(`json_compatibility.py`)."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 
 
 class JsonSchema:
-    """A parsed JSON Schema; without `$schema` it is one of draft 7, as with Confluent's registry."""
+    """A parsed JSON Schema; without `$schema` it is draft 7, as in Confluent's registry."""
 
     def __init__(self, text: str, dependencies: Sequence[tuple[str, str]]) -> None:
         self._data = _decode(text)
@@ -31,16 +32,16 @@ class JsonSchema:
 
     @cached_property
     def text(self) -> str:
-        """Without spaces; attributes stay in their order."""
+        """The schema without white space, with attributes in their order."""
         return compact_json(self._data)
 
     @cached_property
     def normalized(self) -> str:
-        """Without spaces, attributes in order of their names."""
+        """The schema without white space, with attributes in alphabetical order."""
         return json.dumps(self._data, separators=(",", ":"), ensure_ascii=False, sort_keys=True)
 
     def read_incompatibilities(self, writer: Schema) -> list[str]:
-        """Return what `writer` accepts and this schema may not."""
+        """Return the reasons why this schema may reject values that `writer` accepts."""
         assert isinstance(writer, JsonSchema)
         return incompatibilities(self._document, writer._document)
 

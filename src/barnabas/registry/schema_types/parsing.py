@@ -1,4 +1,4 @@
-"""Parses the text of a schema by its type."""
+"""Parses schemas by their type."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from barnabas.registry.state import AVRO, JSON, PROTOBUF, Content
 def parse(content: Content, dependencies: Sequence[tuple[str, str]]) -> Schema:
     """Return the parsed schema.
 
-    :param dependencies: name and text of what it refers to, directly or not; each after those that it needs itself.
-    :raises SchemaSyntaxError: it is no schema of its kind.
+    :param dependencies: name and text of all direct and indirect references, each after its own dependencies.
+    :raises SchemaSyntaxError: the text is not a valid schema of its type.
     """
-    # Each kind has a library of its own to import; most registries know one kind only.
+    # Import the library of a type only when it is needed: most registries use one type.
     try:
         if content.schema_type == AVRO:
             from barnabas.registry.schema_types.avro import AvroSchema  # noqa: PLC0415
@@ -32,6 +32,6 @@ def parse(content: Content, dependencies: Sequence[tuple[str, str]]) -> Schema:
         raise SchemaSyntaxError(f"it is nested more than {NESTING_MAX} deep") from error
     except SchemaSyntaxError:
         raise
-    except Exception as error:  # an error of a library that its kind does not foresee
+    except Exception as error:  # any other error of a library also means an invalid schema
         raise SchemaSyntaxError(f"it cannot be parsed: {type(error).__name__}: {error}") from error
-    raise SchemaSyntaxError(f"schemas of type {content.schema_type} are not known, but AVRO, JSON and PROTOBUF are")
+    raise SchemaSyntaxError(f"unknown schema type {content.schema_type}; the types are AVRO, JSON and PROTOBUF")

@@ -1,8 +1,8 @@
-"""Whether messages written with one Protobuf schema are read rightly with another one, by the wire format.
+"""Checks whether one Protobuf schema correctly reads messages of another one in the wire format.
 
-The rules are those of Confluent's registry. Fields are known by their numbers, so names do not matter; a type may
-become another one that is written alike; what is unknown to the reader is skipped. A message that was removed, a field
-that left a oneof that stays, and a field that is required on one side only are obstacles.
+The rules are those of Confluent's registry. Fields are identified by number, so names do not matter. A type may change
+to another type with the same encoding. Unknown fields are skipped. Incompatible are: a removed message, a field removed
+from a remaining oneof, and a field that is required on one side only.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ _LENGTH_DELIMITED = frozenset({Field.TYPE_STRING, Field.TYPE_BYTES, Field.TYPE_M
 def incompatibilities(
     reader: File, writer: File, reader_imports: Sequence[File], writer_imports: Sequence[File]
 ) -> list[str]:
-    """Return what stands in the way of reading with `reader` what `writer` wrote; all have their names resolved."""
+    """Return the reasons why `reader` cannot read messages of `writer`; all descriptors must be resolved."""
     sides = _Sides(_Side(reader, _named(reader_imports)), _Side(writer, _named(writer_imports)), set())
     return list(_messages(sides, list(reader.message_type), list(writer.message_type), "#"))
 
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A file, and the messages of those that it imports, by full name."""
+    """A file, and the messages of its imports by full name."""
 
     file: File
     imported: dict[str, Message]
@@ -43,7 +43,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Both sides of a comparison, and the imported types that were compared already."""
+    """Both sides of a comparison, and the pairs of imported types already compared."""
 
     reader: _Side
     writer: _Side
@@ -95,7 +95,7 @@ def _fields(sides: _Sides, now: Message, before: Message, where: str) -> Iterato
 
 
 def _moved_together(now: Message, before: Message, where: str) -> Iterator[str]:
-    """Fields that could be set together, and cannot any more: in a oneof one pushes out the other."""
+    """Yield fields moved into one oneof that could be set together before, because a oneof keeps only one field."""
     old = {field.number: _oneof(before, field) for field in before.field}
     for index, declared in enumerate(now.oneof_decl):
         members = [f for f in now.field if f.HasField("oneof_index") and f.oneof_index == index and f.number in old]
@@ -140,7 +140,7 @@ def _message_types(
 
 
 def _imported(sides: _Sides, now: str, before: str, where: str) -> Iterator[str]:
-    """Compare types that stand in other files; under which name does not matter to the wire format."""
+    """Compare types from other files; their names do not matter for the wire format."""
     if (now, before) not in sides.compared:
         sides.compared.add((now, before))
         yield from _fields(sides, sides.reader.imported[now], sides.writer.imported[before], where)
@@ -152,7 +152,7 @@ def _entry(owner: Message, field: Field) -> Message | None:
 
 
 def _within(file: File, type_name: str) -> str:
-    """Return a type's name without the package of its own file: that may change."""
+    """Return a type name without the package of its own file, because the package may change."""
     return type_name.removeprefix(f".{file.package}.") if file.package else type_name.removeprefix(".")
 
 

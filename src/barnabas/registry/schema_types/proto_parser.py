@@ -1,7 +1,7 @@
-"""From the text of a .proto file to its descriptor, which protobuf's own library then checks and resolves.
+"""Parses a .proto file to a descriptor, whose names and rules protobuf's own library then resolves and checks.
 
-Syntax is proto2 and proto3; groups and editions are refused. Options of a user's own making are not understood: a file
-with some is taken all the same, but `has_more` says that the descriptor does not hold all of the text.
+The syntax is proto2 and proto3; groups and editions are rejected. Custom options are skipped: `has_more` is then true,
+because the descriptor lacks a part of the text.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "a": "\a", "b": "\b", "f": "\f", "v
 
 
 class Tokens:
-    """The words one after the other, and where each stands."""
+    """The tokens of a text with their positions."""
 
     def __init__(self, text: str) -> None:
         self._text = text
@@ -40,31 +40,31 @@ class Tokens:
 
     @property
     def is_at_end(self) -> bool:
-        """Return whether all words were taken."""
+        """True if all tokens were taken."""
         return self._at >= len(self._words)
 
     def peek(self) -> str:
-        """Return the next word, empty at the end."""
+        """Return the next token without taking it; empty at the end."""
         return "" if self.is_at_end else self._words[self._at][1]
 
     def take(self) -> str:
-        """Take the next word."""
+        """Take the next token."""
         if self.is_at_end:
             raise SchemaSyntaxError("it ends in the middle of a definition")
         self._at += 1
         return self._words[self._at - 1][1]
 
     def take_if(self, *words: str) -> str:
-        """Take the next word if it is one of these; return it, or nothing."""
+        """Take and return the next token if it is one of the given ones; otherwise return an empty string."""
         return self.take() if self.peek() in words and not self.is_at_end else ""
 
     def expect(self, word: str) -> None:
-        """Take this word."""
+        """Take the next token, which must be `word`."""
         if (found := self.take()) != word:
             raise self.error(f"{word!r} is expected instead of {found!r}")
 
     def name(self) -> str:
-        """Take a name, perhaps with dots."""
+        """Take a name, which may contain dots."""
         kind = "" if self.is_at_end else self._words[self._at][0]
         word = self.take()
         if kind != "name" and word not in ("inf", "nan"):
@@ -72,7 +72,7 @@ class Tokens:
         return word
 
     def string(self) -> str:
-        """Take a string, or several that stand side by side."""
+        """Take one or more adjacent strings, joined."""
         parts = []
         while not self.is_at_end and self._words[self._at][0] == "string":
             parts.append(_unquoted(self.take()))
@@ -81,7 +81,7 @@ class Tokens:
         return "".join(parts)
 
     def integer(self) -> int:
-        """Take a whole number, in decimal, hexadecimal or octal notation."""
+        """Take an integer in decimal, hexadecimal or octal notation."""
         word = self.take()
         sign, digits = (-1, word[1:]) if word.startswith("-") else (1, word)
         if word == "-":
@@ -93,11 +93,11 @@ class Tokens:
             raise self.error(f"a whole number is expected instead of {word!r}") from None
 
     def is_string(self) -> bool:
-        """Return whether the next word is a string."""
+        """Return whether the next token is a string."""
         return not self.is_at_end and self._words[self._at][0] == "string"
 
     def error(self, reason: str) -> SchemaSyntaxError:
-        """Return an error that says in which line."""
+        """Return an error with the number of the current line."""
         position = self._words[max(self._at - 1, 0)][2] if self._words else 0
         line = self._text.count("\n", 0, position) + 1
         return SchemaSyntaxError(f"line {line}: {reason}")
@@ -138,15 +138,15 @@ ENUM_MAX = 2**31 - 1
 
 
 class ProtoParser:
-    """Parses one file.
+    """Parses one .proto file.
 
-    :raises SchemaSyntaxError: it is no .proto file, with the line.
+    :raises SchemaSyntaxError: the file is invalid; the message has the line number.
     """
 
     def __init__(self, text: str, name: str) -> None:
         self.file = File(name=name)
         self.has_more = False
-        """True if there is something in the text that is not in the descriptor."""
+        """True if the descriptor lacks a part of the text."""
         self._tokens = Tokens(text)
         self._parse_file()
 
@@ -271,7 +271,7 @@ class ProtoParser:
 
     @staticmethod
     def _add_synthetic_oneofs(message: Message) -> None:
-        """Give each optional field of proto3 a oneof of its own, behind all others, as protoc does."""
+        """Add a oneof for each optional field of proto3 after all others, as protoc does."""
         for field in message.field:
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)
@@ -303,7 +303,7 @@ class ProtoParser:
         else:
             is_enum = isinstance(owner, Enum)
             for first, last in self._ranges(ENUM_MAX if is_enum else EXTENSION_MAX - 1):
-                # Ranges of numbers end before `end`, those of enums with it.
+                # In messages `end` is exclusive, in enums it is inclusive.
                 owner.reserved_range.add(start=first, end=last if is_enum else last + 1)
         tokens.expect(";")
 
@@ -357,7 +357,7 @@ class ProtoParser:
         tokens.expect("]")
 
     def _parse_option(self, options: Any) -> None:
-        """Set an option that protobuf knows; note that there are others."""
+        """Set an option that protobuf knows; skip others."""
         tokens = self._tokens
         if tokens.peek() == "(":
             self._skip_option()
@@ -380,7 +380,7 @@ class ProtoParser:
             raise tokens.error(f"option {name} cannot be {word!r}") from error
 
     def _skip_option(self) -> None:
-        """Skip up to what ends an option, brackets of all kinds counted."""
+        """Skip an option, including nested brackets of all kinds."""
         self.has_more = True
         tokens, depth = self._tokens, 0
         while depth or tokens.peek() not in (";", ",", "]", ""):
@@ -405,7 +405,7 @@ def _set_type(field: Field, kind: str) -> None:
     if kind in SCALARS:
         field.type = SCALARS[kind]
     else:
-        field.type_name = kind  # a message or an enum: protobuf's library finds out
+        field.type_name = kind  # a message or an enum; protobuf's library resolves it
 
 
 def _camel_case(name: str) -> str:

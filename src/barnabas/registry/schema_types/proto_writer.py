@@ -1,4 +1,5 @@
-"""From a descriptor to the text of a .proto file, in one form: two spaces, all in the order of the descriptor."""
+"""Writes a descriptor as the text of a .proto file in canonical form: indented by two spaces, in the descriptor's
+order."""
 
 from __future__ import annotations
 
@@ -17,9 +18,9 @@ _TYPE_NAMES = {number: name for name, number in SCALARS.items()}
 
 
 def write(file: File, *, full_names: bool = False) -> str:
-    """Return the text of a file whose names are resolved, with blank lines where Confluent's registry has them.
+    """Return the text of a resolved file, with blank lines as in Confluent's registry.
 
-    :param full_names: name types with their package, also those of this one.
+    :param full_names: True to write all type names with their package.
     """
     return "\n".join(_Writer(file, full_names=full_names).lines()) + "\n"
 
@@ -27,8 +28,8 @@ def write(file: File, *, full_names: bool = False) -> str:
 def in_order(file: File) -> File:
     """Return a copy of a descriptor in the order of Confluent's normal form.
 
-    Imports are in order of their names, fields, constants and reserved ranges in order of their numbers. Messages stay
-    where they are: records name their type by its position. Oneofs follow their first field.
+    Imports are sorted by name; fields, constants and reserved ranges by number. Messages keep their order, because
+    records refer to their message type by position. A oneof is at the position of its first field.
     """
     ordered = File()
     ordered.CopyFrom(file)
@@ -56,7 +57,7 @@ def _order_message(message: Message, *, is_proto3: bool) -> None:
 
 
 def _order_enum(enum: Enum, *, is_open: bool) -> None:
-    """Order the constants; the first one, which is the default, stays the first: zero in proto3, any in proto2."""
+    """Sort the constants but keep the default first: zero in proto3, the first constant in proto2."""
     first = 0 if is_open or not enum.value else enum.value[0].number
     enum.value.sort(key=lambda value: (value.number != first, value.number))
     enum.reserved_range.sort(key=lambda each: (each.start, each.end))
@@ -162,7 +163,7 @@ class _Writer:
 
 
 def _options(owner: Any) -> Iterator[tuple[str, str]]:
-    """Yield the options that protobuf knows, as a file has them."""
+    """Yield the options known to protobuf in the notation of .proto files."""
     for descriptor, value in owner.options.ListFields():
         if descriptor.is_extension or descriptor.name in ("map_entry", "uninterpreted_option"):
             continue

@@ -1,6 +1,6 @@
-"""Protobuf schemas: the text of a .proto file, or its descriptor in base64, as some serialisers send it.
+"""Protobuf schemas: the text of a .proto file, or its descriptor in base64, which some serializers send.
 
-Both are written as the same text. Protobuf's own library resolves names and checks the rest.
+Both are written as the same text. Protobuf's own library resolves names and checks all other rules.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from barnabas.registry.schema_types.proto_writer import in_order, write
 from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 
 OWN_NAME = "default.proto"
-"""The name of a file that has none: a registered schema is known by its subject."""
+"""The file name of a schema without a name; subjects identify registered schemas."""
 KNOWN_IMPORT = re.compile(r"google/(protobuf|type)/(\w+)\.proto")
-"""Files that Python packages bring along: protobuf, and googleapis-common-protos where it is installed."""
+"""Imports that Python packages provide: protobuf, and googleapis-common-protos if it is installed."""
 BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*")
-"""Matched against a stripped text: a second run of blanks at its end would make the match quadratic."""
+"""Matches base64 in a stripped text; trailing white space would make the match quadratic."""
 
 
 class ProtobufSchema:
@@ -42,7 +42,7 @@ class ProtobufSchema:
         file, has_more = _decode(text, OWN_NAME)
         _add(pool, file, known)
         self.file = File()
-        """The descriptor, with all names resolved."""
+        """The descriptor with all names resolved."""
         pool.FindFileByName(file.name).CopyToProto(self.file)
         self._imported = [_resolved(pool, name) for name, _ in dependencies]
         self._written_as_is = text.strip() if has_more else None
@@ -50,14 +50,14 @@ class ProtobufSchema:
 
     @cached_property
     def text(self) -> str:
-        """The text that all texts with the same content become; a text with options of its own stays as it is."""
+        """The canonical text for all schemas with this content; a text with custom options stays unchanged."""
         if self._written_as_is is not None:
             return self._written_as_is
         return _unambiguous(self.file, self._pool, "again")
 
     @cached_property
     def normalized(self) -> str:
-        """The same in the order that Confluent's registry gives to imports, fields, constants and reserved numbers."""
+        """The text in the order of Confluent's registry for imports, fields, constants and reserved numbers."""
         if self._written_as_is is not None:
             return self._written_as_is
         return _unambiguous(in_order(self.file), self._pool, "in_order")
@@ -68,18 +68,18 @@ class ProtobufSchema:
         return base64.b64encode(self.file.SerializeToString()).decode()
 
     def read_incompatibilities(self, writer: Schema) -> list[str]:
-        """Return why messages of `writer` would be misread, by the rules of Protobuf's wire format."""
+        """Return the reasons why messages of `writer` would be misread in Protobuf's wire format."""
         assert isinstance(writer, ProtobufSchema)
         return incompatibilities(self.file, writer.file, self._imported, writer._imported)
 
 
 def _decode(text: str, name: str) -> tuple[File, bool]:
-    """Return the descriptor of a text or of base64, and whether the text has more to it."""
+    """Return the descriptor of a text or a base64 descriptor, and whether the descriptor lacks a part of the text."""
     if BASE64.fullmatch(text.strip()):
         try:
             file = File.FromString(base64.b64decode(text, validate=False))
-        except (ValueError, DecodeError):  # of characters that are none of base64's, too
-            pass  # it is no descriptor, so it is a text, or nothing
+        except (ValueError, DecodeError):  # ValueError: invalid base64
+            pass  # not a descriptor: parse it as text
         else:
             file.name = name
             file.ClearField("source_code_info")
@@ -105,14 +105,14 @@ def _resolved(pool: descriptor_pool.DescriptorPool, name: str) -> File:
 
 
 def _add_known_import(pool: descriptor_pool.DescriptorPool, name: str, known: set[str]) -> None:
-    """Add a file that comes with protobuf, and those that it imports."""
+    """Add a file that protobuf provides, with the files that it imports."""
     found = KNOWN_IMPORT.fullmatch(name)
     if name in known or found is None:
         return
     try:
         descriptor = importlib.import_module(f"google.{found[1]}.{found[2]}_pb2").DESCRIPTOR
     except ImportError:
-        return  # the pool says what is missing
+        return  # the descriptor pool reports the missing import
     for dependency in descriptor.dependencies:
         _add_known_import(pool, dependency.name, known)
     pool.AddSerializedFile(descriptor.serialized_pb)
@@ -120,16 +120,16 @@ def _add_known_import(pool: descriptor_pool.DescriptorPool, name: str, known: se
 
 
 def _unambiguous(file: File, pool: descriptor_pool.DescriptorPool, name: str) -> str:
-    """Return the text of a descriptor, with short names of types where they mean the same.
+    """Return the text of a descriptor, with short type names unless they are ambiguous.
 
-    :param name: a name for the text that the pool does not have yet.
+    :param name: an unused name for a file in the pool.
     """
     short = write(file)
     return short if _is_same(short, file, pool, name) else write(file, full_names=True)
 
 
 def _is_same(text: str, file: File, pool: descriptor_pool.DescriptorPool, name: str) -> bool:
-    """Whether a written text means what the descriptor does: a short name might be that of another type there."""
+    """Return whether a text resolves to the same types as the descriptor; short names might resolve to others."""
     again = ProtoParser(text, f"{name}.proto").file
     again.package = f"{file.package}.{name}" if file.package else name
     resolved = File()

@@ -1,15 +1,15 @@
-"""The interface of a parsed schema, the same for all types."""
+"""The interface of parsed schemas of all types."""
 
 from __future__ import annotations
 
 from typing import Protocol
 
 NESTING_MAX = 100
-"""How deeply a schema may be nested: what is made by hand or by programs stays far below."""
+"""The maximum nesting depth of a schema, far above that of real schemas."""
 
 
 class SchemaSyntaxError(ValueError):
-    """A text that is no schema of its kind, or refers to what is not there."""
+    """A text is not a valid schema of its type, or refers to something that does not exist."""
 
 
 class Schema(Protocol):
@@ -17,14 +17,14 @@ class Schema(Protocol):
 
     @property
     def text(self) -> str:
-        """The schema as text, the same for all texts that differ in spaces only."""
+        """The schema as canonical text, equal for all texts that differ only in white space."""
         ...
 
     @property
     def normalized(self) -> str:
-        """The schema as text, the same for all texts that differ in nothing that matters."""
+        """The schema as normalized text, equal for all texts with the same meaning."""
         ...
 
     def read_incompatibilities(self, writer: Schema) -> list[str]:
-        """Return why this schema cannot read what `writer` wrote; empty where it can. Both are of one kind."""
+        """Return the reasons why this schema cannot read data of `writer`, of the same type; empty if it can."""
         ...
