@@ -1,7 +1,7 @@
-"""The metrics of `barnabas audit TOPIC --watch SECONDS`: what its last comparison found.
+"""The metrics of `barnabas audit TOPIC --watch SECONDS`: the results of its last comparison.
 
-`AuditMetrics.note` replaces all figures after each comparison. So windows and records are gauges: a record that was
-open is complete at the next comparison, and expired windows leave.
+`AuditMetrics.note` replaces all values after each comparison. So windows and records are gauges: an open record may be
+complete at the next comparison, and expired windows disappear.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from barnabas.audit.events import CONSUMED, LOADED, MIRRORED, PRODUCED
 from barnabas.audit.findings import STORED, WRONG, Kind
 from barnabas.metrics.metric import Sample, counter, gauge
 
-RUNS = counter("barnabas_audit_runs_total", "Comparisons that came to their end.", "topic")
+RUNS = counter("barnabas_audit_runs_total", "Completed comparisons.", "topic")
 LAST_RUN = gauge(
     "barnabas_audit_last_run_timestamp_seconds", "End of the last comparison, in seconds since 1970.", "topic"
 )
@@ -27,26 +27,27 @@ COMPLETE_UNTIL = gauge(
 )
 WINDOWS = gauge(
     "barnabas_audit_windows",
-    "Windows by status: complete, incomplete, expired, not_audited. Records of an incomplete window are lost, doubled,"
-    " or not reported or loaded yet.",
+    "Windows by status: complete, incomplete, expired, not_audited. An incomplete window has records that are"
+    " lost, duplicated, or not reported or loaded yet.",
     "topic",
     "status",
 )
 RECORDS = gauge(
     "barnabas_audit_records",
-    "Records in all windows by tier. produced: what producers reported. Others: what is there, with second copies.",
+    "Records in all windows by tier. produced: records reported by producers. Others: stored records, including"
+    " duplicates.",
     "topic",
     "tier",
 )
 FINDINGS = gauge(
     "barnabas_audit_findings",
-    "Records that are not as they should be, by tier and kind. open: they are not reported or not loaded yet.",
+    "Records with problems, by tier and kind. open: not reported or not loaded yet.",
     "topic",
     "tier",
     "kind",
 )
 LATE = gauge(
-    "barnabas_audit_late_records", "Records that were acknowledged 5 minutes or more after the end of their window.",
+    "barnabas_audit_late_records", "Records acknowledged 5 minutes or more after the end of their window.",
     "topic",
 )  # fmt: skip
 NOT_AUDITED = gauge("barnabas_audit_not_audited_records", "Records of producers without audit.", "topic")
@@ -57,7 +58,7 @@ KINDS = (*sorted(WRONG), Kind.OPEN)
 
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A comparison that came to its end."""
+    """A completed comparison."""
 
     number: int
     ended_s: float
@@ -66,9 +67,9 @@ class _Run:
 
 
 class AuditMetrics:
-    """The figures of the last comparison. One thread notes them; any thread may read.
+    """The results of the last comparison. One thread writes them; any thread may read.
 
-    :param tiers: the tiers that are compared, besides `PRODUCED` and `STORED`.
+    :param tiers: the compared tiers other than `PRODUCED` and `STORED`.
     """
 
     def __init__(self, topic: str, tiers: Sequence[str] = ()) -> None:
@@ -77,19 +78,19 @@ class AuditMetrics:
         self._last: _Run | None = None
 
     def not_ready(self) -> list[str]:
-        """Return why the metrics have no figures. Any thread may call this."""
+        """Return the reason why there are no results yet; empty if there are. Thread-safe."""
         return ["the first comparison has not ended"] if self._last is None else []
 
     def note(self, found: Balance, ended_s: float, took_s: float) -> None:
-        """Take over the result of a comparison.
+        """Store the result of a comparison.
 
-        :param ended_s: seconds since 1970.
+        :param ended_s: end of the comparison in seconds since 1970.
         """
         number = 1 if self._last is None else self._last.number + 1
         self._last = _Run(number, ended_s, took_s, found)
 
     def collect(self) -> Iterator[Sample]:
-        """Yield the metrics. Any thread may call this."""
+        """Yield the metrics. Thread-safe."""
         topic, last = self._topic, self._last
         yield RUNS.sample(0 if last is None else last.number, topic)
         if last is None:
@@ -109,7 +110,7 @@ class AuditMetrics:
         yield NOT_AUDITED.sample(sum(window.unaudited for window in windows), topic)
 
     def _found(self, found: Balance) -> Iterator[Sample]:
-        """Yield a sample for each kind, also without records: an alert needs a series that begins with 0."""
+        """Yield a sample for each kind, even without records, because alerts need a series that starts at 0."""
         records: Counter[tuple[str, Kind]] = Counter()
         for finding in found.findings:
             records[finding.tier, finding.kind] += finding.records
@@ -119,7 +120,7 @@ class AuditMetrics:
 
 
 def tiers_of(*, has_source: bool, has_group: bool, has_table: bool) -> tuple[str, ...]:
-    """Return the tiers that a comparison has besides producers and log."""
+    """Return the tiers of a comparison other than producers and log."""
     given = ((MIRRORED, has_source), (CONSUMED, has_group), (LOADED, has_table))
     return tuple(tier for tier, is_compared in given if is_compared)
 

@@ -221,8 +221,10 @@ def load(
     Each load starts where the last one ended. A killed load leaves the table unchanged. The failure of one table does
     not stop the others; the exit code is then 1.
 
-    \b barnabas load clicks --warehouse ./warehouse --format json barnabas load clicks --warehouse ./warehouse --format
-    json --every 1m barnabas load clicks --warehouse ./warehouse --format json --until-complete 14:00 --within 30m
+    \b
+    barnabas load clicks --warehouse ./warehouse --format json
+    barnabas load clicks --warehouse ./warehouse --format json --every 1m
+    barnabas load clicks --warehouse ./warehouse --format json --until-complete 14:00 --within 30m
     """
     if within is not None and until_ms is None:
         raise click.UsageError("--within requires --until-complete TIME")
@@ -276,14 +278,14 @@ def _load_every(
     from barnabas.cli.maintenance_rounds import MaintenanceRounds
     from barnabas.net.status_server import serving_status
 
-    def tell(event: Mapping[str, object]) -> None:
+    def show(event: Mapping[str, object]) -> None:
         click.echo(json.dumps(event, ensure_ascii=False) if as_json else as_line(event))
 
     end_on_sigterm()
     maintenance = None
     if maintain_every_s is not None:
         maintenance = MaintenanceRounds(loads.maintain, maintain_every_s, SYSTEM_CLOCK)
-    rounds = LoadRounds(loads.run, interval_s, tell, SYSTEM_CLOCK, threading.Event().wait, maintenance)
+    rounds = LoadRounds(loads.run, interval_s, show, SYSTEM_CLOCK, threading.Event().wait, maintenance)
     try:
         with serving_status(http, rounds.metrics.collect, rounds.metrics.not_ready):
             rounds.run()

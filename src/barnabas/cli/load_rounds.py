@@ -25,7 +25,7 @@ Round = tuple["LoadResult", Mapping[str, Exception]]
 """The result of a round, and the errors of the tables that were not loaded."""
 
 
-ROUNDS = counter("barnabas_load_rounds_total", "Rounds begun.")
+ROUNDS = counter("barnabas_load_rounds_total", "Rounds started.")
 FAILED_ROUNDS = counter("barnabas_load_failed_rounds_total", "Rounds in which the load of a table failed.")
 LAST_SUCCESS = gauge(
     "barnabas_load_last_success_timestamp_seconds", "End of the last round without a failure, in seconds since 1970."
@@ -33,7 +33,7 @@ LAST_SUCCESS = gauge(
 LAST_ROUND = gauge("barnabas_load_last_round_seconds", "Duration of the last round.")
 COMPLETE_UNTIL = gauge(
     "barnabas_load_complete_until_timestamp_seconds",
-    "Event time up to which the table has all that producers counted, in seconds since 1970. Only of audited topics.",
+    "Event time up to which the table has all reported records, in seconds since 1970. Only for audited topics.",
     "table",
 )
 _OF_TABLES = {
@@ -41,7 +41,7 @@ _OF_TABLES = {
     for name, help_text in {
         "records": "Records added to the table.",
         "files": "Data files added to the table.",
-        "bad_records": "Records that the table could not take.",
+        "bad_records": "Bad records.",
         "missing_offsets": "Offsets that the log no longer had.",
         "audited_windows": "Windows that loads of the table reported to the audit.",
         "loads": "Loads that committed a snapshot.",
@@ -115,7 +115,7 @@ class LoadRounds:
     """Runs loads at a fixed interval. Not thread-safe.
 
     :param load: runs one round; raises an exception if the whole round fails.
-    :param tell: called with each event, which is one line of output.
+    :param on_event: called with each event, which is one line of output.
     :param wait: waits for a number of seconds.
     :param maintenance: maintenance to run between rounds; None: none.
     """
@@ -124,14 +124,14 @@ class LoadRounds:
         self,
         load: Callable[[], Round],
         interval_s: float,
-        tell: Callable[[Mapping[str, object]], None],
+        on_event: Callable[[Mapping[str, object]], None],
         clock: Clock,
         wait: Callable[[float], object],
         maintenance: MaintenanceRounds | None = None,
     ) -> None:
         self._load = load
         self._interval_s = interval_s
-        self._tell = tell
+        self._on_event = on_event
         self._clock = clock
         self._wait = wait
         self._maintenance = maintenance
@@ -157,12 +157,12 @@ class LoadRounds:
             counts = self.metrics.tables.setdefault(table, TableCounts())
             if isinstance(done, Exception):
                 counts.failed_maintenances += 1
-                self._tell({**entry, "maintenance_error": f"{type(done).__name__}: {done}"})
+                self._on_event({**entry, "maintenance_error": f"{type(done).__name__}: {done}"})
                 continue
             counts.maintenances += 1
             changes = {name: count for name, count in asdict(done).items() if name != "table" and count}
             if changes:
-                self._tell({**entry, **changes})
+                self._on_event({**entry, **changes})
 
     def _round(self) -> None:
         self.metrics.rounds += 1
@@ -174,14 +174,14 @@ class LoadRounds:
                 raise
             self.metrics.failed_rounds += 1
             self.metrics.trouble = f"the last round failed: {type(error).__name__}: {error}"
-            self._tell({"time": time, "error": f"{type(error).__name__}: {error}"})
+            self._on_event({"time": time, "error": f"{type(error).__name__}: {error}"})
             return
         for load in result.tables:
             self.metrics.note(load)
-            self._tell({"time": time, **_summary(load)})
+            self._on_event({"time": time, **_summary(load)})
         for table, failure in failures.items():
             self.metrics.tables.setdefault(table, TableCounts()).failures += 1
-            self._tell({"time": time, "table": table, "error": f"{type(failure).__name__}: {failure}"})
+            self._on_event({"time": time, "table": table, "error": f"{type(failure).__name__}: {failure}"})
         if failures:
             self.metrics.failed_rounds += 1
             self.metrics.trouble = f"the last round failed for {', '.join(sorted(failures))}"

@@ -49,7 +49,7 @@ class LoadUntil:
     :param load: runs one round.
     :param within_s: start no further round after this time in seconds; None: no limit.
     :param done: called with the result of each round.
-    :param tell: called with a line about the incomplete tables.
+    :param on_line: called with a line about the incomplete tables.
     :param wait: waits for a number of seconds.
     """
 
@@ -60,7 +60,7 @@ class LoadUntil:
         interval_s: float,
         within_s: float | None,
         done: Callable[[LoadResult, Mapping[str, Exception]], object],
-        tell: Callable[[str], object],
+        on_line: Callable[[str], object],
         clock: Clock,
         wait: Callable[[float], object],
     ) -> None:
@@ -69,7 +69,7 @@ class LoadUntil:
         self._interval_s = interval_s
         self._within_s = within_s
         self._done = done
-        self._tell = tell
+        self._on_line = on_line
         self._clock = clock
         self._wait = wait
         self._permanent = PermanentFailures()
@@ -89,10 +89,10 @@ class LoadUntil:
                 return True
             next_s = max(round_s + self._interval_s, self._clock.monotonic())
             if self._within_s is not None and next_s > began_s + self._within_s:
-                self._tell(f"not complete until {show_time_ms(self._until_ms)} within {self._within_s:g} s: "
+                self._on_line(f"not complete until {show_time_ms(self._until_ms)} within {self._within_s:g} s: "
                            f"{'; '.join(missing)}")  # fmt: skip
                 return False
-            self._tell(f"waiting for {show_time_ms(self._until_ms)}: {'; '.join(missing)}")
+            self._on_line(f"waiting for {show_time_ms(self._until_ms)}: {'; '.join(missing)}")
             self._wait(next_s - self._clock.monotonic())
 
     def _round(self) -> list[str]:

@@ -49,7 +49,8 @@ def dump(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> None:
     The command takes no lock and asks no broker, so the log may be in use. It verifies each CRC and compares indexes
     with their log. Damage is shown with its position; the exit code is then 1.
 
-    \b barnabas log dump barnabas-data/clicks-0/00000000000000000000.log --records
+    \b
+    barnabas log dump barnabas-data/clicks-0/00000000000000000000.log --records
     """
     files = [file for path in paths for file in _files(path)]
     damaged = {file: damage for file in files if (damage := _dump(file, with_records, as_json)) is not None}

@@ -116,7 +116,8 @@ def mirror(
     nor duplicates records. Ctrl-C, SIGTERM or SIGHUP stops it. The exit code is 1 if some records could not be
     mirrored.
 
-    \b barnabas mirror --from a:9092 --to b:9092 --topics 'clicks|shop-.*' --groups '.*'
+    \b
+    barnabas mirror --from a:9092 --to b:9092 --topics 'clicks|shop-.*' --groups '.*'
     """
     from barnabas.mirror.mirror import MirrorConfig
     from barnabas.mirror.topic_config_rules import SettingsFilter, SyncRule
@@ -146,7 +147,7 @@ class _Output:
         self.status_s = min(status_s, LINE_S) if self._is_live else status_s
         self._before: tuple[float, Sums] | None = None
 
-    def tell(self, event: Mapping[str, object]) -> None:
+    def report(self, event: Mapping[str, object]) -> None:
         """Print an event."""
         time = show_time_ms(SYSTEM_CLOCK.time_ms())
         if self._as_json:
@@ -167,7 +168,7 @@ class _Output:
             progress = {"event": "status", "partitions": sums.partitions, "stopped": sums.stopped}
             progress |= {"missing": sums.missing} if sums.missing else {}
             refused = {"refused_settings": list(refused_settings)} if refused_settings else {}
-            self.tell({**progress, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag, **refused})
+            self.report({**progress, "records": sums.records, "bytes": sums.bytes, "lag": sums.lag, **refused})
             return
         lag = "not known" if sums.lag is None else f"{sums.lag:,}"
         text = f"{with_noun(sums.records, 'record')} mirrored, {rate / 1e6:.1f} MB/s, lag {lag}"
@@ -209,13 +210,13 @@ async def _mirror(config: MirrorConfig, output: _Output, http: str | None, *, on
 
     loop, stop = asyncio.get_running_loop(), asyncio.Event()
     stop_on_signals(loop, stop.set)
-    mirror = Mirror(config, output.tell)
+    mirror = Mirror(config, output.report)
     watching: asyncio.Task[None] | None = None
     try:
         with serving_status(http, mirror.collect, mirror.not_ready, LoopProbe(loop).is_alive) as server:
             if await _starts(mirror, stop):
                 place = {} if server is None else {"metrics": f"{server.url}/metrics"}
-                output.tell({"about": "mirror", "event": "ready", **place})
+                output.report({"about": "mirror", "event": "ready", **place})
                 watching = asyncio.create_task(_watch(mirror, output, stop, once=once))
                 await mirror.run_until(stop)
     finally:
@@ -226,7 +227,7 @@ async def _mirror(config: MirrorConfig, output: _Output, http: str | None, *, on
     sums = mirror.final
     troubles = {"stopped": sums.stopped, "missing": sums.missing}
     more = {name: count for name, count in troubles.items() if count}
-    output.tell({"about": "mirror", "event": "ended", "records": sums.records, "lag": sums.lag, **more})
+    output.report({"about": "mirror", "event": "ended", "records": sums.records, "lag": sums.lag, **more})
     return EXIT_STOPPED if sums.stopped or sums.missing or mirror.current_problems else 0
 
 

@@ -79,9 +79,10 @@ def report(
     NAME is popularity, trending, co-occurrence, recommendations, ctr, abuse or newsfeed. Columns are found by their
     usual names, or named by options.
 
-    \b barnabas report popularity clicks --warehouse ./warehouse --png popularity.png barnabas report abuse access
-    --warehouse ./warehouse --threshold 30 barnabas report co-occurrence flights --warehouse ./warehouse --item-column
-    dest --visitor-column tailnum
+    \b
+    barnabas report popularity clicks --warehouse ./warehouse --png popularity.png
+    barnabas report abuse access --warehouse ./warehouse --threshold 30
+    barnabas report co-occurrence flights --warehouse ./warehouse --item-column dest --visitor-column tailnum
     """
     if (warehouse is None) == (catalog is None):
         raise click.UsageError("give the location of the tables: either --warehouse DIR or --catalog NAME")

@@ -82,9 +82,10 @@ def sql(
     Quote names with characters other than letters, and quote "offset". Without a STATEMENT, the command shows a prompt,
     or reads statements from standard input.
 
-    \b barnabas sql "select page, count(*) from clicks group by page order by 2 desc limit 10" barnabas sql "select *
-    from clicks where timestamp > now() - interval 5 minutes" --json barnabas sql "select status, count(*) from access
-    group by all" --watch 5
+    \b
+    barnabas sql "select page, count(*) from clicks group by page order by 2 desc limit 10"
+    barnabas sql "select * from clicks where timestamp > now() - interval 5 minutes" --json
+    barnabas sql "select status, count(*) from access group by all" --watch 5
     """
     if as_json and as_csv:
         raise click.UsageError("give only one of --json and --csv")

@@ -19,20 +19,20 @@ class EventReporter:
     [{'about': 'clicks', 'event': 'refused', 'reason': 'it is a circle'}, {'about': 'clicks', 'event': 'well again'}]
     """
 
-    def __init__(self, tell: EventSink) -> None:
-        self._tell = tell
+    def __init__(self, sink: EventSink) -> None:
+        self._sink = sink
         self._states: dict[str, tuple[str, str]] = {}
         self._left_out: set[str] = set()
 
     def report(self, about: str, event: str, **more: object) -> None:
         """Report an event."""
-        self._tell({"about": about, "event": event, **more})
+        self._sink({"about": about, "event": event, **more})
 
     def problem(self, about: str, event: str, reason: str) -> None:
         """Report a problem, unless it was reported already."""
         if self._states.get(about) != (event, reason):
             self._states[about] = (event, reason)
-            self._tell({"about": about, "event": event, "reason": reason})
+            self._sink({"about": about, "event": event, "reason": reason})
 
     def skipped(self, about: str, reason: str) -> None:
         """Report once that the mirror skips something on purpose; this is not a problem."""
@@ -43,7 +43,7 @@ class EventReporter:
     def recovered(self, about: str) -> None:
         """Report the end of a problem, if one was reported."""
         if self._states.pop(about, None) is not None:
-            self._tell({"about": about, "event": "well again"})
+            self._sink({"about": about, "event": "well again"})
 
     def forget(self, about: str) -> None:
         """Drop the problem of a deleted topic or partition, without an event."""

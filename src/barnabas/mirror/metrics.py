@@ -17,20 +17,22 @@ _COUNTERS = {
         "barnabas_mirror_source_missing_total", "Source offsets deleted before they were mirrored.", *_PARTITION
     ),
     "replaced": counter(
-        "barnabas_mirror_placed_total", "Times that the mirror searched its place in the target log.", *_PARTITION
+        "barnabas_mirror_placed_total",
+        "Number of times that the mirror searched for its resume position in the target log.",
+        *_PARTITION,
     ),
 }
 """The counter metrics of a partition, by field of `PartitionLink.counts`."""
 LAG = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", *_PARTITION)
 LAG_SECONDS = gauge(
     "barnabas_mirror_lag_seconds",
-    "Seconds since the first record arrived that is not mirrored yet; 0 without lag. The time begins with the start of"
-    " the mirror, also for earlier records.",
+    "Age in seconds of the first record that is not mirrored yet; 0 without lag. For records older than the mirror's"
+    " start, the age counts from the start.",
     *_PARTITION,
 )
-STOPPED = gauge("barnabas_mirror_stopped", "1 if the mirror has given the partition up, else 0.", *_PARTITION)
-GROUP_COMMITS = counter("barnabas_mirror_group_commits_total", "Offsets of groups committed on the target.")
-AUDIT_EVENTS = counter("barnabas_mirror_audit_events_total", "Events of the audit written to the target.")
+STOPPED = gauge("barnabas_mirror_stopped", "1 if the mirror has stopped the partition, else 0.", *_PARTITION)
+GROUP_COMMITS = counter("barnabas_mirror_group_commits_total", "Committed group offsets that the mirror synchronized.")
+AUDIT_EVENTS = counter("barnabas_mirror_audit_events_total", "Audit events written to the target.")
 
 
 @dataclass(frozen=True, slots=True)

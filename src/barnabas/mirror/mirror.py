@@ -94,12 +94,12 @@ class MirrorConfig:
 class Mirror:
     """Mirrors the configured topics, partitions and groups. The constructor binds the mirror to the running event loop.
 
-    :param tell: receives each event of the mirror.
+    :param sink: receives each event of the mirror.
     """
 
-    def __init__(self, config: MirrorConfig, tell: EventSink) -> None:
+    def __init__(self, config: MirrorConfig, sink: EventSink) -> None:
         self._config = config
-        self._events = EventReporter(tell)
+        self._events = EventReporter(sink)
         self.links: dict[TopicPartition, PartitionLink] = {}
         self._source = MirroredCluster("source", config.source, FETCH_PURPOSE)
         self._target = MirroredCluster("target", config.target, PRODUCE_PURPOSE)

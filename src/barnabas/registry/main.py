@@ -22,8 +22,8 @@ from barnabas.stop_signals import stop_on_signals
 
 ANSWER_S = 45.0
 
-ANSWERS = counter("barnabas_registry_answers_total", "Answers of the registry.", "status")
-SUBJECTS = gauge("barnabas_registry_subjects", "Subjects that the registry knows, deleted ones too.")
+ANSWERS = counter("barnabas_registry_answers_total", "Responses of the registry.", "status")
+SUBJECTS = gauge("barnabas_registry_subjects", "Subjects in the registry, including soft-deleted ones.")
 LOG_POSITION = gauge("barnabas_registry_log_position", "Offset of the schema topic up to which the registry has read.")
 
 
