@@ -196,7 +196,7 @@ def _transferring_broker(where: TopicPartition, info: PartitionInfo, image: Meta
     if state.leader == preferred and preferred in image.brokers:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by its preferred replica")
     if preferred not in state.isr or not image.is_eligible(preferred) or state.leader not in image.brokers:
-        message = f"{where}: its preferred replica, on broker {preferred}, is not live or not in sync"
+        message = f"{where}: its preferred replica, on broker {preferred}, is not there or not in sync"
         raise ApiError(_NO_PREFERRED, message)
     return state.leader
 

@@ -363,7 +363,7 @@ def test_what_the_tree_says_in_vain_is_logged_once(tmp_path: Path, caplog: pytes
         for _ in range(3):
             await caller.broker.topics.reread_topics([CONSUMER_OFFSETS])
         lines = [each for each in caplog.messages if "ignoring settings of the internal topic" in each]
-        assert [line.partition("tree: ")[2] for line in lines] == ["cleanup.policy=delete"]
+        assert [line.partition("store: ")[2] for line in lines] == ["cleanup.policy=delete"]
 
     run_with_broker(tmp_path, scenario, **SETTINGS)
 
