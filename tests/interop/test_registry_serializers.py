@@ -128,7 +128,7 @@ def test_columns_are_sent_as_avro_and_polled_as_columns(
 
 def poll_all(consumer: barnabas.Consumer, count: int, away: Any, schema: Any) -> pa.Table:
     """Return so many records, of which none is lost where the registry is away at first."""
-    with pytest.raises(barnabas.TimedOutError, match="no schema registry answers"):
+    with pytest.raises(barnabas.TimedOutError, match="no schema registry responds"):
         consumer.poll_arrow(timeout_s=60, value_schema=away)
     batches = []
     while sum(batch.num_rows for batch in batches) < count:

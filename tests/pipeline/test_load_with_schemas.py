@@ -136,10 +136,10 @@ def test_avro_is_loaded_grows_and_keeps_its_columns_under_new_names(
     first = load_it(event_time="at", dead_letter="avro-dead")
     assert (first.records, first.kept_values, first.dead_letters) == (6, 4, 4)
     assert set(first.bad.reasons) == {
-        "a length is more than what is left of the record",
-        "bytes are left over behind the record",
+        "a length exceeds the rest of the record",
+        "the record has bytes after its last field",
         f"schema {0x7F000000} is not known to the registry",
-        "1 bytes are too few for a record with a schema id, which has 5 before it",
+        "a record of 1 bytes is too short for a schema id: its header takes 5 bytes",
     }
     rows = rows_of(tmp_path, "avro_clicks").to_pylist()
     assert rows[0] == rows[0] | FIRST | {
@@ -317,7 +317,7 @@ def test_protobuf_is_loaded_and_grows(
     sent.append(write(person(), topic) + b"\xff")
     send(bootstrap, topic, sent)
     first = load_it()
-    assert (first.records, first.bad.reasons) == (4, {"no message of type web.Person": 1})
+    assert (first.records, first.bad.reasons) == (4, {"invalid message of type web.Person": 1})
     kinds = descriptor_pb2.FieldDescriptorProto
     taller = person_file(kinds(name="height", number=5, type=kinds.TYPE_DOUBLE, label=kinds.LABEL_OPTIONAL))
     later = [barnabas.ProtobufSerializer(client, taller).serialize(taller(name="Bo", height=1.8), topic)]

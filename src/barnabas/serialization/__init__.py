@@ -1,5 +1,5 @@
-"""Records as objects with a schema: serialisers and deserialisers, and the client of the registry that they ask.
+"""Serializers and deserializers of records with a schema, and the client of the schema registry.
 
-They are functions of bytes and objects, for producers and consumers of any kind; `columns.py` decodes whole columns.
-What each format needs (fastavro, jsonschema, protobuf) is imported when it is first used.
+They convert between bytes and objects, for producers and consumers of any kind. `avro_columns.py` decodes whole
+columns. The package of a format (fastavro, jsonschema, protobuf) is imported at its first use.
 """

@@ -1,4 +1,4 @@
-"""Avro records, by fastavro: an object becomes bytes with its schema's id before them, and back."""
+"""The Avro serializer and deserializer. They use fastavro and put the schema id before each record."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ if TYPE_CHECKING:
 
 
 def parse(registry: SchemaRegistry, schema: Schema, *, for_reading: bool = False) -> Any:
-    """Return what fastavro makes of a schema and of those that it refers to.
+    """Parse a schema and its references with fastavro, and return fastavro's form of the schema.
 
-    :param for_reading: refuse arrays whose items take no bytes.
-    :raises SerializationError: it is no Avro schema, or is refused.
+    :param for_reading: True to reject arrays whose items take no bytes.
+    :raises SerializationError: if the text is not an Avro schema, or if the schema is rejected.
     """
     fastavro = require_schema_package("fastavro")
     if schema.kind != AVRO:
@@ -39,7 +39,7 @@ def parse(registry: SchemaRegistry, schema: Schema, *, for_reading: bool = False
         KeyError,
         TypeError,
     ) as error:
-        raise SerializationError(f"no Avro schema: {error!r}") from error
+        raise SerializationError(f"invalid Avro schema: {error!r}") from error
     if for_reading:
         _check_sizes(parsed, known)
     return parsed
@@ -50,18 +50,18 @@ def _decoded(text: str) -> Any:
 
 
 def type_name(parsed: Any) -> str:
-    """Return the full name of a record, enum or fixed; of another type its kind."""
+    """Return the full name of a record, enum or fixed type, and the kind of any other type."""
     if isinstance(parsed, dict):
         return str(parsed.get("name") or parsed.get("type"))
     return str(parsed) if isinstance(parsed, str) else "union"
 
 
 def _check_sizes(parsed: Any, named: dict[str, Any]) -> None:
-    """Check that the number of items in a record is bounded by its bytes.
+    """Check that the number of items in a record is bounded by the number of its bytes.
 
-    :param parsed: as fastavro has it.
-    :param named: the types that have names, by their full names.
-    :raises SerializationError: the schema has arrays whose items take no bytes.
+    :param parsed: a schema that fastavro has parsed.
+    :param named: the named types by their full names.
+    :raises SerializationError: if the schema has an array whose items take no bytes.
     """
     waiting, seen = [parsed, *named.values()], []
     known = {id(each) for each in waiting}
@@ -79,17 +79,17 @@ def _check_sizes(parsed: Any, named: dict[str, Any]) -> None:
             and kind.get("type") == "array"
             and _takes_no_bytes(kind["items"], named, frozenset())
         ):
-            raise SerializationError("arrays of what takes no bytes are not decoded: ten bytes could claim 2^60 items")
+            raise SerializationError("cannot decode arrays whose items take no bytes: ten bytes could claim 2^60 items")
 
 
 def _takes_no_bytes(kind: Any, named: dict[str, Any], within: frozenset[str]) -> bool:
-    """Whether values of a type are written as nothing at all."""
+    """Return whether the encoding of a type's values is always empty."""
     if isinstance(kind, str):
         if kind not in named:
             return kind == "null"
         return kind not in within and _takes_no_bytes(named[kind], named, within | {kind})
     if not isinstance(kind, dict):
-        return False  # a union has the number of its branch
+        return False  # Avro writes the index of a union's branch
     if kind["type"] in ("record", "error"):
         within |= {kind["name"]}
         return all(_takes_no_bytes(field["type"], named, within) for field in kind["fields"])
@@ -99,15 +99,16 @@ def _takes_no_bytes(kind: Any, named: dict[str, Any], within: frozenset[str]) ->
 
 
 class AvroSerializer:
-    """Makes Avro records of dicts, or of what `to_dict` makes dicts of.
+    """A serializer that encodes dicts as Avro records.
 
-    :param schema: as text or as JSON object.
-    :param references: schemas that it needs, if they are registered.
-    :param subject_name: see `barnabas.serialization.subject_names`.
-    :param strict: refuse a dict with fields that the schema does not have.
-    Others: see `SchemaIdResolver`.
-    :raises ConfigurationError: fastavro is not installed.
-    :raises SerializationError: it is no Avro schema.
+    :param schema: the schema as text or as a JSON object.
+    :param references: the registered schemas that the schema refers to.
+    :param to_dict: converts a value to a dict before the encoding; None if the values are dicts.
+    :param subject_name: the naming strategy; see `barnabas.serialization.subject_names`.
+    :param strict: True to reject a dict with fields that the schema does not have.
+    The other parameters are described at `SchemaIdResolver`.
+    :raises ConfigurationError: if fastavro is not installed.
+    :raises SerializationError: if the text is not an Avro schema.
     """
 
     def __init__(
@@ -133,13 +134,14 @@ class AvroSerializer:
         self._type_name = type_name(self._parsed[self._schema])
 
     def serialize_columns(self, table: Any, topic: str, is_key: bool = False) -> Any:
-        """Return a record for each row of an Arrow table (an array of bytes), without an object for each.
+        """Encode each row of an Arrow table as a record, without a Python object per row. Return an array of bytes.
 
-        :raises SerializationError: a column is missing, or a value does not fit the schema; the message says which.
-        :raises SchemaRegistryError: the registry refuses the schema.
-        :raises TimedOutError: no registry answers.
+        :raises SerializationError: if a column is missing, or if a value does not fit the schema. The message names the
+            column.
+        :raises SchemaRegistryError: if the registry rejects the schema.
+        :raises TimedOutError: if no registry responds.
         """
-        from barnabas.serialization.avro_batches import AvroBatches  # noqa: PLC0415  who sends objects needs no pyarrow
+        from barnabas.serialization.avro_batches import AvroBatches  # noqa: PLC0415  `serialize` needs no pyarrow
 
         schema_id, schema = self._registering.resolve(topic, is_key, self._type_name, self._schema)
         if schema not in self._batches:
@@ -147,11 +149,11 @@ class AvroSerializer:
         return self._batches[schema].encode(table, schema_id)
 
     def serialize(self, value: Any, topic: str, is_key: bool = False) -> bytes:
-        """Return the record.
+        """Return the encoded record with the schema id before it.
 
-        :raises SerializationError: the value does not fit the schema.
-        :raises SchemaRegistryError: the registry refuses the schema.
-        :raises TimedOutError: no registry answers.
+        :raises SerializationError: if the value does not fit the schema.
+        :raises SchemaRegistryError: if the registry rejects the schema.
+        :raises TimedOutError: if no registry responds.
         """
         schema_id, schema = self._registering.resolve(topic, is_key, self._type_name, self._schema)
         parsed = self._parsed.get(schema)
@@ -161,15 +163,17 @@ class AvroSerializer:
         out.write(wire_format.header(schema_id))
         try:
             self._write(out, parsed, self._to_dict(value) if self._to_dict else value, strict=self._strict)
-        except Exception as error:  # fastavro raises whatever it meets
+        except Exception as error:  # fastavro does not document the types of its errors
             raise SerializationError(f"the value does not fit the schema {self._type_name}: {error!r}") from error
         return out.getvalue()
 
 
 class AvroDeserializer:
-    """Makes dicts, or what `from_dict` makes of them, of Avro records.
+    """A deserializer that decodes Avro records to dicts, or to the results of `from_dict`.
 
-    :param schema: the reader's schema, to which records of all versions are brought; None: each as it was written.
+    :param schema: the reader's schema. Records of all versions are converted to it. None: return each record with the
+        schema that it was written with.
+    :param references: the registered schemas that the reader's schema refers to.
     """
 
     def __init__(
@@ -189,11 +193,11 @@ class AvroDeserializer:
         self._writers: dict[int, Any] = {}
 
     def deserialize(self, data: bytes, topic: str = "", is_key: bool = False) -> Any:
-        """Return what a record holds.
+        """Return the decoded record.
 
-        :raises SerializationError: it is no such record, or cannot be read with the reader's schema.
-        :raises SchemaRegistryError: the registry does not know its schema.
-        :raises TimedOutError: no registry answers.
+        :raises SerializationError: if the bytes are not a valid record, or if the reader's schema cannot represent it.
+        :raises SchemaRegistryError: if the registry does not have the record's schema.
+        :raises TimedOutError: if no registry responds.
         """
         schema_id = wire_format.schema_id(data)
         writer = self._writers.get(schema_id)
@@ -204,6 +208,6 @@ class AvroDeserializer:
         stream.seek(wire_format.HEADER_BYTES)
         try:
             found = self._read(stream, writer, self._reader)
-        except Exception as error:  # fastavro raises whatever it meets
-            raise SerializationError(f"no record of schema {schema_id}: {error!r}") from error
+        except Exception as error:  # fastavro does not document the types of its errors
+            raise SerializationError(f"invalid record of schema {schema_id}: {error!r}") from error
         return self._from_dict(found) if self._from_dict else found

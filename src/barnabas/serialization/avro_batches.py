@@ -1,8 +1,8 @@
-"""Arrow tables as Avro records, for `send_arrow`: strict, as what is sent is to be what was given.
+"""The conversion of Arrow tables to Avro records, for `send_arrow`.
 
-A column goes to the field of its name. What does not fit the schema (a null where none may be, a number that is too
-large, a name that an enum has not) is an error that names column and row, and nothing of the table is written. A field
-without a column is null, or its default; other columns are left out.
+Each field takes the column of the same name. A field without a column is null or has its default; further columns are
+ignored. The conversion never changes a value. A value that does not fit the schema (a forbidden null, a number out of
+range, an unknown enum symbol) raises an error that names column and row, and no record of the table is returned.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ SHOWN_LETTERS_MAX = 100
 
 
 class AvroBatches:
-    """Writes tables as records of one schema.
+    """An encoder of tables for one schema.
 
-    :raises SerializationError: it is no schema of a record.
+    :raises SerializationError: if the schema is not a record schema.
     """
 
     def __init__(self, registry: SchemaRegistry, schema: Schema) -> None:
@@ -37,9 +37,9 @@ class AvroBatches:
         self._defaults = self._tree.defaults or {}
 
     def encode(self, table: pa.Table, schema_id: int) -> pa.ChunkedArray:
-        """Return a record (binary) for each row.
+        """Encode each row as a binary record.
 
-        :raises SerializationError: a column is missing, or a value does not fit.
+        :raises SerializationError: if a column is missing, or if a value does not fit the schema.
         """
         head = pa.scalar(wire_format.header(schema_id))
         written, first = [], 0
@@ -55,16 +55,16 @@ class AvroBatches:
         if not count:
             return self._absent(name, tree, batch.num_rows)
         if count > 1:
-            raise SerializationError(f"there are {count} columns {name!r}: which one the schema means cannot be told")
+            raise SerializationError(f"the table has {count} columns {name!r}; rename all but one")
         given = without_large_types(batch.column(name))
         made = column_to_physical(tree, given, len(given))
         row = first_mismatch(tree, given, made)
         if row is not None:
             shown = _shown(given[row])
             shown = shown if len(shown) <= SHOWN_LETTERS_MAX else shown[:SHOWN_LETTERS_MAX] + "..."
-            told = tree.logical or tree.kind
+            expected = tree.logical or tree.kind
             raise SerializationError(
-                f"column {name!r}, row {first + row}: {shown} ({given.type}) does not fit the schema's {told}"
+                f"column {name!r}, row {first + row}: {shown} ({given.type}) does not fit the schema's {expected}"
             )
         return made
 
@@ -73,25 +73,28 @@ class AvroBatches:
         default = self._defaults.get(name)
         if default is None and not tree.is_nullable and tree.kind != "null":
             raise SerializationError(
-                f"there is no column {name!r}, which the schema {self._tree.name} has and which may not be null"
+                f"the table has no column {name!r}; field {name!r} of schema {self._tree.name} must not be null"
             )
         try:
             return pa.array([encode_default(tree, default)] * count, kind)
         except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as error:
-            raise SerializationError(f"there is no column {name!r}, and its default {default!r} is none") from error
+            raise SerializationError(
+                f"the table has no column {name!r}, and the field's default {default!r} is invalid"
+            ) from error
 
 
 def _shown(value: pa.Scalar) -> str:
     try:
         return repr(value.as_py())
     except (ValueError, OverflowError):
-        return "a time that Python has not"
+        return "a time outside of Python's range"
 
 
 def first_mismatch(tree: AvroType, given: pa.Array | None, made: pa.Array) -> int | None:
-    """Return the first row that is lost on the way to what is written; None where all is there.
+    """Return the index of the first row whose value is lost in the conversion; None if the conversion keeps all values.
 
-    :param given: the column; None where there is none. `made`: what is to be written of it.
+    :param given: the original column; None if the table has no such column.
+    :param made: the converted column.
     """
     if tree.kind == "null":
         return None
@@ -117,7 +120,7 @@ def _misfit_within(tree: AvroType, given: pa.Array, made: pa.Array) -> int | Non
         for name, inner in tree.inner.items():
             part = parts.get(name)
             own = there
-            if tree.kind == "union":  # all of its branches are null but one
+            if tree.kind == "union":  # all branches of a union are null except one
                 own = there[:0] if part is None else there.filter(part.take(there).is_valid())
             row = first_mismatch(inner, None if part is None else part.take(own), made.field(name).take(own))
             rows.append(None if row is None else own[row].as_py())
@@ -125,7 +128,7 @@ def _misfit_within(tree: AvroType, given: pa.Array, made: pa.Array) -> int | Non
 
 
 def _as_list(array: pa.Array) -> pa.Array:
-    """Return a map as a list of its pairs."""
+    """Return a map array as a list array of its key-value pairs."""
     if not pa.types.is_map(array.type):
         return array
     pairs = pa.StructArray.from_arrays([array.keys, array.items], names=["key", "value"])
@@ -135,6 +138,6 @@ def _as_list(array: pa.Array) -> pa.Array:
 
 
 def _items(array: pa.Array) -> pa.Array:
-    """Return what lists hold, or the values of maps, one after the other; what stands behind a null does not count."""
+    """Return the concatenated items of lists, or values of maps. Items of null lists are left out."""
     flat = _as_list(array).flatten()
     return flat.field("value") if pa.types.is_map(array.type) else flat

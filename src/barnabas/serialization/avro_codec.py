@@ -1,8 +1,9 @@
-"""Values of one Avro schema as Arrow columns and back: by compiled code (pyruhvro) where it can, else in Python.
+"""The codecs between the records of one Avro schema and Arrow columns.
 
-Columns have the physical types of avro_types.py. avro_python_codec.py serves the types that the compiled code lacks:
-fixed, unions of several types, null, records within themselves, records without fields. The compiled code has no bytes
-either, but strings have the same encoding in Avro and the same layout in Arrow.
+The columns have the physical types of avro_types.py. The compiled codec is pyruhvro. avro_python_codec.py serves the
+types that pyruhvro lacks: fixed, null, unions of several types, recursive records and records without fields. pyruhvro
+also lacks bytes, so `CompiledCodec` declares them as strings. Both have the same encoding in Avro and the same layout
+in Arrow.
 """
 
 from __future__ import annotations
@@ -24,29 +25,29 @@ _NOT_COMPILED = frozenset({"fixed", "union", "null", "again"})
 
 
 class Codec(Protocol):
-    """Reads and writes records of one schema."""
+    """A codec for the records of one schema."""
 
     def decode(self, payloads: Sequence[bytes]) -> list[pa.Array]:
-        """Return a column for each field.
+        """Decode records to one column per field.
 
-        :raises SerializationError: at least one of the records is damaged.
+        :raises SerializationError: if at least one of the records is damaged.
         """
         ...
 
     def encode(self, columns: Sequence[pa.Array], count: int) -> pa.Array:
-        """Return the records (binary) that columns make; what is null where it may not be is zero or empty."""
+        """Encode the rows of columns as binary records. A forbidden null is written as zero or as an empty value."""
         ...
 
 
 def codec_of(tree: AvroType) -> Codec:
-    """Return the fastest codec for a schema of records, of records or null, or of a union."""
+    """Return the fastest codec for a record schema, a union of a record and null, or another union."""
     if tree.kind == "record" and isinstance(tree.written, list):
         return BranchCodec(tree)
     if not _is_compiled(tree):
         return PythonCodec(tree)
     try:
         return CompiledCodec(tree)
-    except SerializationError:  # the compiled parser of schemas has limits of its own: it nests 128 levels of JSON
+    except SerializationError:  # the compiled schema parser has limits of its own, such as 128 levels of nested JSON
         return PythonCodec(tree)
 
 
@@ -60,7 +61,7 @@ def _is_compiled(tree: AvroType) -> bool:
 
 
 class CompiledCodec:
-    """Reads and writes records by pyruhvro."""
+    """A codec that uses pyruhvro."""
 
     def __init__(self, tree: AvroType) -> None:
         compiled = require_schema_package("pyruhvro")
@@ -78,9 +79,9 @@ class CompiledCodec:
         columns = [retyped(column, kind) for column, kind in zip(batch.columns, self._types, strict=True)]
         for column in columns:
             try:
-                column.validate(full=True)  # that strings are UTF-8, among others
+                column.validate(full=True)  # checks, among others, that strings are UTF-8
             except pa.ArrowInvalid as error:
-                raise SerializationError("a string is not UTF-8") from error
+                raise SerializationError("a string is not valid UTF-8") from error
         return columns
 
     def encode(self, columns: Sequence[pa.Array], count: int) -> pa.Array:
@@ -102,13 +103,14 @@ class CompiledCodec:
         except BaseException as error:
             if not is_panic(error):
                 raise
-            raise SerializationError(f"the decoder gave up: {error}") from error
+            raise SerializationError(f"the decoder failed: {error}") from error
 
 
 class BranchCodec:
-    """Reads and writes values whose schema is a union of one record, with null or alone.
+    """A codec for a union of one record, with or without null.
 
-    A null is a row of nulls. It does not come back from that, so that who compares keeps it.
+    A null value becomes a row of nulls. Encoding this row does not restore the null, so a caller that compares both
+    forms detects the difference and keeps the original bytes.
     """
 
     def __init__(self, tree: AvroType) -> None:
@@ -133,7 +135,9 @@ class BranchCodec:
 
 
 def is_panic(error: BaseException) -> bool:
-    """Whether compiled code has given up. That is no Exception, so that nobody catches it by accident."""
+    """Return whether an error is a panic of compiled code. Panics derive from BaseException, so `except Exception` does
+    not catch them.
+    """
     return type(error).__name__ == "PanicException"
 
 
@@ -149,7 +153,9 @@ def _bytes_as_strings(written: Any) -> Any:
 
 
 def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return an array with another type that is laid out alike: names and nullability differ, bytes and strings."""
+    """Return an array as another type with the same memory layout. Names, nullability and bytes versus strings may
+    differ.
+    """
     kind = array.type
     if kind.equals(wanted):
         return array
@@ -169,7 +175,7 @@ def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _filled(tree: AvroType, array: pa.Array) -> pa.Array:
-    """Return an array without nulls where the schema does not allow them."""
+    """Return an array without the nulls that the schema forbids."""
     if tree.kind == "record":
         names = [field.name for field in array.type]
         children = [_filled(tree.inner[name], child) for name, child in zip(names, array.flatten(), strict=True)]

@@ -1,7 +1,7 @@
-"""A column of Avro values as Arrow columns of one schema: what `poll_arrow` hands out.
+"""The decoding of Avro values to Arrow columns of one reader's schema, for `poll_arrow`.
 
-Values are decoded as loads decode them (`record_values.py`), and brought to the reader's schema by Avro's rules: new
-fields get their defaults, fields that are gone are left out, numbers are widened, aliases name what was renamed. The
+`record_values.py` decodes the values, as in loads. Avro's schema resolution then converts them to the reader's schema:
+new fields get their defaults, removed fields are dropped, numbers are widened, and aliases map renamed fields. The
 columns are those that a table has for the reader's schema (`avro_types.py`).
 """
 
@@ -28,16 +28,17 @@ from barnabas.serialization.registry_client import Schema, SchemaRegistry
 from barnabas.serialization.wire_format import Writer
 
 ROWS_AT_ONCE = 50_000
-"""Records that are decoded together: bounds the list of bytes objects that compiled code takes."""
+"""The number of records that are decoded together. It bounds the list of bytes objects for the compiled codec."""
 
 
 @dataclass(frozen=True, slots=True)
 class DecodedRecords:
-    """What came of a column of records.
+    """The result of decoding a column of records.
 
-    `batch`: the fields of the reader's schema, a row for each record; all null where it is null or bad.
-    `reasons`: a string for each record that is bad: why; else null.
-    `schema_ids`: with which schema each was written; null where it says none.
+    :param batch: one column per field of the reader's schema, one row per record. All fields of a null or bad record
+        are null.
+    :param reasons: for each bad record the reason as a string; null for the others.
+    :param schema_ids: the id of each record's schema; null for a record without an id.
     """
 
     batch: pa.RecordBatch
@@ -48,12 +49,13 @@ class DecodedRecords:
 def decode_avro(
     column: pa.Array | pa.ChunkedArray, registry: SchemaRegistry, reader: Schema | None = None
 ) -> DecodedRecords:
-    """Decode values with schema ids, by the schemas that they were written with, into columns of one schema.
+    """Decode values with schema ids to columns of one reader's schema. Each value is read with the schema that it was
+    written with.
 
-    :param column: binary, null for tombstones.
-    :param reader: the schema whose fields are wanted. None: that of the largest id in the column that is known.
-    :raises SerializationError: the reader's schema is no Avro schema.
-    :raises TimedOutError: no registry answers.
+    :param column: binary values; null for tombstones.
+    :param reader: the reader's schema. None: the known schema with the largest id in the column.
+    :raises SerializationError: if the reader's schema is not an Avro schema.
+    :raises TimedOutError: if no registry responds.
     """
     values = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
     values = values.cast(pa.binary())
@@ -71,7 +73,7 @@ def decode_avro(
 
 
 def _newest(registry: SchemaRegistry, ids: Mapping[int, pa.Array]) -> AvroType:
-    """Return the Avro schema with the largest id that the registry knows; an empty one where it knows none."""
+    """Return the Avro schema with the largest id that the registry has; an empty schema if it has none of the ids."""
     for schema_id in sorted(ids, reverse=True):
         try:
             return with_columns(avro_type(registry, registry.schema(schema_id)))
@@ -92,14 +94,16 @@ def _schema_ids(groups: Mapping[int, pa.Array], count: int) -> pa.Array:
 
 
 def _with_forbidden_nulls(tree: AvroType, batch: pa.RecordBatch, values: pa.Array, reasons: pa.Array) -> pa.Array:
-    """Return the reasons, with those of records that lack what the reader's schema does not allow to be null."""
+    """Return the reasons, extended by the records with a null in a field that the reader's schema declares not
+    nullable.
+    """
     for name in batch.schema.names:
         field = tree.inner[name]
         if field.is_nullable or tree.kind == "union" or tree.is_nullable or not batch.column(name).null_count:
             continue
         is_new = pc.and_(pc.and_(values.is_valid(), reasons.is_null()), batch.column(name).is_null())
-        told = f"field {name!r} is null, which the reader's schema does not allow"
-        reasons = pc.if_else(is_new, told, reasons)
+        reason = f"field {name!r} is null, which the reader's schema does not allow"
+        reasons = pc.if_else(is_new, reason, reasons)
     return reasons
 
 
@@ -108,7 +112,7 @@ def _no_columns(count: int) -> pa.RecordBatch:
 
 
 class ResolvedAvroFormat:
-    """Avro values of any schema as the fields of a reader's schema: a `RecordFormat`."""
+    """The `RecordFormat` that converts Avro values of any schema to the fields of a reader's schema."""
 
     name = "avro"
 
@@ -126,7 +130,7 @@ class ResolvedAvroFormat:
 
 
 class ResolvedRecords:
-    """The values of one Avro schema as the fields of a reader's schema: a `RecordType`."""
+    """The `RecordType` that converts the values of one Avro schema to the fields of a reader's schema."""
 
     def __init__(self, own: AvroRecords, writer: AvroType, reader: AvroType, fields: Mapping[str, ColumnType]) -> None:
         self._own = own
@@ -141,14 +145,14 @@ class ResolvedRecords:
         if not self._own.is_strict:
             for place in self._own.suspect_rows(decoded, pa.array(payloads, pa.binary())):
                 if self._own.damage_reason(payloads[place]) is not None:
-                    raise SerializationError("a record is damaged")
+                    raise SerializationError("the record is damaged")
         return {
             name: _field(self._writer, decoded, self._reader, name, kind, len(payloads))
             for name, kind in self.fields.items()
         }
 
     def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
-        return ()  # asked only where records are written again
+        return ()  # called only for records that are encoded again
 
     def damage_reason(self, payload: bytes) -> str | None:
         return self._own.damage_reason(payload)
@@ -157,19 +161,19 @@ class ResolvedRecords:
         return payloads
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
-        return True  # nothing is renamed
+        return True  # this format renames no field
 
     def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         return values
 
     def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
-        raise AssertionError("what was brought to another schema is not written again")
+        raise AssertionError("records of a reader's schema are never encoded")
 
 
 def _field(
     writer: AvroType, parts: Mapping[str, pa.Array], reader: AvroType, name: str, wanted: ColumnType, count: int
 ) -> pa.Array:
-    """Return a field of the reader's record: the writer's of its name, or of an alias, or else the default."""
+    """Return a field of the reader's record: the writer's field of this name, or of an alias, or the default."""
     aliases = [old for old, new in (reader.aliases or {}).items() if new == name]
     source = next((each for each in (name, *aliases) if each in writer.inner), None)
     if source is not None:
@@ -177,15 +181,15 @@ def _field(
     default = (reader.defaults or {}).get(name)
     try:
         plain = pa.array([encode_default(reader.inner[name], default)], reader.inner[name].physical())
-    except (ValueError, TypeError, pa.ArrowException):  # there is none, or none of the type
+    except (ValueError, TypeError, pa.ArrowException):  # the field has no default, or one of another type
         return pa.nulls(count, arrow_type(wanted))
     return physical_to_column(reader.inner[name], plain, wanted).take(pa.array([0] * count, pa.int64()))
 
 
 def resolved(writer: AvroType, array: pa.Array, reader: AvroType, wanted: ColumnType) -> pa.Array:
-    """Return a column of the reader's type, null where that does not take a value.
+    """Convert a column to the reader's type. A value that does not fit that type becomes null.
 
-    :param array: of the writer's physical type.
+    :param array: values of the writer's physical type.
     """
     kinds = (writer.kind, reader.kind)
     if kinds == ("record", "record") and isinstance(wanted, dict):
@@ -215,7 +219,7 @@ def _first_valid(branches: Sequence[pa.Array]) -> pa.Array:
 
 
 def _in_branch(writer: AvroType, array: pa.Array, reader: AvroType, wanted: dict[str, ColumnType]) -> pa.Array:
-    """Return a column of the reader's union: the writer's values in the first branch that takes them."""
+    """Convert a column to a union of the reader. The values stand in the first branch that takes all of them."""
     kind = cast("pa.StructType", arrow_type(wanted))
     children = {name: pa.nulls(len(array), arrow_type(each)) for name, each in wanted.items()}
     alike = sorted(wanted, key=lambda name: reader.inner[name].kind != writer.kind)

@@ -1,7 +1,7 @@
-"""Converts columns between the physical types of Avro and the types of tables, both ways (avro_types.py).
+"""The conversion between Avro's physical types and column types (avro_types.py), in both directions.
 
-Both ways are total: what a column does not take is null there, and what cannot be written is null, which codecs write
-as zero. So a value comes back byte for byte or it does not, and comparing tells.
+Neither direction raises an error for a value. A value that the target type does not take becomes null, and codecs write
+a forbidden null as zero. Callers therefore compare the converted value with the original to detect a loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.serialization.avro_types import AvroType
 from barnabas.serialization.column_casts import exactly, widened, with_items
 
 _DAY_MIN, _DAY_MAX = -719_162 + 365, 2_932_896 - 365
-"""The years 2 to 9998, as times have them."""
+"""The first and last day of the years 2 to 9998, in days since 1970-01-01. The code for times has the same limits."""
 _UNITS: dict[str, TimeUnit] = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _LONG_MAX = 2**63 - 1
@@ -27,9 +27,9 @@ _DECIMAL_BYTES = 16
 
 
 def physical_to_column(tree: AvroType, array: pa.Array, wanted: ColumnType) -> pa.Array:
-    """Return a column of a type, null where it does not take a value.
+    """Convert a column to a column type. A value that does not fit becomes null.
 
-    :param array: of the physical type.
+    :param array: values of the physical type.
     """
     if isinstance(wanted, dict):
         return _to_struct(tree, array, wanted)
@@ -64,7 +64,7 @@ def _to_list(tree: AvroType, array: pa.Array, wanted: list[ColumnType]) -> pa.Ar
 
 
 def _to_plain(tree: AvroType, array: pa.Array) -> pa.Array:
-    """Return a column of the type that a simple type has by itself."""
+    """Convert a column of a primitive or logical type to the column type that the schema implies."""
     if tree.decimal:
         return _decimals(array, *tree.decimal)
     if tree.kind == "int" and tree.logical == "date":
@@ -84,7 +84,7 @@ def _unit(tree: AvroType) -> str | None:
 
 
 def _decimals(array: pa.Array, precision: int, scale: int) -> pa.Array:
-    """Return decimals of big-endian two's complements."""
+    """Decode big-endian two's complement integers to decimals."""
     bound = 10**precision
     unscaled: list[Decimal | None] = []
     for each in array.to_pylist():
@@ -94,15 +94,15 @@ def _decimals(array: pa.Array, precision: int, scale: int) -> pa.Array:
 
 
 def _scaled(number: int, scale: int) -> Decimal:
-    # Made of its digits, as arithmetic would round to the context's precision.
+    # The digits go into the decimal directly: arithmetic would round to the precision of the decimal context.
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
 def column_to_physical(tree: AvroType, array: pa.Array | None, count: int) -> pa.Array:
-    """Return the values of a column as they are written in Avro, null where they cannot be.
+    """Convert a column to Avro's physical type. A value that cannot be converted becomes null.
 
-    :param array: the column, of whatever type; None where there is none.
-    :returns: of the physical type.
+    :param array: a column of any type; None if the column does not exist.
+    :returns: an array of the physical type.
     """
     kind = tree.physical()
     if array is None:
@@ -119,7 +119,7 @@ def column_to_physical(tree: AvroType, array: pa.Array | None, count: int) -> pa
 def _of_struct(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
     if not pa.types.is_struct(array.type):
         return pa.nulls(len(array), kind)
-    if not tree.inner:  # Arrow tells the length of a struct by its children
+    if not tree.inner:  # a struct array without children would lose its length
         return pa.array([{} if is_there else None for is_there in array.is_valid().to_pylist()], kind)
     parts = dict(zip((field.name for field in array.type), array.flatten(), strict=True))
     children = [column_to_physical(each, parts.get(name), len(array)) for name, each in tree.inner.items()]
@@ -148,7 +148,7 @@ def _of_plain(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _of_same(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a column whose type is that of what is written, or a wider one."""
+    """Convert a column whose type equals the physical type or is wider."""
     if tree.kind == "enum" and pa.types.is_string(array.type):
         known = pc.is_in(array, pa.array(tree.symbols, pa.string()))
         return array if pc.all(known).as_py() else pc.if_else(known, array, pa.scalar(None, array.type))
@@ -163,7 +163,7 @@ def _of_same(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _of_times(array: pa.Array, unit: str) -> pa.Array:
-    """Return times as numbers of a unit, cut off where they are finer, null where 64 bits are too few."""
+    """Convert times to integers of a unit. Finer fractions are cut off; a value beyond 64 bits becomes null."""
     numbers = array.cast(pa.int64())
     given, wanted = _PER_SECOND[array.type.unit], _PER_SECOND[_UNITS[unit]]
     if given <= wanted:
@@ -179,7 +179,7 @@ def _where(condition: pa.Array, array: pa.Array) -> pa.Array:
 
 
 def _of_decimals(tree: AvroType, array: pa.Array) -> pa.Array:
-    assert tree.decimal is not None, "a decimal"
+    assert tree.decimal is not None, "the caller checks that the type is a decimal"
     kept = exactly(array, pa.decimal128(*tree.decimal)) if pa.types.is_decimal(array.type) else None
     if kept is None:
         return pa.nulls(len(array), pa.binary())

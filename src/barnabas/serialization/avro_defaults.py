@@ -1,7 +1,8 @@
-"""Defaults of Avro's fields as values of what is written: JSON has neither bytes nor the branches of a union. Pure.
+"""The conversion of field defaults from JSON to Avro values. This module does no I/O.
 
-A default of bytes has a letter for each byte. One of a union is of its first branch, as the specification had it before
-1.12, or of the first that takes it, as it has since. One of a record names all of its fields.
+A default of type bytes has one character per byte. Avro 1.12 allows any branch for the default of a union; earlier
+versions require the first. The first branch that takes the default is used. The default of a record names all of its
+fields.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ _BITS = {"int": 32, "long": 64}
 
 
 def encode_default(tree: AvroType, default: Any) -> Any:
-    """Return a default as Arrow takes it for the physical type.
+    """Return a default in the form that Arrow takes for the physical type.
 
-    :raises ValueError: it is none of this type.
+    :raises ValueError: if the default does not fit the type.
 
     >>> encode_default(AvroType("bytes", "bytes"), "\u00ff"), encode_default(AvroType("long", "long"), 7)
     (b'\xff', 7)
@@ -35,14 +36,14 @@ def encode_default(tree: AvroType, default: Any) -> Any:
         for name, branch in tree.inner.items():
             if _takes(branch, default):
                 return {name: encode_default(branch, default)}
-        raise ValueError("no branch of the union takes it")
+        raise ValueError("no branch of the union takes the default")
     if not _takes(tree, default):
-        raise ValueError(f"it is no {tree.kind}")
+        raise ValueError(f"the default is not of type {tree.kind}")
     return _within(tree, default)
 
 
 def _within(tree: AvroType, default: Any) -> Any:
-    """Return a default that is of a type, with all that is in it as it is written."""
+    """Convert a default that fits the type, including all nested values."""
     if tree.kind in ("bytes", "fixed"):
         return default.encode("latin-1")
     if tree.kind == "array":
@@ -55,7 +56,7 @@ def _within(tree: AvroType, default: Any) -> Any:
 
 
 def _takes(tree: AvroType, default: Any) -> bool:
-    """Whether a default is of a type, as far as its own kind of JSON says."""
+    """Return whether a default has the type's kind of JSON and fits its limits. Nested values are not checked."""
     if isinstance(default, bool) and tree.kind != "boolean":
         return False
     if not isinstance(default, _OF_JSON.get(tree.kind, ())):

@@ -1,10 +1,12 @@
-"""Avro codec in Python, one record at a time, for types that the compiled codec lacks.
+"""The Avro codec in Python. It handles one record at a time and serves the types that the compiled codec lacks.
 
-A value is what Arrow takes for the physical type (avro_types.py): a dict for a record, a dict of one branch for a union
-of several types, pairs for a map, bytes for a fixed, a symbol for an enum, None for null and for a record within
-itself. Reading is strict: each length is compared with what is left, a number must fit its type, and nothing may be
-left over. Writing takes whatever it is given: None where null is not allowed is written as zero, as nothing, as the
-first symbol. So it never fails, and whoever wants to know whether a record comes back compares.
+Values have the form that Arrow takes for the physical type (avro_types.py): a dict for a record, a dict of one branch
+for a union of several types, pairs for a map, bytes for a fixed, a symbol for an enum. Null and a recursive record are
+None.
+
+The reader is strict. It rejects a length beyond the end of the record, a number out of range, and remaining bytes. The
+writer never fails: it writes a forbidden None as zero, as an empty value or as the first symbol. Callers compare the
+result with the original to detect a loss.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ _BITS = {"int": 32, "long": 64}
 
 
 class PythonCodec:
-    """Reads and writes values of one schema, an object for each: records, records or null, unions.
+    """A codec for the values of one schema: a record, a union of a record and null, or another union.
 
-    A column is null where the value is null, and where another branch of a union is there.
+    A column is null if the value is null, or if a union has another branch.
     """
 
     def __init__(self, tree: AvroType) -> None:
@@ -37,9 +39,9 @@ class PythonCodec:
         self._write = _writer(tree)
 
     def decode(self, payloads: Sequence[bytes]) -> list[pa.Array]:
-        """Return a column for each field.
+        """Decode records to one column per field.
 
-        :raises SerializationError: one of the records is damaged.
+        :raises SerializationError: if one of the records is damaged.
         """
         rows = [self._record(each) or {} for each in payloads]
         return [pa.array([row.get(name) for row in rows], kind) for name, kind in self._types.items()]
@@ -50,15 +52,14 @@ class PythonCodec:
         except (IndexError, struct.error) as error:
             raise SerializationError("the record ends before its last field") from error
         except UnicodeDecodeError as error:
-            raise SerializationError("a string is not UTF-8") from error
+            raise SerializationError("a string is not valid UTF-8") from error
         except RecursionError as error:
-            raise SerializationError("nested too deep") from error
+            raise SerializationError("the record is nested too deep") from error
         if end != len(payload):
-            raise SerializationError("bytes are left over behind the record")
+            raise SerializationError("the record has bytes after its last field")
         return value
 
     def encode(self, columns: Sequence[pa.Array], count: int) -> pa.Array:
-        """Return the records (binary) that columns make."""
         names, parts = list(self._types), [column.to_pylist() for column in columns]
         written = []
         for row in range(count):
@@ -78,12 +79,12 @@ def _number(data: bytes, position: int) -> tuple[int, int]:
             return (value >> 1) ^ -(value & 1), position
         shift += 7
         if shift > 63:
-            raise SerializationError("a number takes more than 10 bytes")
+            raise SerializationError("a number has more than 10 bytes")
 
 
 def _piece(data: bytes, position: int, size: int) -> tuple[bytes, int]:
     if not 0 <= size <= len(data) - position:
-        raise SerializationError("a length is more than what is left of the record")
+        raise SerializationError("a length exceeds the rest of the record")
     return data[position : position + size], position + size
 
 
@@ -93,7 +94,7 @@ def _read_null(_data: bytes, position: int) -> tuple[None, int]:
 
 def _read_boolean(data: bytes, position: int) -> tuple[bool, int]:
     if data[position] > 1:
-        raise SerializationError("a boolean is neither 0 nor 1")
+        raise SerializationError("a boolean is not 0 or 1")
     return data[position] == 1, position + 1
 
 
@@ -115,9 +116,9 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 class _Readers:
-    """Makes the readers of a tree; those of records are remembered, for records within themselves."""
+    """A builder of reader functions. It keeps the readers of records, because a recursive record refers to its own."""
 
-    _plain: dict[str, Reader] = {  # noqa: RUF012 - it is never changed
+    _plain: dict[str, Reader] = {  # noqa: RUF012 - never modified
         "null": _read_null,
         "boolean": _read_boolean,
         "float": _read_float,
@@ -130,7 +131,7 @@ class _Readers:
         self._records: dict[str, Reader] = {}
 
     def of(self, tree: AvroType) -> Reader:
-        """Return the reader of a type."""
+        """Return the function that reads values of a type."""
         read = self._bare(tree)
         if tree.kind == "union" or not isinstance(tree.written, list):
             return read
@@ -177,7 +178,7 @@ def _enum(symbols: Sequence[str]) -> Reader:
     def read(data: bytes, position: int) -> tuple[str, int]:
         index, position = _number(data, position)
         if not 0 <= index < len(symbols):
-            raise SerializationError("an enum has no such symbol")
+            raise SerializationError("an enum's index is out of range")
         return symbols[index], position
 
     return read
@@ -187,7 +188,7 @@ def _among(branches: Sequence[Reader]) -> Reader:
     def read(data: bytes, position: int) -> tuple[Any, int]:
         index, position = _number(data, position)
         if not 0 <= index < len(branches):
-            raise SerializationError("a union has no such type")
+            raise SerializationError("a union's index is out of range")
         return branches[index](data, position)
 
     return read
@@ -211,7 +212,7 @@ def _pair(inner: Reader) -> Reader:
 
 
 def _items(inner: Reader) -> Reader:
-    """Return the reader of blocks of items; one with a negative count has its size in bytes before it."""
+    """Return the reader of an array's or map's blocks. The size in bytes precedes a block with a negative count."""
 
     def read(data: bytes, position: int) -> tuple[list[Any], int]:
         items: list[Any] = []
@@ -222,8 +223,9 @@ def _items(inner: Reader) -> Reader:
             if count < 0:
                 count = -count
                 _, position = _number(data, position)
-            if count > len(data) - position:  # each takes a byte at least: others are refused with the schema
-                raise SerializationError("a list has more items than there are bytes left")
+            # each item has at least one byte, because schemas with empty items are rejected
+            if count > len(data) - position:
+                raise SerializationError("a list's item count exceeds the remaining bytes")
             for _ in range(count):
                 item, position = inner(data, position)
                 items.append(item)
@@ -324,7 +326,7 @@ def _write_items(write: Writer) -> Writer:
 
 
 def _write_union(tree: AvroType) -> Writer:
-    """Return the writer of a union of several types: the branch that is not null, else null, else the first."""
+    """Return the writer of a union of several types: the branch that is not null, else null, else the first branch."""
     null_at = tree.null_at
     places = [number for number in range(len(tree.inner) + 1) if number != null_at]
     branches = [(name, place, _writer(each)) for (name, each), place in zip(tree.inner.items(), places, strict=False)]

@@ -1,17 +1,18 @@
-"""Avro schemas as trees of types: which Arrow type a value has as it is written, and which column it becomes.
+"""The types of an Avro schema, with the Arrow type of the encoded value and the type of the table column.
 
-A type has two faces. *Physical* is what stands in the bytes: an `int` of logical type `date` is an int32. `column` is
-what a table shows: a date. `avro_conversion.py` goes from one to the other, `avro_codec.py` from bytes to the first.
+The *physical* type is the Arrow type of the encoded value: an `int` with logical type `date` is an int32. The column
+type is the one that a table shows: a date. `avro_codec.py` converts between bytes and physical types,
+`avro_conversion.py` between physical and column types.
 
-    int long float double boolean string bytes      the columns of the same names; bytes and fixed are `binary`
+    int long float double boolean string bytes      columns of the same names; bytes and fixed are `binary`
     date, timestamp-*, local-timestamp-*            date, timestamp, timestamp_ntz; decimal to 38 digits: decimal
     enum, uuid                                      string
     record, array, map                              struct, list, map
-    [null, T]                                       that of T; all columns may be null
-    a union of several types                        a struct with a field for each, named after its type
+    [null, T]                                       the column of T; all columns are nullable
+    a union of several types                        a struct with one field per branch, named after its type
 
-What has no column: null, a record within itself, records without fields, what is nested deeper than a table takes,
-structs whose names SQL cannot tell apart. A time of day (time-*) and a duration stay what they are written as.
+These have no column: null, recursive records, records without fields, types nested deeper than tables allow, and
+structs whose field names SQL cannot distinguish. A time of day (time-*) and a duration keep their physical types.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from barnabas.formats.field_aliases import Aliases
 from barnabas.serialization.registry_client import AVRO, Schema, SchemaRegistry
 
 TYPES_MAX = 5_000
-"""A schema that names a type many times, which names another one many times, grows without end."""
+"""The maximum number of types. Nested references to named types grow a schema exponentially."""
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {
     "null": pa.null(),
@@ -54,15 +55,19 @@ _UNDECIDED = object()
 class AvroType:
     """A type of a schema.
 
-    :param kind: a primitive, `record`, `enum`, `fixed`, `array`, `map`, `union`, or `again`: a record within itself.
-    :param name: the full name of a named type. `logical`: the logical type, "" where there is none.
-    :param null_at: for a type in a union with null, the place of null there; None where it may not be null.
-    :param fields: of a record; the branches of a union, by the names of their columns; `items` of an array,
-        `values` of a map.
-    :param symbols: of an enum. `size`: of a fixed. `decimal`: digits of a decimal, and how many behind the point.
-    :param written: the JSON of the type without logical types and defaults, for codecs.
-    :param is_hidden: whether the field that is of this type has no column, as its name is one that another field had.
-    :param defaults: of a record's fields, as the schema's JSON has them.
+    :param kind: a primitive, `record`, `enum`, `fixed`, `array`, `map`, `union`, or `again` for a recursive record.
+    :param written: the type's JSON without logical types and defaults, for the codecs.
+    :param name: the full name of a named type.
+    :param logical: the logical type; "" if the type has none.
+    :param null_at: the index of null in the union with null; None if the type is not nullable.
+    :param fields: the fields of a record; the branches of a union by their column names; `items` of an array; `values`
+        of a map.
+    :param aliases: the names of a record's fields by their aliases.
+    :param symbols: the symbols of an enum.
+    :param size: the size of a fixed, in bytes.
+    :param decimal: the precision and scale of a decimal, in digits.
+    :param is_hidden: True if the field of this type has no column because another field has taken the column's name.
+    :param defaults: the defaults of a record's fields as JSON values.
     """
 
     kind: str
@@ -80,7 +85,7 @@ class AvroType:
 
     @property
     def inner(self) -> Mapping[str, AvroType]:
-        """The types within this one, by name."""
+        """The nested types by name."""
         return self.fields or {}
 
     @property
@@ -88,13 +93,13 @@ class AvroType:
         return self.null_at is not None
 
     def walk(self) -> Iterator[AvroType]:
-        """Yield this type and all within it."""
+        """Yield this type and all nested types."""
         yield self
         for each in self.inner.values():
             yield from each.walk()
 
     def physical(self) -> pa.DataType:
-        """Return the Arrow type of what is written, all of it nullable."""
+        """Return the Arrow type of the encoded value. All parts of it are nullable."""
         if self.kind in ("record", "union"):
             return pa.struct([pa.field(name, each.physical()) for name, each in self.inner.items()])
         if self.kind == "array":
@@ -106,7 +111,7 @@ class AvroType:
         return pa.string() if self.kind == "enum" else _PRIMITIVES.get(self.kind, pa.null())
 
     def column(self, depth: int = 0) -> ColumnType | None:
-        """Return the type of the column, None where there is none."""
+        """Return the type of the column; None if this type has no column."""
         if depth > STRUCT_DEPTH_MAX or self.kind in ("null", "again") or self.is_hidden:
             return None
         if self.kind in ("record", "union"):
@@ -122,16 +127,16 @@ class AvroType:
         return _LOGICAL_COLUMNS.get((self.kind, self.logical)) or _COLUMNS.get(self.kind, self.kind)
 
     def declared_aliases(self) -> Aliases:
-        """Return the aliases that the schema tells."""
+        """Return the aliases that the schema declares."""
         if self.kind in ("array", "map"):
             return next(iter(self.inner.values())).declared_aliases()
         within = {name: inner for name, each in self.inner.items() if (inner := each.declared_aliases())}
         return Aliases(self.aliases or {}, within)
 
     def with_column_names(self, aliases: Aliases, depth: int = 0) -> AvroType:
-        """Return the type with the names that a column's fields have in a table; what is written stays as it is.
+        """Return the type with the field names of the table's column. The encoding stays the same.
 
-        :param aliases: those that the table has within the column.
+        :param aliases: the aliases that the table has within the column.
         """
         if not aliases:
             return self
@@ -154,7 +159,7 @@ class AvroType:
         return replace(self, fields=fields)
 
     def has_columns_for_all(self, column: ColumnType, depth: int = 0) -> bool:
-        """Whether each field within has a column of its own, in a column of a type."""
+        """Return whether each nested field has a column of its own within a column type."""
         if self.kind in ("array", "map"):
             return not isinstance(column, list) or next(iter(self.inner.values())).has_columns_for_all(
                 column[-1], depth + 1
@@ -171,13 +176,13 @@ class AvroType:
 
 
 def avro_type(registry: SchemaRegistry, schema: Schema) -> AvroType:
-    """Return the tree of a schema, with all types that it refers to in place.
+    """Parse a schema to a tree of types, with all references resolved.
 
-    :raises SerializationError: it is no Avro schema, or one that has no end.
-    :raises TimedOutError: no registry answers.
+    :raises SerializationError: if the schema is not an Avro schema, or if it has too many types.
+    :raises TimedOutError: if no registry responds.
     """
     if schema.kind != AVRO:
-        raise SerializationError(f"it is of type {schema.kind}, not AVRO")
+        raise SerializationError(f"the schema is of type {schema.kind}, not AVRO")
     try:
         reading = _Reading()
         for _, text in registry.dependencies(schema):
@@ -189,7 +194,7 @@ def avro_type(registry: SchemaRegistry, schema: Schema) -> AvroType:
     except RecursionError as error:
         raise SerializationError("the schema is nested too deep") from error
     except (ValueError, KeyError, TypeError, AttributeError) as error:
-        raise SerializationError(f"no Avro schema: {error!r}") from error
+        raise SerializationError(f"invalid Avro schema: {error!r}") from error
     return tree
 
 
@@ -198,7 +203,7 @@ def _parsed(text: str) -> Any:
 
 
 class _Reading:
-    """One schema that is read: the named types that are known, and which of them have been written out."""
+    """The parser of one schema. It knows the named types, and the types that are already written out."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Any, str]] = {}
@@ -206,7 +211,7 @@ class _Reading:
         self._count = 0
 
     def note(self, data: Any, space: str) -> None:
-        """Remember the named types in a schema."""
+        """Record the named types of a schema."""
         if isinstance(data, list):
             for each in data:
                 self.note(each, space)
@@ -225,11 +230,12 @@ class _Reading:
     def tree(self, data: Any, space: str, within: tuple[str, ...]) -> AvroType:
         """Return the tree of a type.
 
-        :param space: the namespace; `within`: the records that it stands in.
+        :param space: the enclosing namespace.
+        :param within: the full names of the enclosing records.
         """
         self._count += 1
         if self._count > TYPES_MAX:
-            raise ValueError(f"it has more than {TYPES_MAX} types")
+            raise ValueError(f"the schema has more than {TYPES_MAX} types")
         if isinstance(data, str):
             return self._named(data, space, within)
         if isinstance(data, list):
@@ -278,7 +284,7 @@ class _Reading:
             if alias not in fields
         }
         if len(fields) != len(data["fields"]):
-            raise ValueError(f"{name} has a field twice")
+            raise ValueError(f"{name} has two fields of the same name")
         plain_fields = [{"name": field, "type": each.written} for field, each in fields.items()]
         written = {"type": "record", "name": name, "fields": plain_fields}
         defaults = {str(each["name"]): each["default"] for each in data["fields"] if "default" in each}
@@ -298,18 +304,20 @@ class _Reading:
 
 
 def full_name(data: Mapping[str, Any], space: str) -> str:
-    """Return the name of a type with its namespace."""
+    """Return the full name of a type."""
     name = str(data["name"])
     own = data.get("namespace", space)
     return name if "." in name or not own else f"{own}.{name}"
 
 
 def _named_branches(branches: list[AvroType]) -> dict[str, AvroType]:
-    """Return the branches of a union by the names that their columns have: short ones, where these are distinct."""
+    """Return the branches of a union by their column names. The names have no namespace if they are distinct without
+    it.
+    """
     short = [each.name.rpartition(".")[2] or each.kind for each in branches]
     names = short if len(set(short)) == len(short) else [each.name.replace(".", "_") or each.kind for each in branches]
     if len(set(names)) < len(branches):
-        raise ValueError("a union has a type twice")
+        raise ValueError("a union has two branches of the same type")
     return dict(zip(names, branches, strict=True))
 
 
@@ -328,19 +336,19 @@ def _with_logical(plain: AvroType, data: Mapping[str, Any]) -> AvroType:
 
 
 def _as_reference(tree: AvroType, is_first: bool) -> AvroType:
-    """Return a type that is written out where it comes first, and by its name afterwards."""
+    """Return a type as its definition at its first use, and as its name at later uses."""
     return tree if is_first else replace(tree, written=tree.name)
 
 
 def is_empty_on_wire(tree: AvroType) -> bool:
-    """Whether values of a type are written as nothing at all."""
+    """Return whether the encoding of a type's values is always empty."""
     if tree.kind == "fixed":
         return tree.size == 0
     return tree.kind == "null" or (tree.kind == "record" and all(map(is_empty_on_wire, tree.inner.values())))
 
 
 def _check_sizes(tree: AvroType) -> None:
-    """Refuse arrays of what takes no bytes: a record of ten bytes could have 2^60 of them."""
+    """Reject arrays whose items take no bytes: a record of ten bytes could have 2^60 items."""
     for each in tree.walk():
         if each.kind == "array" and not each.inner["items"].is_nullable and is_empty_on_wire(each.inner["items"]):
-            raise SerializationError("arrays of what takes no bytes are not decoded")
+            raise SerializationError("cannot decode arrays whose items take no bytes")

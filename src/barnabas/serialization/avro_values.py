@@ -1,7 +1,7 @@
-"""Avro values as columns of a table: what `record_values.py` wants to know of them.
+"""The columns of Avro values: the implementation of the interfaces in `record_values.py`.
 
-record, [null, record]       a column for each field; a null is kept whole, and its columns are null
-a union of several types     a column for each type, named after it
+record, [null, record]       one column per field; a null value is kept whole, and its columns are null
+a union of several types     one column per branch, named after its type
 any other type               one column, named after the type: `string`, `array`, the name of an enum
 """
 
@@ -26,7 +26,7 @@ from barnabas.serialization.wire_format import Writer
 
 
 class AvroRecords:
-    """The values of one Avro schema: a `RecordType`."""
+    """The `RecordType` of one Avro schema."""
 
     def __init__(self, schema: AvroType, known: Aliases) -> None:
         written = with_columns(schema)
@@ -43,7 +43,8 @@ class AvroRecords:
         return dict(zip(self._tree.inner, self._codec.decode(payloads), strict=True))
 
     def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
-        # Compiled code reads on where a number is too large or bytes are left over. What it writes as it was is sound.
+        # The compiled decoder accepts numbers out of range and remaining bytes. A record that encodes to the same bytes
+        # is valid; the others are suspect.
         written = self._codec.encode(list(fields.values()), len(payloads))
         places: list[int] = pc.indices_nonzero(pc.not_equal(written, payloads)).to_pylist()
         return places
@@ -71,9 +72,9 @@ class AvroRecords:
 
 
 def with_columns(tree: AvroType) -> AvroType:
-    """Return a schema whose `inner` types are columns: records and unions as they are, others within a record.
+    """Return a schema whose nested types are columns. Records and unions stay; any other type is wrapped in a record.
 
-    A record of one field has the same bytes as the field.
+    The bytes stay the same, because Avro encodes a record of one field like the field alone.
     """
     if tree.kind in ("record", "union"):
         return tree
@@ -83,7 +84,7 @@ def with_columns(tree: AvroType) -> AvroType:
 
 
 class AvroFormat:
-    """Avro: a `RecordFormat`."""
+    """The `RecordFormat` of Avro."""
 
     name = "avro"
 

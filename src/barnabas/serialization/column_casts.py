@@ -1,4 +1,4 @@
-"""Arrow columns as columns of another type, null where that does not take a value as it is: nothing is rounded."""
+"""Casts of Arrow columns that never change a value: a value that the target type does not take becomes null."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.formats.column_types import ColumnType, arrow_type, decimal_parts
 
 
 def fitted(array: pa.Array, wanted: ColumnType) -> pa.Array:
-    """Return a column of a type, also where it is nested: fields of structs go by their names."""
+    """Cast a column to a type, including nested types. Fields of structs are matched by name."""
     kind = arrow_type(wanted)
     if array.type.equals(kind):
         return array
@@ -31,7 +31,7 @@ def fitted(array: pa.Array, wanted: ColumnType) -> pa.Array:
 
 
 def with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a list or map like `array`, of a type, with other items."""
+    """Return a list or map array with the offsets and nulls of `array`, other items, and a given type."""
     children = [items]
     if pa.types.is_map(kind):
         children = [pa.StructArray.from_arrays([array.keys, items], fields=[kind.key_field, kind.item_field])]
@@ -39,7 +39,7 @@ def with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def widened(array: pa.Array, wanted: str) -> pa.Array:
-    """Return a column of a simple type as another one, null where that does not take a value as it is."""
+    """Cast a column of a simple type to another one. A value that does not fit becomes null."""
     kind = arrow_type(wanted)
     if array.type.equals(kind):
         return array
@@ -68,7 +68,7 @@ def _decoded(value: bytes | None) -> str | None:
 
 
 def exactly(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return numbers of another type, null where that does not have a number."""
+    """Cast numbers to another type. A number that the type cannot represent becomes null."""
     try:
         return array.cast(kind)
     except pa.ArrowInvalid:

@@ -1,4 +1,4 @@
-"""Makes the keys of maps distinct: DuckDB and other readers refuse a column with a repeated key."""
+"""The removal of repeated map keys. DuckDB and other readers reject a column with a repeated key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.serialization.column_casts import with_items
 
 
 def with_distinct_keys(array: pa.Array) -> pa.Array:
-    """Return a column of which no map, however deep it stands, has a key twice: the last entry of a key counts.
+    """Return a column whose maps, at any depth, have distinct keys. The last entry of a key wins.
 
     >>> kind = pa.list_(pa.map_(pa.string(), pa.int32()))
     >>> with_distinct_keys(pa.array([[[("a", 1), ("b", 2), ("a", 3)]], None], kind)).to_pylist()

@@ -1,4 +1,4 @@
-"""Packages that the formats need: imported when first used, with the extra named where one is missing."""
+"""The import of the packages that the formats need. Packages are imported at their first use."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from barnabas.extras import require
 
 
 def require_schema_package(module: str) -> Any:
-    """Return a module that the extra `schemas` brings.
+    """Import a module of the extra `schemas`.
 
-    :raises MissingExtraError: it is not installed.
+    :raises MissingExtraError: if the module is not installed. The message names the extra.
     """
     return require(module, "schemas")

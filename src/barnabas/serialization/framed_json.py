@@ -1,8 +1,8 @@
-"""JSON values with a schema id before them, as serialisers for JSON Schema write them: a `ValueDecoder`.
+"""The `ValueDecoder` of JSON values with a schema id, as serializers for JSON Schema write them.
 
-What stands behind the id is decoded as all JSON is. `json:7:columns` is the form of a value with schema 7 that comes
-back from its columns. The schema itself says nothing here; but an id that the registry does not know, or that is of
-another kind, is a bad record. Values without an id may stand among them.
+The bytes after the id are decoded like any JSON value. `json:7:columns` is the form of a value with schema id 7 that
+the table's columns can restore. The schema does not affect the decoding. A value is a bad record if the registry does
+not have its id, or has a schema of another type. Values with and without an id may be mixed.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _FORM = r"^json:(?P<id>\d+):(?P<bare>.*)$"
 
 @dataclass(slots=True)
 class FramedJsonDecoder:
-    """Decodes JSON objects with or without a schema id before them. Not thread-safe."""
+    """A decoder of JSON objects with or without a schema id. Not thread-safe."""
 
     json: JsonDecoder
     registry: SchemaRegistry
@@ -55,12 +55,12 @@ class FramedJsonDecoder:
         for schema_id in most_frequent_first(rows_by_writer):
             rows = rows_by_writer[schema_id]
             reason = self._why_unknown(schema_id)
-            if reason is not None:  # there may be as many of these as there are values
+            if reason is not None:  # this group may be as large as the batch
                 bad.update(dict.fromkeys(rows.to_pylist(), reason))
                 continue
             own = pc.is_in(pa.array(range(len(values)), rows.type), rows)
-            told = pc.binary_join_element_wise(f"json:{schema_id}", forms, ":")
-            forms = pc.if_else(pc.and_(own, comes_back), told, forms)
+            prefixed = pc.binary_join_element_wise(f"json:{schema_id}", forms, ":")
+            forms = pc.if_else(pc.and_(own, comes_back), prefixed, forms)
         if bad:
             whys = pa.array([bad.get(row) for row in range(len(values))], pa.string())
             reasons = pc.coalesce(whys, reasons)
@@ -79,7 +79,7 @@ class FramedJsonDecoder:
         return bare
 
     def _why_unknown(self, schema_id: int) -> str | None:
-        """Return why a schema id is none of JSON values, None where it is one."""
+        """Return the reason why a schema id does not belong to JSON values; None if it does."""
         if schema_id in self._known:
             return None
         reason = self._unknown.reason(schema_id)
@@ -90,8 +90,8 @@ class FramedJsonDecoder:
         except SchemaRegistryError as error:
             if not error.is_about_schema:
                 raise
-            told = " is not known to the registry" if error.code == NO_SUCH_SCHEMA else f": {error}"
-            reason = f"schema {schema_id}{told}"
+            cause = " is not known to the registry" if error.code == NO_SUCH_SCHEMA else f": {error}"
+            reason = f"schema {schema_id}{cause}"
         else:
             if kind == JSON:
                 self._known.add(schema_id)
@@ -108,7 +108,7 @@ def _is_framed(values: pa.Array) -> pa.Array:
 
 
 def without_schema_ids(values: pa.Array) -> pa.Array:
-    """Return values without schema ids."""
+    """Return the values without their schema ids."""
     is_framed = _is_framed(values)
     if not is_framed.true_count:
         return values

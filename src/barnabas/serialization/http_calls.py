@@ -1,4 +1,4 @@
-"""One HTTP request that blocks, with a deadline and a bound: nothing is kept between calls."""
+"""A blocking HTTP request with a timeout and a maximum response size. Each call opens a new connection."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ ANSWER_BYTES_MAX = 64 * 1024 * 1024
 def call(
     url: str, method: str, body: bytes | None, headers: Mapping[str, str], timeout_s: float
 ) -> tuple[int, bytes, Mapping[str, str]]:
-    """Send a request, and return status, body and headers of the answer.
+    """Send a request. Return the status, body and headers of the response.
 
-    :param url: with scheme, host, path and query.
-    :param timeout_s: for each step: to connect, to send, to wait for the next bytes.
-    :raises OSError: there is no answer.
+    :param url: the URL with scheme, host, path and query.
+    :param timeout_s: the timeout of each step (connect, send, each receive), in seconds.
+    :raises OSError: if the request fails, or if the response is larger than 64 MiB.
     """
     parts = urlsplit(url)
     where = parts.netloc.rpartition("@")[2]
@@ -29,9 +29,9 @@ def call(
         answer = connection.getresponse()
         content = answer.read(ANSWER_BYTES_MAX + 1)
     except http.client.HTTPException as error:
-        raise ConnectionError(f"no HTTP answer from {where}: {error!r}") from error
+        raise ConnectionError(f"no valid HTTP response from {where}: {error!r}") from error
     finally:
         connection.close()
     if len(content) > ANSWER_BYTES_MAX:
-        raise ConnectionError(f"an answer of more than {ANSWER_BYTES_MAX} bytes from {where}")
+        raise ConnectionError(f"the response from {where} has more than {ANSWER_BYTES_MAX} bytes")
     return answer.status, content, {name.lower(): value for name, value in answer.getheaders()}

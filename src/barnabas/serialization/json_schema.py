@@ -1,4 +1,4 @@
-"""JSON records with a schema: validated, with the schema's id before them."""
+"""The serializer and deserializer of JSON records with a schema. They put the schema id before each record."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.serialization.subject_names import SubjectName, by_topic
 
 
 def _validator(registry: SchemaRegistry, schema: Schema) -> Any:
-    """Return a validator for a schema; of draft 7 where it does not say which."""
+    """Return the validator of a schema. A schema without `$schema` is validated as draft 7."""
     jsonschema, referencing = require_schema_package("jsonschema"), require_schema_package("referencing")
     contents = json.loads(schema.text)
     kind = jsonschema.validators.validator_for(contents, default=jsonschema.Draft7Validator)
@@ -34,11 +34,12 @@ def _check(validator: Any, value: Any) -> None:
 
 
 class JsonSerializer:
-    """Makes JSON records of what `json.dumps` takes, or of what `to_dict` makes of values.
+    """A serializer that encodes values as JSON with a schema id.
 
-    :param schema: as text or as JSON object.
-    :param validate: refuse what does not fit the schema.
-    Others: see `AvroSerializer`.
+    :param schema: the schema as text or as a JSON object.
+    :param to_dict: converts a value to an object that `json.dumps` takes; None if the values are such objects.
+    :param validate: True to reject a value that does not fit the schema.
+    The other parameters are described at `AvroSerializer`.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class JsonSerializer:
         self._type_name = str(contents.get("title", "")) if isinstance(contents, dict) else ""
 
     def serialize(self, value: Any, topic: str, is_key: bool = False) -> bytes:
-        """Return the record; errors are those of `AvroSerializer.serialize`."""
+        """Return the encoded record with the schema id before it. The errors are those of `AvroSerializer`."""
         schema_id, schema = self._registering.resolve(topic, is_key, self._type_name, self._schema)
         plain = self._to_dict(value) if self._to_dict else value
         if self._validate:
@@ -73,11 +74,15 @@ class JsonSerializer:
         try:
             return wire_format.header(schema_id) + json.dumps(plain, ensure_ascii=False).encode()
         except (TypeError, ValueError) as error:
-            raise SerializationError(f"the value is no JSON: {error}") from error
+            raise SerializationError(f"the value cannot be encoded as JSON: {error}") from error
 
 
 class JsonDeserializer:
-    """Makes objects of JSON records; `validate` checks them against the schema that they were written with."""
+    """A deserializer that decodes JSON records to objects.
+
+    :param from_dict: converts the decoded JSON object to the returned value; None to return the JSON object.
+    :param validate: True to check each record against the schema that it was written with.
+    """
 
     def __init__(
         self, registry: SchemaRegistry, *, from_dict: Callable[[Any], Any] | None = None, validate: bool = False
@@ -88,12 +93,12 @@ class JsonDeserializer:
         self._validators: dict[int, Any] = {}
 
     def deserialize(self, data: bytes, topic: str = "", is_key: bool = False) -> Any:
-        """Return what a record holds; errors are those of `AvroDeserializer.deserialize`."""
+        """Return the decoded record. The errors are those of `AvroDeserializer.deserialize`."""
         schema_id = wire_format.schema_id(data)
         try:
             found = json.loads(data[wire_format.HEADER_BYTES :])
         except (ValueError, RecursionError) as error:
-            raise SerializationError(f"no JSON: {error}") from error
+            raise SerializationError(f"invalid JSON: {error}") from error
         if self._validate:
             if schema_id not in self._validators:
                 self._validators[schema_id] = _validator(self._registry, self._registry.schema(schema_id))

@@ -1,4 +1,4 @@
-"""Protobuf records: messages of generated classes, with the id of their file and the way to their type before them."""
+"""The serializer and deserializer of Protobuf records: messages with the schema id and message indexes before them."""
 
 from __future__ import annotations
 
@@ -13,13 +13,16 @@ from barnabas.serialization.schema_id_resolver import SchemaIdResolver
 from barnabas.serialization.subject_names import SubjectName, by_topic
 
 BUILT_IN = "google/protobuf/"
-"""Files that every registry and every reader has."""
+"""The path of the files that every registry and every Protobuf library has."""
 
 
 class ProtobufSerializer:
-    """Makes records of messages of one generated class; its file, and those that it imports, are registered.
+    """A serializer for the messages of one generated class.
 
-    An imported file is registered under its path as subject. Others: see `AvroSerializer`.
+    It registers the class's `.proto` file and the imported files. The subject of an imported file is its path.
+
+    :param message_type: the generated class.
+    The other parameters are described at `AvroSerializer`.
     """
 
     def __init__(
@@ -38,10 +41,12 @@ class ProtobufSerializer:
         self._schema: Schema | None = None
 
     def serialize(self, value: Any, topic: str, is_key: bool = False) -> bytes:
-        """Return the record; errors are those of `AvroSerializer.serialize`."""
+        """Return the encoded record with schema id and message indexes. The errors are those of
+        `AvroSerializer.serialize`.
+        """
         descriptor: Any = getattr(value, "DESCRIPTOR", None)
         if descriptor is not self._descriptor:
-            raise SerializationError(f"{type(value).__name__} is no message of type {self._descriptor.full_name}")
+            raise SerializationError(f"{type(value).__name__} is not a message of type {self._descriptor.full_name}")
         if self._schema is None:
             self._schema = self._of_file(self._descriptor.file)
         schema_id, _ = self._registering.resolve(topic, is_key, self._descriptor.full_name, self._schema)
@@ -62,9 +67,10 @@ class ProtobufSerializer:
 
 
 class ProtobufDeserializer:
-    """Makes messages of records.
+    """A deserializer that decodes Protobuf records to messages.
 
-    :param message_type: the generated class; None: a class that is made of the schema in the registry.
+    :param registry: the registry of the schemas; optional if `message_type` is given.
+    :param message_type: the generated class; None to create a class from the schema in the registry.
     """
 
     def __init__(self, registry: SchemaRegistry | None = None, message_type: Any = None) -> None:
@@ -73,7 +79,7 @@ class ProtobufDeserializer:
         self._made: dict[tuple[int, tuple[int, ...]], Any] = {}
 
     def deserialize(self, data: bytes, topic: str = "", is_key: bool = False) -> Any:
-        """Return the message of a record; errors are those of `AvroDeserializer.deserialize`."""
+        """Return the decoded message. The errors are those of `AvroDeserializer.deserialize`."""
         schema_id = wire_format.schema_id(data)
         indexes, position = wire_format.decode_indexes(data)
         made = self._message_type or self._class_of(schema_id, tuple(indexes))
@@ -81,21 +87,24 @@ class ProtobufDeserializer:
         try:
             message.ParseFromString(data[position:])
         except require_schema_package("google.protobuf.message").DecodeError as error:
-            raise SerializationError(f"no message of type {made.DESCRIPTOR.full_name}: {error}") from error
+            raise SerializationError(f"invalid message of type {made.DESCRIPTOR.full_name}: {error}") from error
         return message
 
     def _class_of(self, schema_id: int, indexes: tuple[int, ...]) -> Any:
         if (schema_id, indexes) not in self._made:
             if self._registry is None:
-                raise SerializationError("a message class or a registry is needed to read Protobuf records")
+                raise SerializationError(
+                    "cannot read Protobuf records without a message class or a registry; pass message_type or registry"
+                )
             self._made[schema_id, indexes] = message_class(self._registry, schema_id, indexes)
         return self._made[schema_id, indexes]
 
 
 def message_class(registry: SchemaRegistry, schema_id: int, indexes: tuple[int, ...]) -> Any:
-    """Return a class for the messages of a schema in the registry, by the way to their type.
+    """Create a class for one message type of a schema in the registry.
 
-    :raises SerializationError: the schema is of another kind, or has no such type.
+    :param indexes: the message indexes: the index of the top-level message, then of each nested message.
+    :raises SerializationError: if the schema is not a Protobuf schema, or if it has no such message type.
     """
     pool = require_schema_package("google.protobuf.descriptor_pool").DescriptorPool()
     schema = registry.schema(schema_id, form="serialized")
@@ -119,7 +128,7 @@ def _add(pool: Any, name: str, content: bytes, known: set[str]) -> None:
     try:
         file = require_schema_package("google.protobuf.descriptor_pb2").FileDescriptorProto.FromString(content)
     except require_schema_package("google.protobuf.message").DecodeError as error:
-        raise ValueError(f"{name} is no descriptor of a file") from error
+        raise ValueError(f"{name} is not a file descriptor") from error
     file.name = name
     for imported in file.dependency:
         _add_built_in(pool, imported, known)
@@ -140,7 +149,7 @@ def _add_built_in(pool: Any, name: str, known: set[str]) -> None:
 
 
 def _indexes(descriptor: Any) -> list[int]:
-    """Return the way from a file to a message type: which message, which within it, and so on."""
+    """Return the message indexes of a type: the index of the top-level message, then of each nested message."""
     outer = descriptor.containing_type
     siblings = list(outer.nested_types if outer is not None else descriptor.file.message_types_by_name.values())
     names = [each.full_name for each in siblings]

@@ -1,16 +1,16 @@
-"""Protobuf records as columns of a table: what `record_values.py` wants to know of them.
+"""The columns of Protobuf records: the implementation of the interfaces in `record_values.py`.
 
-Messages are read by the library protobuf, and what they hold is gathered column by column. A column is null where a
-field is not set, of those that tell (`optional`, messages, members of a oneof, all of proto2); the others of proto3
-have their zero then, as every reader sees it.
+The package protobuf parses the messages; this module collects their fields into columns. A column is null if its field
+is not set and has presence (`optional`, messages, members of a oneof, all fields of proto2). Other fields of proto3
+have their zero value instead.
 
-    int32 ... bool, string, bytes     the columns of these; uint32 is long, uint64 decimal(20,0)
-    enum                              its name; a number that has none, as text
+    int32 ... bool, string, bytes     the column of the same type; uint32 is long, uint64 decimal(20,0)
+    enum                              the symbol as a string; an unknown number as text
     repeated, map, message            list, map, struct
-    google.protobuf.Timestamp         timestamp; the wrappers (Int64Value ...): what they wrap, or null
-    google.protobuf.Struct, Value     string, as JSON
+    google.protobuf.Timestamp         timestamp; a wrapper (Int64Value ...): its value, or null
+    google.protobuf.Struct, Value     string with JSON
 
-No column have messages without fields, messages within themselves, and structs that no table takes.
+Messages without fields, recursive messages, and structs that tables do not take have no column.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from barnabas.serialization.record_values import writers_by_id
 from barnabas.serialization.registry_client import SchemaRegistry
 from barnabas.serialization.wire_format import Writer
 
-UNUSUAL_INDEXES = "the way to the message type is not written in the usual form"
+UNUSUAL_INDEXES = "the message indexes are not in the usual form"
 _WRAPPERS = frozenset(
     f"google.protobuf.{kind}Value"
     for kind in ("Double", "Float", "Int64", "UInt64", "Int32", "UInt32", "Bool", "String", "Bytes")
@@ -54,14 +54,17 @@ _TYPE_NAMES = (
     *("", "double", "float", "int64", "uint64", "int32", "fixed64", "fixed32", "bool", "string", "group", "message"),
     *("bytes", "uint32", "enum", "sfixed32", "sfixed64", "sint32", "sint64"),
 )
-"""By the numbers of descriptors' types."""
+"""The names of the field types, by the type numbers in descriptors."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Item:
-    """What one value of a field is: its column, how it is read from the message's value, and how it is written.
+    """The conversion of a field's single value between a message and a column.
 
-    :param put: given a message to fill in; None for a plain value, which `plain` makes.
+    :param column: the type of the column.
+    :param read: converts the message's value to the column's value.
+    :param plain: converts the column's value to the message's value; None if the value is a message.
+    :param put: fills in a message with the column's value; called only if `plain` is None.
     """
 
     column: ColumnType
@@ -72,7 +75,7 @@ class _Item:
 
 @dataclass(frozen=True, slots=True)
 class _Field:
-    """A field of a message: its column, and how its value gets there and back."""
+    """A field of a message, with its column type and the functions that read and write the field."""
 
     name: str
     column: ColumnType
@@ -85,7 +88,7 @@ def _same(value: Any) -> Any:
 
 
 class ProtobufRecords:
-    """The records of one message type: a `RecordType`."""
+    """The `RecordType` of one Protobuf message type."""
 
     def __init__(self, made: Any) -> None:
         self._made = made
@@ -107,10 +110,10 @@ class ProtobufRecords:
                 each.name: pa.array(list(map(each.read, messages)), arrow_type(each.column)) for each in self._fields
             }
         except self._failures as error:
-            raise SerializationError(f"no message of type {self._name}") from error
+            raise SerializationError(f"invalid message of type {self._name}") from error
 
     def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
-        return ()  # the library checks all that can be checked
+        return ()  # the library already detects all damage
 
     def damage_reason(self, payload: bytes) -> str | None:
         try:
@@ -120,12 +123,13 @@ class ProtobufRecords:
         return None
 
     def canonical(self, payloads: pa.Array) -> pa.Array:
-        # The order of fields and of the entries of a map has no meaning. Unknown fields stay, so that they differ.
+        # The order of fields and of map entries has no meaning, so both are normalized. Unknown fields stay: such a
+        # record must differ from its columns.
         messages = map(self._made.FromString, payloads.to_pylist())
         return pa.array([each.SerializePartialToString(deterministic=True) for each in messages], pa.binary())
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
-        return True  # nothing is renamed
+        return True  # this format renames no field
 
     def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         return fitted(values, wanted)
@@ -142,7 +146,7 @@ class ProtobufRecords:
 
 
 def _put(field: _Field, message: Any, value: Any) -> None:
-    """Write a field; what it does not take is left out, and comparing tells."""
+    """Write a field. A value that the field does not take is left out; the caller detects the loss by comparing."""
     try:
         field.write(message, value)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
@@ -150,7 +154,7 @@ def _put(field: _Field, message: Any, value: Any) -> None:
 
 
 class ProtobufFormat:
-    """Protobuf: a `RecordFormat`."""
+    """The `RecordFormat` of Protobuf."""
 
     name = "protobuf"
 
@@ -186,7 +190,7 @@ def _writer_of(schema_id: int, value: bytes) -> Writer:
 
 
 def _times_as_numbers(array: pa.Array) -> pa.Array:
-    """Return an array with microseconds for timestamps, however deep they stand."""
+    """Return an array with timestamps replaced by microseconds at any depth."""
     kind = array.type
     if pa.types.is_timestamp(kind):
         return array.cast(pa.timestamp("us", kind.tz)).cast(pa.int64())
@@ -206,7 +210,7 @@ def _times_as_numbers(array: pa.Array) -> pa.Array:
 def _fields_of(descriptor: Any, within: tuple[str, ...]) -> list[_Field]:
     """Return the fields of a message that have a column.
 
-    :param within: the messages that it stands in.
+    :param within: the full names of the enclosing messages.
     """
     found = []
     for field in descriptor.fields:
@@ -227,7 +231,7 @@ def _field(field: Any, within: tuple[str, ...]) -> _Field | None:
 
 
 def _is_repeated(field: Any) -> bool:
-    known = getattr(field, "is_repeated", None)  # newer than protobuf 5, whose `label` later ones warn of
+    known = getattr(field, "is_repeated", None)  # protobuf 5 lacks it, and later versions deprecate `label`
     return bool(field.label == field.LABEL_REPEATED if known is None else known)
 
 
@@ -299,7 +303,7 @@ def _item(field: Any, within: tuple[str, ...]) -> _Item | None:
 
 
 def _no_message(_message: Any, _value: Any) -> None:
-    raise AssertionError("a plain value is no message to fill in")
+    raise AssertionError("put() is only called for messages")
 
 
 def _enum_item(descriptor: Any) -> _Item:
@@ -354,12 +358,12 @@ def _json_text(message: Any) -> str | None:
     try:
         found = require_schema_package("google.protobuf.json_format").MessageToDict(message)
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except Exception:  # noqa: BLE001 - a number that JSON has not, a value without a kind: the library has many words for it
+    except Exception:  # noqa: BLE001 - the library raises several types for NaN or a value without a kind
         return None
 
 
 def _put_json(message: Any, text: str) -> None:
     try:
         require_schema_package("google.protobuf.json_format").Parse(text, message)
-    except Exception as error:  # its own errors are no ValueErrors
-        raise ValueError("it cannot be read") from error
+    except Exception as error:  # the library's errors do not derive from ValueError
+        raise ValueError("the text is not valid JSON for this message") from error

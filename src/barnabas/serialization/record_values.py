@@ -1,18 +1,18 @@
-"""Records with schemas as columns of a table, for loads: a `ValueDecoder` for values in Confluent's wire format.
+"""The `ValueDecoder` of records with schemas in Confluent's wire format, for loads into tables.
 
-Each record is decoded with the schema that it was written with, and its fields go to the table's columns of their
-names. A column that a record's own schema has no field for is null, also where a newer schema has a default for it: so
-records of one schema look alike, whether they were loaded before there was the newer one or after. Fields that were
-renamed, also within structs, go to the column of their new name (`aliases`).
+Each record is decoded with the schema that it was written with. Its fields go to the table's columns of the same names.
+A column is null if the record's own schema has no such field, even if a newer schema has a default for it. So a record
+looks the same, no matter if a load runs before or after a schema change. Renamed fields, also those in structs, go to
+the column of the new name (`aliases`).
 
-`avro:7` is the form of a value that comes back from its columns, written with schema 7; for Protobuf `protobuf:7:0`,
-with the way to the message type. Whether it does is found out by writing it again and comparing, so nothing has to be
-known of how it may have been written: numbers with more bytes than they need, lists in several blocks, fields in
-another order. What does not come back byte for byte is kept. So is a record with a field that has no column as its name
-is one that another field had: when that is renamed once more, both would go for its column.
+A form describes how to restore a value. `avro:7` means: encode the columns with schema 7. `protobuf:7:0` adds the
+message indexes. The decoder encodes each record again and compares the bytes, because one value can have several
+encodings (overlong integers, several blocks of a list, another order of fields). If the bytes differ, the load keeps
+the original value. It also keeps a record with a field that has no column because another field already had its name: a
+second rename would send both to the same column.
 
-What is no such record is bad: no schema id, one that the registry does not know, a damaged body. That the registry does
-not answer is not a record's fault, and stops the load.
+A record without a schema id, with an unknown id or with a damaged body is a bad record. A registry that does not
+respond is not the record's fault, and stops the load.
 """
 
 from __future__ import annotations
@@ -47,16 +47,17 @@ from barnabas.serialization.wire_format import Writer
 
 BYTES_MAX = 2**31 - 1
 ONE_BY_ONE_MAX = 64
-"""Where one of so many records is bad, each is decoded by itself."""
+"""The size of a batch, in records, below which a damaged batch is decoded record by record instead of by halves."""
 NAME_LETTERS_SHOWN = 60
 
 
 class RecordType(Protocol):
     """The records of one schema.
 
-    `fields`: those that have a column, with its type; within structs under the names that the table has.
-    `aliases`: names that fields had before, with those they have, as the schema tells.
-    `is_strict`: whether `decode` raises for each damaged record; otherwise there may be `suspect_rows`.
+    :param fields: the fields that have a column, with the column types. Names in structs are those of the table.
+    :param aliases: the earlier names of fields with their current names, as the schema declares them.
+    :param is_strict: True if `decode` raises an error for every damaged record. If False, `suspect_rows` may return
+        rows.
     """
 
     fields: Mapping[str, ColumnType]
@@ -64,58 +65,58 @@ class RecordType(Protocol):
     is_strict: bool
 
     def decode(self, payloads: Sequence[bytes]) -> Mapping[str, pa.Array]:
-        """Return the fields of records (without what stands before them) as they are written.
+        """Decode records, without their headers, to one column per field.
 
-        :raises SerializationError: at least one is damaged.
+        :raises SerializationError: if at least one record is damaged.
         """
         ...
 
     def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
-        """Return the places of those that may be damaged although they were decoded."""
+        """Return the indexes of records that may be damaged although `decode` has accepted them."""
         ...
 
     def damage_reason(self, payload: bytes) -> str | None:
-        """Return why a record is bad; None where it is not."""
+        """Return the reason why a record is bad; None if it is valid."""
         ...
 
     def canonical(self, payloads: pa.Array) -> pa.Array:
-        """Return records that can be decoded as `encode` writes the same values; what that does not know stays."""
+        """Return valid records in the form in which `encode` writes the same values. Unknown parts stay."""
         ...
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
-        """Whether all fields within a field have columns of their own, in a column of a type."""
+        """Return whether all nested fields of a field have columns of their own within a column type."""
         ...
 
     def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
-        """Return a field as a column of a type, null where that does not take it."""
+        """Convert a field to a column type. A value that does not fit becomes null."""
         ...
 
     def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
-        """Return the records (binary) that columns make, by the names of the fields."""
+        """Encode the rows of columns as binary records. The keys of `columns` are field names."""
         ...
 
 
 class RecordFormat(Protocol):
-    """Avro or Protobuf. `name` is that of the format."""
+    """A format with schemas in a registry: Avro or Protobuf."""
 
     name: str
 
     def rows_by_writer(self, values: pa.Array, reasons: dict[int, str]) -> dict[Writer, pa.Array]:
-        """Return the rows (ascending) of each writer; note why others have none."""
+        """Return the row indexes (ascending) of each writer. Add the reason of each invalid row to `reasons`."""
         ...
 
     def record_type(self, registry: SchemaRegistry, writer: Writer, known: Aliases) -> RecordType:
-        """Return the records of a schema.
+        """Return the record type of a schema.
 
-        :param known: the aliases that the table has.
-        :raises SerializationError: it is none of this kind, or has no columns.
+        :param known: the aliases of the table.
+        :raises SerializationError: if the schema has another type, or is invalid.
         """
         ...
 
 
 @dataclass(slots=True)
 class _Columns:
-    """Rows that were decoded: their places, a column for each field, and how to get the values back."""
+    """Decoded rows: their indexes in the batch, one column per table field, and their forms."""
 
     rows: pa.Array
     columns: list[pa.Array]
@@ -124,11 +125,13 @@ class _Columns:
 
 @dataclass(slots=True)
 class RecordDecoder:
-    """Decodes records with schemas: a `ValueDecoder`. Not thread-safe.
+    """A `ValueDecoder` of records with schemas. Not thread-safe.
 
-    :param known: names that fields had before, with the names that they have in the table.
-    :param may_rename: whether the table's fields may get other names later.
-    :param with_forms: whether it is found out if values come back from their columns. Who keeps the values saves that.
+    :param kind: the format of the records.
+    :param registry: the registry of the schemas.
+    :param known: the earlier names of fields with their names in the table.
+    :param with_forms: True to check that columns restore the values. Callers that keep the values save this work.
+    :param may_rename: True if the table's fields may be renamed later.
     """
 
     kind: RecordFormat
@@ -173,7 +176,7 @@ class RecordDecoder:
     def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
         """Return the values as they were produced.
 
-        :raises SerializationError: the registry has no longer the schema of one of them.
+        :raises SerializationError: if the registry no longer has the schema of one of the values.
         """
         restored = values
         self._unknown.begin()
@@ -197,8 +200,8 @@ class RecordDecoder:
     def _targets(self, record_type: RecordType, fields: Mapping[str, object]) -> dict[str, str]:
         """Return the table's field for each field of a record.
 
-        A name that a field had before belongs to that field for ever: what else is called so has no column. Otherwise
-        values that came back from their columns would not do so any more when the table has changed.
+        An earlier name of a field always maps to that field. Another field with this name has no column: otherwise
+        values could no longer be restored after a change of the table.
         """
         targets = {}
         for name in record_type.fields:
@@ -210,7 +213,7 @@ class RecordDecoder:
     def _comes_back(
         self, record_type: RecordType, targets: Mapping[str, str], fields: Mapping[str, ColumnType]
     ) -> bool:
-        """Whether records that come back from their columns do so for ever, whatever is renamed."""
+        """Return whether columns still restore the records after any later rename."""
         if not self.may_rename:
             return True
         are_distinct = len(set(targets.values())) == len(targets)
@@ -225,16 +228,16 @@ class RecordDecoder:
         )
 
     def _look_up(self, rows_by_writer: Mapping[Writer, pa.Array]) -> None:
-        """Find out what the writers of a batch are, as far as the registry may be asked.
+        """Resolve the writers of a batch, up to the limit of registry requests.
 
-        :param writers: with the rows of each.
+        :param rows_by_writer: the writers with their rows.
         """
         self._unknown.begin()
         for writer in most_frequent_first(rows_by_writer):
             self._type(writer)
 
     def _type(self, writer: Writer) -> RecordType | str:
-        """Return the records of a writer, or why there are none."""
+        """Return the record type of a writer, or the reason why it has none."""
         known = self._types.get(writer) or self._unknown.reason(writer)
         if known is not None:
             return known
@@ -256,18 +259,19 @@ class RecordDecoder:
             if error.code == NO_SUCH_SCHEMA:
                 return f"schema {writer.schema_id} is not known to the registry"
             return f"schema {writer.schema_id}: {error}"
-        except BarnabasError:  # no registry answers
+        except BarnabasError:  # no registry responds: stop the load
             raise
-        except Exception as error:  # noqa: BLE001 - libraries parse a stranger's schema
-            return f"schema {writer.schema_id}: not read: {type(error).__name__}: {error}"[:REASON_LETTERS_MAX]
+        except Exception as error:  # noqa: BLE001 - format libraries raise arbitrary errors for untrusted schemas
+            return f"schema {writer.schema_id}: cannot be parsed: {type(error).__name__}: {error}"[:REASON_LETTERS_MAX]
 
 
 @dataclass(frozen=True, slots=True)
 class _Group:
-    """The records of one writer, on their way to the columns of a table.
+    """The records of one writer in a batch, with the conversion to the table's columns.
 
-    `form`: that of records that come back from their columns. `targets`: the table's field for each field of the
-    records that has one; `fields`: all of the table's.
+    :param form: the form of records that the columns restore.
+    :param targets: the table's field for each record field that has one.
+    :param fields: all fields of the table.
     """
 
     form: str
@@ -278,7 +282,7 @@ class _Group:
     with_forms: bool
 
     def found(self) -> Fields:
-        """Return the fields without a column that takes all of their values."""
+        """Return the fields whose values no column of the table takes completely."""
         missing: Fields = {}
         for name, own in self.record_type.fields.items():
             target = self.targets.get(name)
@@ -294,9 +298,9 @@ class _Group:
         return missing
 
     def decode(self, values: pa.Array, rows: pa.Array, reasons: dict[int, str]) -> _Columns:
-        """Return what came of rows; note why some are bad."""
+        """Decode rows. Add the reason of each bad row to `reasons`."""
         own = values if len(rows) == len(values) else values.take(rows)
-        # An end must be given, as without one Arrow 26 reserves a negative number of bytes.
+        # An explicit end is necessary: without it Arrow 26 allocates a negative number of bytes.
         payloads = pc.binary_slice(own, len(self.writer.prefix()), BYTES_MAX)
         try:
             decoded = self.record_type.decode(payloads.to_pylist())
@@ -306,7 +310,7 @@ class _Group:
         return self._columns(rows, decoded, payloads, reasons)
 
     def _sound(self, rows: pa.Array, payloads: pa.Array, reasons: dict[int, str]) -> tuple[pa.Array, pa.Array]:
-        """Return what can be decoded of records that cannot be decoded all together; note why the others cannot."""
+        """Return the records of a damaged batch that can be decoded. Add the reasons of the others to `reasons`."""
         damaged = dict(_damaged(self.record_type, payloads.to_pylist(), 0))
         reasons.update((rows[place].as_py(), reason) for place, reason in damaged.items())
         is_sound = pa.array([place not in damaged for place in range(len(rows))], pa.bool_())
@@ -339,13 +343,13 @@ class _Group:
         return _Columns(rows, list(columns.values()), forms)
 
     def _cells(self, name: str, target: str, values: pa.Array) -> dict[str, pa.Array]:
-        """Return a field in its column, and what that does not take in a further one where there is one."""
+        """Return the column of a field, and the further column for values that do not fit the first one."""
         own, column = self.record_type.fields[name], self.fields[target]
         key = further_key(target, type_word(own))
         if key not in self.fields:
             return {target: with_distinct_keys(self.record_type.to_column(name, values, column))}
         if _column_of(own, target, self.fields) == key and not isinstance(own, str):
-            to_column = pa.nulls(len(values), arrow_type(column))  # not those parts of it that would fit
+            to_column = pa.nulls(len(values), arrow_type(column))  # a partial value must not go into the first column
         else:
             to_column = with_distinct_keys(self.record_type.to_column(name, values, column))
         left = pc.and_(to_column.is_null(), values.is_valid())
@@ -370,9 +374,9 @@ class _Group:
             return
         shown = name if len(name) <= NAME_LETTERS_SHOWN else name[:NAME_LETTERS_SHOWN] + "..."
         kind = self.fields[target]
-        told = kind if isinstance(kind, str) else "struct" if isinstance(kind, dict) else "list or map"
+        expected = kind if isinstance(kind, str) else "struct" if isinstance(kind, dict) else "list or map"
         misfits = rows.filter(pc.and_not(values.is_valid(), is_there)).to_pylist()
-        reasons.update(dict.fromkeys(misfits, f"field {shown!r} does not fit its column ({told})"))
+        reasons.update(dict.fromkeys(misfits, f"field {shown!r} does not fit its column ({expected})"))
 
     def _clear_damaged(
         self,
@@ -383,9 +387,9 @@ class _Group:
         rows: pa.Array,
         reasons: dict[int, str],
     ) -> None:
-        """Find the damaged among some records, and leave nothing of them in the columns.
+        """Find the damaged records among suspects, and set their columns to null.
 
-        :param places: of the records that may be damaged.
+        :param places: the indexes of the records to check.
         """
         own = payloads
         if len(places) < len(rows):
@@ -403,13 +407,13 @@ class _Group:
 
 
 def _column_of(own: ColumnType, target: str, fields: Mapping[str, ColumnType]) -> str:
-    """Return the column for a field of a type: a further one where the first does not take all values of it."""
+    """Return the column for a field type: the further column if the first one does not take all values of the type."""
     key = further_key(target, type_word(own))
     return target if key not in fields or takes(fields[target], own, widens=False) else key
 
 
 def _source(own: ColumnType, target: str, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Return what a field's column and its further one have together, to be written with a schema."""
+    """Return the values of a field from its column and its further column, for encoding."""
     further = columns.get(further_key(target, type_word(own)))
     if further is None:
         return columns[target]
@@ -418,7 +422,7 @@ def _source(own: ColumnType, target: str, columns: Mapping[str, pa.Array]) -> pa
 
 
 def _damaged(record_type: RecordType, payloads: Sequence[bytes], first: int) -> Iterator[tuple[int, str]]:
-    """Yield the places of records that cannot be decoded, by halves until they are few, and why they cannot."""
+    """Yield the index and the reason of each record that cannot be decoded. Bisect the batch until it is small."""
     try:
         record_type.decode(payloads)
     except SerializationError as error:
@@ -437,27 +441,27 @@ def _joined(
     reasons: Mapping[int, str],
     found: Fields,
 ) -> Decoded:
-    """Return parts as one, with the rows in their places, and nulls where nothing was decoded."""
+    """Combine parts into one result in the order of the batch. Rows without a decoded value are null."""
     count = len(values)
-    told = pa.nulls(count, pa.string())
+    whys = pa.nulls(count, pa.string())
     if reasons:
-        told = pa.array([reasons.get(row) for row in range(count)], pa.string())
+        whys = pa.array([reasons.get(row) for row in range(count)], pa.string())
     if len(parts) == 1 and len(parts[0].rows) == count:
-        return Decoded(parts[0].columns, parts[0].forms, told, found)
+        return Decoded(parts[0].columns, parts[0].forms, whys, found)
     forms = pc.if_else(values.is_null(), TOMBSTONE, VALUE)
     if not parts:
-        return Decoded([pa.nulls(count, arrow_type(kind)) for kind in fields.values()], forms, told, found)
+        return Decoded([pa.nulls(count, arrow_type(kind)) for kind in fields.values()], forms, whys, found)
     placed = pa.concat_arrays([part.rows for part in parts])
     takes = pc.index_in(pa.array(range(count), placed.type), value_set=placed)
     columns = [pa.concat_arrays([part.columns[number] for part in parts]).take(takes) for number in range(len(fields))]
     own = pa.concat_arrays([part.forms for part in parts]).take(takes)
-    return Decoded(columns, pc.coalesce(own, forms), told, found)
+    return Decoded(columns, pc.coalesce(own, forms), whys, found)
 
 
 def writers_by_id(values: pa.Array, reasons: dict[int, str]) -> dict[int, pa.Array]:
-    """Return the rows (ascending) of each schema id; note why others have none."""
+    """Return the row indexes (ascending) of each schema id. Add the reason of each invalid row to `reasons`."""
     heads = pc.binary_slice(values, 0, wire_format.HEADER_BYTES).dictionary_encode()
-    by_head = pc.sort_indices(heads.indices)  # stable, nulls last
+    by_head = pc.sort_indices(heads.indices)  # the sort is stable and puts nulls last
     runs = pc.run_end_encode(heads.indices.take(by_head).drop_null())
     groups = {}
     start = 0

@@ -1,7 +1,7 @@
-"""The client of a schema registry: what serialisers ask, and no more. It blocks, is safe to share, and remembers.
+"""The client of a schema registry, for serializers. Its calls block; the client is thread-safe and caches responses.
 
-What an id stands for never changes, so it is asked once; so is the id of a schema that was registered. The latest
-version of a subject is asked again after a while.
+Schemas by id, and ids of registered schemas, never change, so each is requested once. The latest version of a subject
+is cached for 60 s.
 """
 
 from __future__ import annotations
@@ -35,38 +35,48 @@ Transport = Callable[[str, str, bytes | None, Mapping[str, str], float], tuple[i
 
 @dataclass(frozen=True, slots=True)
 class SchemaReference:
-    """A schema that another one needs: its name in there, and where it is registered."""
+    """A reference from one schema to another.
+
+    :param name: the name by which the schema refers to the other one.
+    :param subject: the subject of the other schema.
+    :param version: the version of the other schema in its subject.
+    """
 
     name: str
     subject: str
     version: int
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the registry takes it."""
+        """Return the reference as JSON for the registry's API."""
         return {"name": self.name, "subject": self.subject, "version": self.version}
 
 
 @dataclass(frozen=True, slots=True)
 class Schema:
-    """A schema: its text, its kind (AVRO, JSON, PROTOBUF), and what it needs."""
+    """A schema.
+
+    :param text: the text of the schema.
+    :param kind: AVRO, JSON or PROTOBUF.
+    :param references: the schemas that this schema refers to.
+    """
 
     text: str
     kind: str = AVRO
     references: tuple[SchemaReference, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
-        """Return it as the registry takes it."""
+        """Return the schema as JSON for the registry's API."""
         references = [each.as_json() for each in self.references]
         return {"schema": self.text, "schemaType": self.kind} | ({"references": references} if references else {})
 
 
 class SchemaRegistry:
-    """Asks a registry for schemas and ids.
+    """A client of a schema registry.
 
-    :param url: where it is, `http://user:password@host:port`; several, with commas, are tried in turn.
-    :param timeout_s: how long a call may take, with all its attempts.
+    :param url: `http://user:password@host:port`; several URLs, separated by commas, are tried in turn.
+    :param timeout_s: the timeout of a call with all its retries, in seconds.
 
-    Each call raises SchemaRegistryError where the registry refuses, and TimedOutError where none answers.
+    Each call raises SchemaRegistryError if the registry rejects the request, and TimedOutError if no registry responds.
 
         registry = barnabas.SchemaRegistry("http://localhost:8081")
         producer = barnabas.Producer(value_serializer=barnabas.AvroSerializer(registry, schema))
@@ -96,13 +106,15 @@ class SchemaRegistry:
     def schema(self, schema_id: int, *, form: str = "") -> Schema:
         """Return the schema with an id.
 
-        :param form: `serialized`: a Protobuf schema as its descriptor in base64.
+        :param form: `serialized` requests a Protobuf schema as a base64 descriptor; "" requests the text.
         """
         path = f"/schemas/ids/{schema_id}{f'?format={form}' if form else ''}"
         return self._schemas.get((schema_id, form), lambda: self._ask(_schema, "GET", path))
 
     def register(self, subject: str, schema: Schema, *, normalize: bool = False) -> int:
-        """Return the id of a schema, registering it as the next version of a subject if it is new there."""
+        """Register a schema as a new version of a subject, unless the subject already has it. Return the id of the
+        schema.
+        """
         path = f"/subjects/{quote(subject, safe='')}/versions{'?normalize=true' if normalize else ''}"
         return self._ids.get(
             ("register", subject, schema, normalize), lambda: self._ask(_number("id"), "POST", path, schema)
@@ -116,12 +128,12 @@ class SchemaRegistry:
         )
 
     def version_of(self, subject: str, schema: Schema) -> int:
-        """Return the number of the version of a subject that is a schema."""
+        """Return the version number of a schema in a subject."""
         path = f"/subjects/{quote(subject, safe='')}"
         return self._ids.get(("version", subject, schema), lambda: self._ask(_number("version"), "POST", path, schema))
 
     def is_version_of(self, subject: str, schema_id: int) -> bool:
-        """Whether the schema with an id is a version of a subject; what is so is remembered."""
+        """Return whether the schema with an id is a version of a subject. Only the result True is cached."""
 
         def ask() -> bool:
             try:
@@ -134,7 +146,7 @@ class SchemaRegistry:
         return self._homes.get((subject, schema_id), ask)
 
     def latest(self, subject: str) -> tuple[int, Schema]:
-        """Return id and schema of the latest version of a subject, as of a minute ago at most."""
+        """Return the id and the schema of the latest version of a subject. The result is at most 60 s old."""
 
         def ask() -> tuple[float, int, Schema]:
             path = f"/subjects/{quote(subject, safe='')}/versions/latest"
@@ -148,12 +160,12 @@ class SchemaRegistry:
         return schema_id, schema
 
     def version(self, subject: str, number: int, *, form: str = "") -> tuple[int, Schema]:
-        """Return number and schema of a version of a subject."""
+        """Return the number and the schema of a version of a subject, including deleted versions."""
         path = f"/subjects/{quote(subject, safe='')}/versions/{number}?deleted=true{f'&format={form}' if form else ''}"
         return number, self._versions.get((subject, number, form), lambda: self._ask(_schema, "GET", path))
 
     def dependencies(self, schema: Schema, *, form: str = "") -> list[tuple[str, str]]:
-        """Return name and text of all that a schema refers to, each after what it needs itself."""
+        """Return the names and texts of all schemas that a schema refers to. Each follows its own references."""
         found: dict[tuple[str, int], tuple[str, str]] = {}
 
         def visit(references: Sequence[SchemaReference], trail: tuple[tuple[str, int], ...]) -> None:
@@ -162,7 +174,7 @@ class SchemaRegistry:
                 if home in found or home in trail:
                     continue
                 if len(trail) + len(found) > DEPENDENCIES_MAX:
-                    raise SchemaRegistryError(0, f"a schema refers to more than {DEPENDENCIES_MAX} others")
+                    raise SchemaRegistryError(0, f"the schema refers to more than {DEPENDENCIES_MAX} other schemas")
                 _, needed = self.version(*home, form=form)
                 visit(needed.references, (*trail, home))
                 found[home] = (reference.name, needed.text)
@@ -171,9 +183,10 @@ class SchemaRegistry:
         return list(found.values())
 
     def _ask(self, read: Callable[[Any], T], method: str, path: str, schema: Schema | None = None) -> T:
-        """Return what is read from an answer.
+        """Send a request, and return the part of the response that `read` extracts.
 
-        :raises SchemaRegistryError: what it says is not what a registry would say, or it refuses.
+        :raises SchemaRegistryError: if the registry rejects the request, or if the response is not one of a schema
+            registry.
         """
         answer = self._call(method, path, None if schema is None else schema.as_json())
         try:
@@ -181,7 +194,7 @@ class SchemaRegistry:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             shown = json.dumps(answer)[:SHOWN_LETTERS_MAX]
             raise SchemaRegistryError(
-                0, f"what answers {method} {path} does not answer as a schema registry ({error!r}): {shown}"
+                0, f"the response to {method} {path} is not one of a schema registry ({error!r}): {shown}"
             ) from error
 
     def _call(self, method: str, path: str, body: Any = None) -> Any:
@@ -205,17 +218,19 @@ class SchemaRegistry:
             except OSError as error:
                 reason = str(error) or repr(error)
             except ValueError as error:
-                raise SchemaRegistryError(0, f"{url} does not answer as a schema registry: {error}") from error
+                raise SchemaRegistryError(
+                    0, f"the response from {url} is not one of a schema registry: {error}"
+                ) from error
             if self._clock.monotonic() + PAUSE_S * attempt >= deadline:
                 raise TimedOutError(
-                    f"no schema registry answers at {url} within {self._timeout_s:g} s: {reason}; start it, or give "
-                    "the url of one that runs"
+                    f"no schema registry responds at {url} within {self._timeout_s:g} s: {reason}; start it, or "
+                    "pass the URL of a running registry"
                 )
             self._pause.wait(PAUSE_S * attempt)
 
 
 class _Remembered(Generic[T]):
-    """What was asked for, the most recent of it; safe to use from several threads."""
+    """A thread-safe cache of responses with a maximum size."""
 
     def __init__(self) -> None:
         self._values: OrderedDict[Hashable, T] = OrderedDict()
@@ -226,7 +241,7 @@ class _Remembered(Generic[T]):
         if found is not None:
             return found
         value = ask()
-        if value is False:  # it may be so soon
+        if value is False:  # the schema may become a version of the subject later
             return value
         with self._lock:
             self._values[key] = value
@@ -240,10 +255,10 @@ class _Remembered(Generic[T]):
 
 
 def _server(url: str) -> tuple[str, dict[str, str]]:
-    """Return a url without the user in it, and the headers for all requests there."""
+    """Return a URL without its user information, and the headers of all requests to it."""
     parts = urlsplit(url)
     if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise ConfigurationError(f"{url!r} is no url of a schema registry; give 'http://host:port'")
+        raise ConfigurationError(f"{url!r} is not a URL of a schema registry; pass 'http://host:port'")
     headers = {"Content-Type": CONTENT_TYPE, "Accept": CONTENT_TYPE}
     if parts.username is not None:
         user = f"{parts.username}:{parts.password or ''}"
@@ -266,7 +281,7 @@ def _schema(found: Mapping[str, Any]) -> Schema:
     )
     text = found["schema"]
     if not isinstance(text, str):
-        raise TypeError("its schema is no text")
+        raise TypeError("the schema is not text")
     return Schema(text, found.get("schemaType") or AVRO, references)
 
 
@@ -274,7 +289,7 @@ def _failure(status: int, answer: bytes) -> SchemaRegistryError | None:
     if status < 300:
         return None
     try:
-        told = json.loads(answer)
-        return SchemaRegistryError(int(told["error_code"]), str(told["message"]))
+        response = json.loads(answer)
+        return SchemaRegistryError(int(response["error_code"]), str(response["message"]))
     except (ValueError, KeyError, TypeError):
         return SchemaRegistryError(status, f"status {status}: {answer[:200]!r}")

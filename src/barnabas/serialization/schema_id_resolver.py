@@ -1,4 +1,4 @@
-"""Resolves the schema id that a serializer writes: of its own schema, or of the subject's latest version."""
+"""The choice of the schema id that a serializer writes: that of its own schema, or of the subject's latest version."""
 
 from __future__ import annotations
 
@@ -10,12 +10,13 @@ from barnabas.serialization.subject_names import SubjectName, by_topic
 
 @dataclass(frozen=True, slots=True)
 class SchemaIdResolver:
-    """How serialisers come by ids.
+    """A resolver of the schema ids that serializers write.
 
-    :param subject_name: from topic, key or value, and type to the subject.
-    :param auto_register: register what is new; otherwise it must be registered already.
-    :param use_latest: write with the latest version of the subject instead of the schema given.
-    :param normalize: schemas that differ in nothing that matters are the same.
+    :param registry: the registry of the schemas.
+    :param subject_name: the naming strategy: a function of topic, `is_key` and type name that returns the subject.
+    :param auto_register: True to register a new schema; False to require a registered one.
+    :param use_latest: True to write with the latest version of the subject instead of the given schema.
+    :param normalize: True to treat schemas as equal if the registry normalizes them to the same text.
     """
 
     registry: SchemaRegistry
@@ -25,10 +26,10 @@ class SchemaIdResolver:
     normalize: bool = False
 
     def resolve(self, topic: str, is_key: bool, type_name: str, schema: Schema) -> tuple[int, Schema]:
-        """Return the id to write, and the schema to write with.
+        """Return the schema id to write, and the schema to encode with.
 
-        :raises SchemaRegistryError: the registry refuses the schema, or does not know it.
-        :raises TimedOutError: no registry answers.
+        :raises SchemaRegistryError: if the registry rejects the schema, or does not have it.
+        :raises TimedOutError: if no registry responds.
         """
         subject = self.subject_name(topic, is_key, type_name)
         if self.use_latest:

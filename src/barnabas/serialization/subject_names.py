@@ -1,15 +1,15 @@
-"""Under which subject a record's schema is registered: by its topic, by the name of its type, or by both."""
+"""The naming strategies for subjects: by topic, by record type, or by both."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 SubjectName = Callable[[str, bool, str], str]
-"""Of topic, whether it is a key, and the full name of the record's type."""
+"""A naming strategy: a function of the topic, True for a key, and the full name of the record type."""
 
 
 def by_topic(topic: str, is_key: bool, _type_name: str) -> str:
-    """One type for all records of a topic: TopicNameStrategy, the default.
+    """Return the subject by topic (TopicNameStrategy, the default): all records of a topic have one type.
 
     >>> by_topic("clicks", False, "web.Click")
     'clicks-value'
@@ -18,7 +18,7 @@ def by_topic(topic: str, is_key: bool, _type_name: str) -> str:
 
 
 def by_record(_topic: str, _is_key: bool, type_name: str) -> str:
-    """A type evolves alike in all topics: RecordNameStrategy.
+    """Return the subject by record type (RecordNameStrategy): a type has the same versions in all topics.
 
     >>> by_record("clicks", False, "web.Click")
     'web.Click'
@@ -27,7 +27,7 @@ def by_record(_topic: str, _is_key: bool, type_name: str) -> str:
 
 
 def by_topic_and_record(topic: str, _is_key: bool, type_name: str) -> str:
-    """Several types in a topic, each of which evolves: TopicRecordNameStrategy.
+    """Return the subject by topic and record type (TopicRecordNameStrategy): a topic may have several types.
 
     >>> by_topic_and_record("clicks", False, "web.Click")
     'clicks-web.Click'

@@ -1,8 +1,8 @@
-"""Ids that a registry does not know: why not, and how many of them it is asked for. Pure.
+"""The schema ids that the registry does not have, and a limit of requests for such ids. This module does no I/O.
 
-Data of another kind may look like any number of ids, and to ask for each would take as many calls. So there is a limit
-for a batch of records; the next batch begins anew, as it may have ids that are known. Whoever asks for the most
-frequent ids of a batch first finds those that are.
+Values of another format can look like any number of schema ids, and each would cost one registry request. The limit
+holds for one batch of records, because the next batch may have valid ids. Callers that look up the most frequent ids
+first find the valid ids of a mixed batch.
 """
 
 from __future__ import annotations
@@ -15,38 +15,38 @@ import pyarrow as pa
 KeyT = TypeVar("KeyT", bound=Hashable)
 
 UNKNOWN_IDS_MAX = 100
-"""For so many ids that it does not know the registry is asked in one batch of records."""
+"""The maximum number of unknown ids that are requested from the registry per batch of records."""
 REMEMBERED_MAX = 10_000
 
 
 class UnknownIds(Generic[KeyT]):
-    """Remembers which ids are unknown, and why. Not thread-safe."""
+    """A cache of unknown ids and the reasons. Not thread-safe."""
 
     def __init__(self) -> None:
         self._reasons: dict[KeyT, str] = {}
         self._left = UNKNOWN_IDS_MAX
 
     def begin(self) -> None:
-        """Begin a batch of records."""
+        """Start a new batch of records."""
         self._left = UNKNOWN_IDS_MAX
         if len(self._reasons) > REMEMBERED_MAX:
             self._reasons = {}
 
     def reason(self, key: KeyT) -> str | None:
-        """Return why an id is not to be asked for; None where it is."""
+        """Return the reason why an id must not be requested; None if the caller may request it."""
         known = self._reasons.get(key)
         if known is None and self._left <= 0:
-            return f"more than {UNKNOWN_IDS_MAX} ids of schemas that the registry does not know"
+            return f"the batch has more than {UNKNOWN_IDS_MAX} schema ids that the registry does not know"
         return known
 
     def note(self, key: KeyT, reason: str) -> None:
-        """Remember that an id that was asked for is unknown."""
+        """Record that the registry does not have an id."""
         self._left -= 1
         self._reasons[key] = reason
 
 
 def most_frequent_first(rows: Mapping[KeyT, pa.Array]) -> Iterator[KeyT]:
-    """Yield ids in the order in which they are to be asked for: those of most records first, then the least.
+    """Yield the ids in the order of their numbers of records, largest first; equal numbers in the order of the ids.
 
     >>> list(most_frequent_first({9: [0], 7: [1, 2], 8: [3]}))
     [7, 8, 9]

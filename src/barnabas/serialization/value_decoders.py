@@ -1,7 +1,6 @@
-"""The decoder of each format, also of those that ask a schema registry: one for loads, SQL and Arrow.
+"""The decoders of all value formats, for loads, SQL and Arrow.
 
-They are named here, and not beside the others in `barnabas.formats`: that package is pure and stands below
-`barnabas.serialization`, which has the registry's client.
+This module is not in `barnabas.formats`, because that package does no I/O and must not import the registry's client.
 """
 
 from __future__ import annotations
@@ -33,14 +32,15 @@ def value_decoder(
     may_rename: bool = True,
     with_forms: bool = True,
 ) -> ValueDecoder | None:
-    """Return the decoder for a format, None for raw values.
+    """Return the decoder of a format; None for raw values.
 
-    :param rules: how JSON becomes columns.
-    :param registry: the url of a schema registry.
-    :param aliases: names that fields had before, with the names that they have in the table.
-    :param may_rename: whether the table's fields may get other names later.
-    :param with_forms: whether the decoder finds out if values come back from their columns.
-    :raises ConfigurationError: there is no such format, a registry is missing, or there is no use for it.
+    :param value_format: the name of the format.
+    :param rules: the rules by which JSON becomes columns.
+    :param registry: the URL of a schema registry.
+    :param aliases: the earlier names of fields with their names in the table.
+    :param may_rename: True if the table's fields may be renamed later.
+    :param with_forms: True if the decoder checks that columns restore the values.
+    :raises ConfigurationError: if the format does not exist, or if `registry` or `rules` do not match the format.
     """
     decoder = _decoder(value_format, rules, registry, aliases, may_rename=may_rename, with_forms=with_forms)
     return None if decoder is None else GuardedDecoder(decoder)
@@ -62,18 +62,17 @@ def _decoder(
             return decoder
         if isinstance(decoder, JsonDecoder):
             return FramedJsonDecoder(decoder, registry_at(registry))
-        raise ConfigurationError("a registry (--registry) is for formats avro, protobuf and json (--format avro)")
+        raise ConfigurationError("a registry (--registry) needs format avro, protobuf or json (--format avro)")
     if registry is None:
         raise ConfigurationError(
-            f"format {value_format} needs the registry that has the schemas: registry='http://localhost:8081' "
-            "(--registry URL)"
+            f"format {value_format} needs a schema registry: registry='http://localhost:8081' (--registry URL)"
         )
     if rules and rules != JsonRules():
-        raise ConfigurationError(f"nested and decimals (--nested, --decimals) are for format {JSON} (--format {JSON})")
+        raise ConfigurationError(f"nested and decimals (--nested, --decimals) need format {JSON} (--format {JSON})")
     return RecordDecoder(kind(), registry_at(registry), aliases, with_forms=with_forms, may_rename=may_rename)
 
 
 @lru_cache(maxsize=16)
 def registry_at(url: str) -> SchemaRegistry:
-    """Return the one client of a registry in this process, which remembers the schemas that it was asked for."""
+    """Return the client of a registry. All callers in this process share one client per URL, and its cache."""
     return SchemaRegistry(url)

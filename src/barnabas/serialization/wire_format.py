@@ -1,4 +1,4 @@
-"""What stands before a record's bytes: Confluent's wire format, a zero and the id of the schema in four bytes."""
+"""The header of a record in Confluent's wire format: a zero byte and the schema id in four bytes."""
 
 from __future__ import annotations
 
@@ -11,19 +11,19 @@ from barnabas.errors import SerializationError
 MAGIC = 0
 HEADER_BYTES = 5
 INDEXES_MAX = 100
-"""So deeply a message may stand within others."""
+"""The maximum nesting depth of a Protobuf message type."""
 
 _HEADER = struct.Struct(">BI")
 
 
 class Writer(NamedTuple):
-    """With what a record was written: the id of the schema, and for Protobuf the way to the message type in it."""
+    """The schema id of a record, and for Protobuf the message indexes of its type."""
 
     schema_id: int
     indexes: tuple[int, ...] = ()
 
     def prefix(self) -> bytes:
-        """Return what stands before a record.
+        """Return the bytes before a record.
 
         >>> Writer(7, (0,)).prefix()
         b'\\x00\\x00\\x00\\x00\\x07\\x00'
@@ -35,7 +35,7 @@ class Writer(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Writer:
-        """Read what `str` made.
+        """Parse the text that `str(writer)` returns.
 
         >>> Writer.parse("7:1.0")
         Writer(schema_id=7, indexes=(1, 0))
@@ -45,7 +45,7 @@ class Writer(NamedTuple):
 
 
 def header(schema_id: int) -> bytes:
-    """Return what stands before a record with this schema.
+    """Return the header of a record with a schema id.
 
     >>> header(258)
     b'\\x00\\x00\\x00\\x01\\x02'
@@ -54,12 +54,14 @@ def header(schema_id: int) -> bytes:
 
 
 def schema_id(data: bytes) -> int:
-    """Return the id of the schema with which a record was written.
+    """Return the schema id of a record.
 
-    :raises SerializationError: it does not begin as such a record does.
+    :raises SerializationError: if the record has no valid header.
     """
     if len(data) < HEADER_BYTES:
-        raise SerializationError(f"{len(data)} bytes are too few for a record with a schema id, which has 5 before it")
+        raise SerializationError(
+            f"a record of {len(data)} bytes is too short for a schema id: its header takes 5 bytes"
+        )
     magic, found = _HEADER.unpack_from(data)
     if magic != MAGIC:
         raise SerializationError(f"the first byte is {magic} instead of 0: the record was written without a schema id")
@@ -67,7 +69,7 @@ def schema_id(data: bytes) -> int:
 
 
 def encode_indexes(indexes: Sequence[int]) -> bytes:
-    """Return the way to a message type within its file, as Protobuf records have it behind the id.
+    """Encode message indexes, which follow the schema id in a Protobuf record.
 
     >>> encode_indexes([0]), encode_indexes([1, 0])
     (b'\\x00', b'\\x04\\x02\\x00')
@@ -78,16 +80,18 @@ def encode_indexes(indexes: Sequence[int]) -> bytes:
 
 
 def decode_indexes(data: bytes, position: int = HEADER_BYTES) -> tuple[list[int], int]:
-    """Return the way to a message type, and where the message begins.
+    """Decode message indexes. Return them and the position of the message after them, in bytes.
 
-    :raises SerializationError: there is none.
+    :raises SerializationError: if the message indexes are invalid.
 
     >>> decode_indexes(b"\\x04\\x02\\x00...", 0)
     ([1, 0], 3)
     """
     count, position = _number(data, position)
     if not 0 <= count <= INDEXES_MAX:
-        raise SerializationError(f"{count} message indexes cannot be; was this record written with Protobuf?")
+        raise SerializationError(
+            f"invalid number of message indexes: {count}; check that the record was written with Protobuf"
+        )
     indexes = []
     for _ in range(count):
         index, position = _number(data, position)

@@ -284,17 +284,17 @@ def written(*parts: bytes) -> bytes:
 
 
 DAMAGED = {
-    b"": "0 bytes are too few for a record with a schema id, which has 5 before it",
+    b"": "a record of 0 bytes is too short for a schema id: its header takes 5 bytes",
     b"\x05\0\0\0\1..": "the first byte is 5 instead of 0: the record was written without a schema id",
     b"\0\0\0\0\x63..": "schema 99 is not known to the registry",
-    b"\0\0\0\0\2\0": "schema 2: it is of type JSON, not AVRO",
-    b"\0\0\0\0\3\0": "schema 3: no Avro schema: KeyError('nothing')",
+    b"\0\0\0\0\2\0": "schema 2: the schema is of type JSON, not AVRO",
+    b"\0\0\0\0\3\0": "schema 3: invalid Avro schema: KeyError('nothing')",
     written(): "the record ends before its last field",
-    written(b"\x04a"): "a length is more than what is left of the record",
-    written(b"\x02\xff", b"\0", b"\0"): "a string is not UTF-8",
+    written(b"\x04a"): "a length exceeds the rest of the record",
+    written(b"\x02\xff", b"\0", b"\0"): "a string is not valid UTF-8",
     written(b"\x02a", b"\x80\x80\x80\x80\x20", b"\0"): "a number does not fit into 32 bits",
-    written(b"\x02a", b"\0", b"\x06"): "a union has no such type",
-    written(b"\x02a", b"\0", b"\0", b"?"): "bytes are left over behind the record",
+    written(b"\x02a", b"\0", b"\x06"): "a union's index is out of range",
+    written(b"\x02a", b"\0", b"\0", b"?"): "the record has bytes after its last field",
 }
 
 
@@ -335,8 +335,8 @@ def test_arrays_of_nothing_and_endless_schemas_are_refused() -> None:
         many = record(inner, {"name": "b", "type": f"R{number - 1}"}, name=f"R{number}")
     decoded = decoder(nothing, many).decode(binary(written(b"\x02\0"), b"\0\0\0\0\2\0"), {})
     assert decoded.reasons.to_pylist() == [
-        "schema 1: arrays of what takes no bytes are not decoded",
-        "schema 2: no Avro schema: ValueError('it has more than 5000 types')",
+        "schema 1: cannot decode arrays whose items take no bytes",
+        "schema 2: invalid Avro schema: ValueError('the schema has more than 5000 types')",
     ]
 
 
@@ -352,7 +352,7 @@ def test_a_registry_that_is_away_is_no_fault_of_a_record() -> None:
 
     values = binary(written())
     own = RecordDecoder(AvroFormat(), SchemaRegistry(transport=away, clock=clock, timeout_s=0.5))
-    with pytest.raises(TimedOutError, match="start it, or give the url"):
+    with pytest.raises(TimedOutError, match="start it, or pass the URL"):
         own.decode(values, {})
     with pytest.raises(SchemaRegistryError, match="who are you"):
         RecordDecoder(AvroFormat(), SchemaRegistry(transport=forbidden)).decode(values, {})
@@ -370,7 +370,7 @@ def test_the_registry_is_not_asked_for_any_number_of_ids_that_it_does_not_know()
     decoded = own.decode(values, {})
     assert (len(asked), decoded.reasons.null_count) == (UNKNOWN_IDS_MAX, 0)
     assert set(decoded.reasons.to_pylist()[UNKNOWN_IDS_MAX:]) == {
-        "more than 100 ids of schemas that the registry does not know"
+        "the batch has more than 100 schema ids that the registry does not know"
     }
 
 
@@ -527,6 +527,6 @@ def test_values_whose_schema_is_no_record_have_columns() -> None:
         {},
         {},
     ]
-    assert [each for each in decoded.reasons.to_pylist() if each] == ["a union has no such type"]
+    assert [each for each in decoded.reasons.to_pylist() if each] == ["a union's index is out of range"]
     assert come_back(values, fields, decoded, own) == values.to_pylist()
     assert decoded.forms.to_pylist()[1] == "value"

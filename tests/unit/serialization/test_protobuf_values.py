@@ -158,12 +158,12 @@ def test_messages_of_several_types_are_in_one_topic() -> None:
 
 def test_bad_records_say_why() -> None:
     bad = {
-        record(MADE(id=1))[:-1]: "no message of type web.Event",
-        b"\0\0\0\0\1\x02\0": "the way to the message type is not written in the usual form",
+        record(MADE(id=1))[:-1]: "invalid message of type web.Event",
+        b"\0\0\0\0\1\x02\0": "the message indexes are not in the usual form",
         b"\0\0\0\0\1": "the record ends within its message indexes",
         b"\0\0\0\0\2\0": "schema 2: schema 2 is of type AVRO, not PROTOBUF",
         b"\0\0\0\0\x63\0": "schema 99 is not known to the registry",
-        b"{}": "2 bytes are too few for a record with a schema id, which has 5 before it",
+        b"{}": "a record of 2 bytes is too short for a schema id: its header takes 5 bytes",
     }
     _, forms, reasons = load(*bad, record(MADE()))
     assert (forms, reasons) == ([*["value"] * len(bad), "protobuf:1:0"], [*bad.values(), None])

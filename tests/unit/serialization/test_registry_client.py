@@ -79,7 +79,7 @@ def test_no_answer_in_time_names_the_server() -> None:
 
 
 def test_an_answer_of_something_else_is_no_registrys() -> None:
-    with pytest.raises(SchemaRegistryError, match="does not answer as a schema registry"):
+    with pytest.raises(SchemaRegistryError, match="is not one of a schema registry"):
         client(Servers((200, b"<html>"))).schema(1)
 
 
@@ -134,5 +134,5 @@ def test_an_answer_that_no_registry_gives_is_a_typed_error(answer: Any) -> None:
         lambda: registry.schema(1),
         lambda: registry.version("clicks-value", 1),
     ):
-        with pytest.raises(SchemaRegistryError, match="does not answer as a schema registry"):
+        with pytest.raises(SchemaRegistryError, match="is not one of a schema registry"):
             ask()
