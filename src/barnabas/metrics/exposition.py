@@ -28,6 +28,10 @@ REST_S = 0.0005
 """Threads share one interpreter lock. While the rendering thread rests, the event loop has the lock to itself."""
 
 
+PIECE_BYTES_MIN = 64 * 1024
+"""Pieces of a snapshot that are smaller are joined: each piece costs a system call in each answer."""
+
+
 def exposition(samples: Iterable[Sample | None]) -> bytes:
     """Return samples in Prometheus' text format, grouped by metric, in UTF-8.
 
@@ -78,9 +82,23 @@ class Snapshots:
             if self._taken_s < asked_s - SNAPSHOT_AGE_S_MAX:
                 taken_s = self._clock.monotonic()
                 own = pieces_of(self._collect(), lambda: self._sleep(REST_S))
-                self._pieces = (*own, generate_latest(self._process))
+                self._pieces = tuple(_joined((*own, generate_latest(self._process))))
                 self._taken_s = taken_s
             return self._pieces
+
+
+def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
+    """Yield the same bytes in pieces of at least `PIECE_BYTES_MIN`, except the last one."""
+    waiting: list[bytes] = []
+    size = 0
+    for piece in pieces:
+        waiting.append(piece)
+        size += len(piece)
+        if size >= PIECE_BYTES_MIN:
+            yield b"".join(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield b"".join(waiting)
 
 
 class _Series:

@@ -7,7 +7,14 @@ from collections.abc import Iterator
 from prometheus_client.parser import text_string_to_metric_families
 
 from barnabas.clock import ManualClock
-from barnabas.metrics.exposition import LINES_PER_REST, REST_S, SNAPSHOT_AGE_S_MAX, Snapshots, exposition
+from barnabas.metrics.exposition import (
+    LINES_PER_REST,
+    PIECE_BYTES_MIN,
+    REST_S,
+    SNAPSHOT_AGE_S_MAX,
+    Snapshots,
+    exposition,
+)
 from barnabas.metrics.metric import Histogram, Sample, gauge, histogram
 
 SIZE = gauge("barnabas_test_size", "Size.", "topic")
@@ -50,6 +57,14 @@ def test_a_snapshot_serves_all_who_ask_within_a_second() -> None:
     clock.advance(0.01)
     assert b'barnabas_test_size{topic="clicks"} 2.0\n' in b"".join(snapshots.pieces())
     assert taken == [0.0, SNAPSHOT_AGE_S_MAX + 0.01]
+
+
+def test_small_metrics_share_the_pieces_that_a_scrape_sends() -> None:
+    few = [gauge(f"barnabas_test_{number}", "Size.").sample(number) for number in range(100)]
+    many = [SIZE.sample(number, f"topic-{number}") for number in range(PIECE_BYTES_MIN // 16)]
+    pieces = Snapshots(lambda: [*few, *many], ManualClock(), lambda _s: None).pieces()
+    assert len(pieces) == 2
+    assert pieces[0] == exposition([*few, *many])
 
 
 def test_a_snapshot_that_failed_is_taken_again() -> None:
