@@ -83,7 +83,7 @@ class LoadMetrics:
     """The failure of the last round; None: all tables were loaded."""
 
     def not_ready(self) -> list[str]:
-        """Return the reasons for which the tables may lack records of the topics. Thread-safe."""
+        """Return the reasons why the tables may lack records of the topics. Thread-safe."""
         trouble = self.trouble
         return [] if trouble is None else [trouble]
 

@@ -43,7 +43,7 @@ AGAIN_S = 1.0
 STOP_S = 10.0
 """The maximum time in seconds that `Mirror.stop` waits for outstanding responses and for the last ledger writes."""
 AUDIT_PATIENCE_S = 60.0
-"""The time in seconds for which a failing audit may block mirroring; after it, mirroring continues without counting."""
+"""The maximum time in seconds that a failing audit blocks mirroring; then mirroring continues without counting."""
 LOOK_S = 1.0
 """The interval in seconds between two checks of the leaders and leader epochs of all partitions."""
 STOPPED_AGAIN_S = 30.0
@@ -419,7 +419,7 @@ class Mirror:
         return True
 
     def not_ready(self) -> list[str]:
-        """Return the reasons for which the target may fall behind the source. Thread-safe."""
+        """Return the reasons why the target may fall behind the source. Thread-safe."""
         if not self._topics.rounds:
             return ["the mirror is starting", *_plain(self.current_problems)]
         return _plain(self.current_problems)

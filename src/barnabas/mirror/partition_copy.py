@@ -40,7 +40,7 @@ READY_BYTES_MAX = 8 * 1024 * 1024
 IN_FLIGHT_BYTES_MAX = 8 * 1024 * 1024
 IN_FLIGHT_MAX = 64
 FRESH_S = 10.0
-"""The time in seconds for which the last read of the target's log stays valid if the source offsets have gaps."""
+"""The maximum age in seconds of the last read of the target's log if the source offsets have gaps."""
 KNOWN_S = 3_600.0
 """The time in seconds for which a broker surely remembers a producer; brokers forget an inactive producer after a
 day."""

@@ -68,7 +68,7 @@ def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[
                     f"version {reference.version}"
                 ) from error
             if len(trail) >= NESTED_DEPTH_MAX:
-                raise content.invalid(f"references lead more than {NESTED_DEPTH_MAX} schemas deep")
+                raise content.invalid(f"references are nested more than {NESTED_DEPTH_MAX} schemas deep")
             visit(version.content, (*trail, home))
             found[home] = (reference.name, version.content.text)
             if len(found) > NESTED_REFERENCES_MAX:

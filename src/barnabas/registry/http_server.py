@@ -161,7 +161,7 @@ class HttpServer:
 
     def refusal_of_head(self) -> Response:
         """Return the response to a request with too large headers."""
-        return self._refuse(431, f"the head of a request may have {HEADER_BYTES_MAX} bytes")
+        return self._refuse(431, f"the request line and headers exceed {HEADER_BYTES_MAX} bytes")
 
     # --- requests ---------------------------------------------------------------------------------------
 
@@ -186,7 +186,7 @@ class HttpServer:
                 await sent(scope, receive, send)
             connection.finish_request()
         except (OSError, TimeoutError, starlette.requests.ClientDisconnect) as error:
-            log.debug("a connection ended: %s", error)
+            log.debug("closing a connection: %s", error)
             connection.abort()
 
     async def _request(self, given: starlette.requests.Request, connection: _Connection) -> Request:
@@ -202,7 +202,7 @@ class HttpServer:
         return Request(given.method, given.scope["raw_path"].decode("ascii"), query, headers, body)
 
     async def _body(self, given: starlette.requests.Request, connection: _Connection) -> bytes:
-        too_large = _RefusedError(413, f"the body may have {BODY_BYTES_MAX} bytes")
+        too_large = _RefusedError(413, f"the request body exceeds {BODY_BYTES_MAX} bytes")
         announced = given.headers.get("content-length", "0")
         if not announced.isdecimal() or len(announced) > 10 or int(announced) > BODY_BYTES_MAX:
             raise too_large
@@ -212,7 +212,7 @@ class HttpServer:
             if len(body) > BODY_BYTES_MAX:
                 raise too_large
             if connection.bytes_of_request > HEADER_BYTES_MAX + SMALL_BODY_BYTES + WIRE_FACTOR_MAX * len(body):
-                raise _RefusedError(413, "the body comes in tiny chunks")
+                raise _RefusedError(413, "the body is sent in too small chunks")
         return bytes(body)
 
     async def _answered(self, request: Request) -> Response:
@@ -220,9 +220,9 @@ class HttpServer:
             async with asyncio.timeout(self._answer_s):
                 return await self._handle(request)
         except TimeoutError:
-            return self._refuse(500, f"no answer within {self._answer_s:g} s")
+            return self._refuse(500, f"no response within {self._answer_s:g} s")
         except Exception:
-            log.exception("%s %s could not be answered", request.method, request.path)
+            log.exception("cannot handle %s %s; responding with status 500", request.method, request.path)
             return self._refuse(500, "Internal Server Error")
 
 

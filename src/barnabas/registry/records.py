@@ -53,15 +53,15 @@ class Record:
         :raises UnknownRecordError: no registry writes such a key or value.
         """
         if key is None:
-            raise UnknownRecordError("it has no key")
+            raise UnknownRecordError("the record has no key")
         try:
             decoded_key, decoded_value = decode_json(key), None if value is None else decode_json(value)
         except ValueError as error:
-            raise UnknownRecordError(f"it is no JSON: {error}") from error
+            raise UnknownRecordError(f"invalid JSON: {error}") from error
         if not isinstance(decoded_key, dict) or not isinstance(decoded_key.get("keytype"), str):
-            raise UnknownRecordError(f"its key names no kind: {shortened(decoded_key)}")
+            raise UnknownRecordError(f"the key has no keytype: {shortened(decoded_key)}")
         if decoded_value is not None and not isinstance(decoded_value, dict):
-            raise UnknownRecordError(f"its value is no object: {shortened(decoded_value)}")
+            raise UnknownRecordError(f"the value is not an object: {shortened(decoded_value)}")
         return cls(decoded_key, decoded_value)
 
 
@@ -77,12 +77,12 @@ def decode_json(data: str | bytes) -> Any:
         if _SURROGATE.search(text):
             compact_json(value).encode()
     except RecursionError as error:
-        raise ValueError("it is nested too deeply") from error
+        raise ValueError("the JSON is nested too deeply") from error
     return value
 
 
 def _refuse_constant(name: str) -> Any:
-    raise ValueError(f"{name} is no JSON number")
+    raise ValueError(f"{name} is not a JSON number")
 
 
 _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")

@@ -67,7 +67,7 @@ class Call:
         try:
             return decode_json(self.request.body)
         except ValueError as error:
-            raise RegistryError(400, f"the body is no JSON: {error}") from error
+            raise RegistryError(400, f"the body is not valid JSON: {error}") from error
 
 
 Handler = Callable[[Call], Awaitable[Any]]

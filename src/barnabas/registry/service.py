@@ -174,7 +174,7 @@ class Service:
         except InvalidSchemaError as error:
             raise content.invalid(str(error)) from error
         except WorkEndedError:
-            raise content.invalid(f"it takes longer than {SLOW_CPU_S:g} s to check") from None
+            raise content.invalid(f"the check takes longer than {SLOW_CPU_S:g} s") from None
         by_name = sorted(content.references, key=lambda each: each.name)
         references = tuple(by_name) if basis.normalize else content.references
         written = Content(content.schema_type, text, references, content.extras)
@@ -219,7 +219,7 @@ class Service:
                     await self._topic.append(change.records)
                     return change.answer
                 if asyncio.get_running_loop().time() > ends:
-                    raise RegistryError.timed_out(f"other registries changed the topic all the time for {CHECK_S:g} s")
+                    raise RegistryError.timed_out(f"other registries kept changing the topic for {CHECK_S:g} s")
 
 
 async def _to_its_end(change: Coroutine[Any, Any, T]) -> T:

@@ -92,7 +92,7 @@ class RegistryState:
         """
         kind, subject = record.key["keytype"], record.key.get("subject")
         if subject is not None and not isinstance(subject, str):
-            raise UnknownRecordError(f"a subject that is no text: {shortened(record.key)}")
+            raise UnknownRecordError(f"the subject is not a string: {shortened(record.key)}")
         if kind == records.SCHEMA:
             self._apply_schema(record)
         elif kind == records.CONFIG:

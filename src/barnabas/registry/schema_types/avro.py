@@ -75,7 +75,7 @@ def _decode(text: str) -> Any:
         # A bare type name is not JSON, but Java's parser accepts it.
         if text.strip() in PRIMITIVES:
             return text.strip()
-        raise SchemaSyntaxError(f"it is no JSON: {error}") from error
+        raise SchemaSyntaxError(f"invalid JSON: {error}") from error
     _check_depth(data, 0)
     return data
 

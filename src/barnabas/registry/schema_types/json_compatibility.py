@@ -46,7 +46,7 @@ def incompatibilities(reader: Document, writer: Document) -> list[str]:
     >>> incompatibilities(Document(wider, {}), Document(closed, {}))
     []
     >>> incompatibilities(Document(closed, {}), Document(wider, {}))
-    ['#/properties/number: no such property is accepted any more']
+    ['#/properties/number: the property is no longer accepted']
     """
     if reader.is_same(writer):
         return []
@@ -84,7 +84,7 @@ class _Comparison:
         if found_reader is None or found_writer is None:
             if found_reader is found_writer and reader.get("$ref") == writer.get("$ref"):
                 return  # both refer to the same unknown schema
-            yield f"{where}: a $ref leads nowhere"
+            yield f"{where}: a $ref points to a schema that does not exist"
             return
         pair = (id(found_reader.schema), id(found_writer.schema))
         if pair in self._under_way:  # a recursive schema: compatible if everything else is
@@ -102,7 +102,7 @@ class _Comparison:
         if reader.accepts_all or writer.accepts_nothing:
             return
         if reader.accepts_nothing:
-            yield f"{where}: nothing is accepted any more"
+            yield f"{where}: no value is accepted any longer"
         elif writer.has("anyOf", "oneOf"):
             rest = writer.without("anyOf", "oneOf")
             for branch in [*writer.get("anyOf", ()), *writer.get("oneOf", ())]:
@@ -115,11 +115,11 @@ class _Comparison:
                 yield from self.compare(part, writer, where)
         elif writer.has("allOf"):
             if not any(self._accepts(reader, part, where) for part in _parts_of_all(writer)):
-                yield f"{where}: no part of allOf is accepted as it was"
+                yield f"{where}: no part of allOf accepts all values accepted before"
         elif reader.has("anyOf", "oneOf"):
             branches = [*reader.get("anyOf", ()), *reader.get("oneOf", ())]
             if not any(self._accepts(reader.sub(each), writer, where) for each in branches):
-                yield f"{where}: none of {len(branches)} alternatives accepts what was accepted"
+                yield f"{where}: none of {len(branches)} alternatives accepts all values accepted before"
             yield from self.compare(reader.changed(reader.without("anyOf", "oneOf")), writer, where)
         else:
             yield from self._compare_keywords(reader, writer, where)
@@ -128,12 +128,12 @@ class _Comparison:
         allowed, before = _enumerated(reader), _enumerated(writer)
         if allowed is not None:
             if before is None:
-                yield f"{where}: only certain values are accepted now"
+                yield f"{where}: now only certain values are accepted"
             elif before - allowed:
-                yield f"{where}: values are not accepted any more: {', '.join(sorted(before - allowed))}"
+                yield f"{where}: values are no longer accepted: {', '.join(sorted(before - allowed))}"
             return
         if narrowed := _types(writer) - _types(reader):
-            yield f"{where}: values of type {', '.join(sorted(narrowed))} are not accepted any more"
+            yield f"{where}: values of type {', '.join(sorted(narrowed))} are no longer accepted"
             return
         yield from _compare_limits(reader, writer, where)
         if "object" in _types(writer):
@@ -149,17 +149,20 @@ class _Comparison:
             if name in now:
                 yield from self.compare(reader.sub(now[name]), writer.sub(before[name]), place)
             elif others_now is False and before[name] is not False:
-                yield f"{place}: no such property is accepted any more"
+                yield f"{place}: the property is no longer accepted"
             else:
                 yield from self.compare(reader.sub(others_now), writer.sub(before[name]), place)
         for name in now.keys() - before.keys():
             if not self._accepts(reader.sub(now[name]), writer.sub(others_before), where):
-                yield f"{where}/properties/{name}: it is new, and the object was open: it may hold something else"
+                yield (
+                    f"{where}/properties/{name}: the property is new, but the object was open and may have it with"
+                    " another type"
+                )
         yield from self.compare(reader.sub(others_now), writer.sub(others_before), f"{where}/additionalProperties")
         if reader.get("patternProperties") != writer.get("patternProperties") and (
             reader.has("patternProperties") or not reader.sub(others_now).accepts_all
         ):
-            yield f"{where}/patternProperties: it differs, and what that means is not judged"
+            yield f"{where}/patternProperties: the keyword differs, and its effect cannot be compared"
         demanded = [name for name in reader.get("required", ()) if name not in writer.get("required", ())]
         for name in sorted(demanded):
             if not reader.sub(now.get(name)).has("default"):
@@ -233,4 +236,4 @@ def _compare_limits(reader: Part, writer: Part, where: str) -> Iterator[str]:
         yield f"{where}/uniqueItems: items were allowed to repeat"
     for keyword in NOT_JUDGED:
         if reader.has(keyword) and reader.get(keyword) != writer.get(keyword):
-            yield f"{where}/{keyword}: it differs, and what that means is not judged"
+            yield f"{where}/{keyword}: the keyword differs, and its effect cannot be compared"

@@ -50,7 +50,7 @@ def _decode(text: str) -> Any:
     try:
         data = decode_json(text)
     except ValueError as error:
-        raise SchemaSyntaxError(f"it is no JSON: {error}") from error
+        raise SchemaSyntaxError(f"invalid JSON: {error}") from error
     if not isinstance(data, (dict, bool)):
         raise SchemaSyntaxError(f"a JSON Schema is an object, true or false, not {data!r}")
     return data

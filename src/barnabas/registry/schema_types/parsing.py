@@ -29,9 +29,9 @@ def parse(content: Content, dependencies: Sequence[tuple[str, str]]) -> Schema:
 
             return ProtobufSchema(content.text, dependencies)
     except RecursionError as error:
-        raise SchemaSyntaxError(f"it is nested more than {NESTING_MAX} deep") from error
+        raise SchemaSyntaxError(f"the schema is nested more than {NESTING_MAX} deep") from error
     except SchemaSyntaxError:
         raise
     except Exception as error:  # any other error of a library also means an invalid schema
-        raise SchemaSyntaxError(f"it cannot be parsed: {type(error).__name__}: {error}") from error
+        raise SchemaSyntaxError(f"the schema cannot be parsed: {type(error).__name__}: {error}") from error
     raise SchemaSyntaxError(f"unknown schema type {content.schema_type}; the types are AVRO, JSON and PROTOBUF")

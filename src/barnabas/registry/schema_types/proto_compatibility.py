@@ -71,7 +71,7 @@ def _messages(sides: _Sides, now: list[Message], before: list[Message], where: s
             continue
         place = f"{where}/{message.name}"
         if message.name not in by_name:
-            yield f"{place}: the message is gone"
+            yield f"{place}: the message was removed"
             continue
         found = by_name[message.name]
         yield from _fields(sides, found, message, place)
@@ -85,9 +85,9 @@ def _fields(sides: _Sides, now: Message, before: Message, where: str) -> Iterato
         if number in new:
             yield from _field(sides, new[number], field, (now, before), place)
         elif field.label == Field.LABEL_REQUIRED:
-            yield f"{place}: the required field {field.name} is gone"
+            yield f"{place}: the required field {field.name} was removed"
         elif _oneof(before, field) in {each.name for each in now.oneof_decl if not each.name.startswith("_")}:
-            yield f"{place}: the field {field.name} of a oneof is gone"
+            yield f"{place}: the field {field.name} of a oneof was removed"
     for number, field in sorted(new.items()):
         if number not in old and field.label == Field.LABEL_REQUIRED:
             yield f"{where}/{number}: the field {field.name} is new and required"

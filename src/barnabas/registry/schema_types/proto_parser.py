@@ -50,7 +50,7 @@ class Tokens:
     def take(self) -> str:
         """Take the next token."""
         if self.is_at_end:
-            raise SchemaSyntaxError("it ends in the middle of a definition")
+            raise SchemaSyntaxError("the file ends inside a definition")
         self._at += 1
         return self._words[self._at - 1][1]
 
@@ -109,7 +109,7 @@ def _split(text: str) -> Iterator[tuple[str, str, int]]:
         found = _TOKEN.match(text, position)
         if found is None or found.lastgroup is None:
             line = text.count("\n", 0, position) + 1
-            raise SchemaSyntaxError(f"line {line}: {text[position : position + 20]!r} is no part of a .proto file")
+            raise SchemaSyntaxError(f"line {line}: {text[position : position + 20]!r} is not valid in a .proto file")
         if found.lastgroup != "space":
             yield found.lastgroup, found[0], position
         position = found.end()
@@ -158,7 +158,7 @@ class ProtoParser:
                 tokens.expect("=")
                 syntax = tokens.string()
                 if syntax not in ("proto2", "proto3"):
-                    raise tokens.error(f"syntax {syntax!r} is not known")
+                    raise tokens.error(f"unknown syntax {syntax!r}")
                 if syntax == "proto3":
                     file.syntax = syntax
                 tokens.expect(";")
@@ -177,7 +177,7 @@ class ProtoParser:
                 self.has_more = True
                 self._skip_block()
             elif word != ";":
-                raise tokens.error(f"{word!r} begins no definition")
+                raise tokens.error(f"{word!r} does not start a definition")
 
     def _parse_import(self) -> None:
         kind = self._tokens.take_if("public", "weak")
@@ -222,7 +222,7 @@ class ProtoParser:
         field = Field()
         label = "" if oneof is not None else tokens.take_if(*LABELS)
         if tokens.peek() == "group":
-            raise tokens.error("groups are not understood")
+            raise tokens.error("groups are not supported")
         kind = tokens.name()
         field.label = LABELS.get(label, Field.LABEL_OPTIONAL)
         if not label and oneof is None and self.file.syntax != "proto3" and kind != "map":
