@@ -293,7 +293,7 @@ os.kill({broker.pid}, signal.SIGKILL)
 producer.send("clicks", b"left")
 """
     run = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60, check=True)
-    assert b"lost: 1 record for clicks-0" in run.stderr
+    assert b"the producer lost 1 record for clicks-0" in run.stderr
 
 
 def test_a_forked_child_gets_an_error_and_the_parent_goes_on(broker):

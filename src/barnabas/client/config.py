@@ -236,7 +236,9 @@ class ClientConfig:
     """The settings of every client."""
 
     bootstrap_servers: tuple[Address, ...] = setting(
-        (("localhost", DEFAULT_PORT),), ADDRESSES, "Brokers to connect to first. They name the others."
+        (("localhost", DEFAULT_PORT),),
+        ADDRESSES,
+        "Brokers for the first connection. They return the addresses of the other brokers.",
     )
     client_id: str = setting("barnabas", TEXT, "The name of the client in the brokers' logs and quotas.")
     request_timeout_ms: int = setting(
@@ -254,12 +256,12 @@ class ClientConfig:
     )
     metadata_max_age_ms: int = setting(300_000, _integer(1), "The client refreshes its metadata at least this often.")
     metadata_max_idle_ms: int = setting(
-        300_000, _integer(5_000), "A topic without use leaves the client's metadata after this time."
+        300_000, _integer(5_000), "The client removes an unused topic from its metadata after this time."
     )
     enable_metrics_push: bool = setting(
         True,
         BOOLEAN,
-        "Producers and consumers push their metrics to brokers that ask for them (KIP-714). Needs `barnabas[otel]`.",
+        "Producers and consumers push their metrics to brokers that request them (KIP-714). Needs `barnabas[otel]`.",
     )
 
     def __post_init__(self) -> None:
@@ -280,7 +282,7 @@ class ProducerConfig(ClientConfig):
     acks: int = setting(
         -1,
         _choice({"all": -1, "-1": -1, "0": 0, "1": 1}),
-        "Replicas that must have a record before the acknowledgement: all in-sync ones, the leader, or none.",
+        "Replicas that must have a record before it is acknowledged: all in-sync replicas, the leader, or none.",
     )
     enable_idempotence: bool = setting(
         True,
@@ -296,7 +298,7 @@ class ProducerConfig(ClientConfig):
     buffer_memory: int = setting(
         64 * 1024 * 1024,
         _integer(1, BYTES_MAX),
-        "Bytes of records without acknowledgement. Above it `send` blocks, up to `max_block_ms`.",
+        "Bytes of memory for unacknowledged records. When it is full, `send` blocks, up to `max_block_ms`.",
     )
     max_block_ms: int = setting(60_000, _integer(0), "The longest time that `send` blocks for memory or metadata.")
     max_request_size: int = setting(
@@ -305,13 +307,13 @@ class ProducerConfig(ClientConfig):
     compression_type: str = setting(
         "none",
         _choice({name: name for name in ("none", "gzip", "snappy", "lz4", "zstd")}),
-        "How batches are compressed.",
+        "The compression type of the batches.",
         "compression_codec",
     )
     max_in_flight_requests_per_connection: int = setting(
         5,
         _integer(1),
-        "Requests to one broker without a response. At most 5 with idempotence.",
+        "Maximum number of requests in flight to one broker. At most 5 with idempotence.",
         "max_in_flight",
         "max_in_flight_requests",
     )
@@ -322,12 +324,12 @@ class ProducerConfig(ClientConfig):
     partitioner: Callable[[str, bytes | None, int], int] | None = setting(  # noqa: RUF009  as its neighbours
         None, PARTITION_FUNCTION, "Chooses the partition of each record. Default: Kafka's partitioner."
     )
-    allow_auto_create_topics: bool = setting(True, BOOLEAN, "Whether a record may create its topic.")
+    allow_auto_create_topics: bool = setting(True, BOOLEAN, "If true, a record may create its topic.")
     audit: bool = setting(
         False,
         BOOLEAN,
-        "Counts acknowledged records and reports the counts to the topic `_audit`. By these `barnabas audit` proves "
-        "that no record is lost or duplicated.",
+        "Counts acknowledged records and reports the counts to the topic `_audit`. `barnabas audit` uses the counts to "
+        "find lost and duplicate records.",
     )
     audit_window_ms: int = setting(
         60_000, WINDOW, "Width of the audit's windows of event time. Wide windows suit records of many years."
@@ -363,7 +365,7 @@ class ConsumerConfig(ClientConfig):
     offsets_storage: str = setting(
         "zookeeper",
         _choice({"zookeeper": "zookeeper", "kafka": "kafka"}),
-        "Where a group with `coordination` commits its offsets. Other groups always commit to the brokers.",
+        "The store for the offsets of a group with `coordination`. Other groups always commit to the brokers.",
     )
     group_instance_id: str | None = setting(
         None, OPTIONAL_TEXT, "The name of a static member, which keeps its partitions over a restart."
@@ -371,11 +373,13 @@ class ConsumerConfig(ClientConfig):
     auto_offset_reset: str = setting(
         "latest",
         _choice(RESET_POLICIES),
-        "Where to begin without a committed offset, or where that is out of range. `none` raises an error.",
+        "The start position without a committed offset, or if an offset is out of range. `none` raises an error.",
     )
     enable_auto_commit: bool = setting(True, BOOLEAN, "Commits the offsets of processed records in the background.")
     auto_commit_interval_ms: int = setting(5_000, _integer(1), "Time between two auto-commits.")
-    session_timeout_ms: int = setting(45_000, _integer(1), "The group drops a member without heartbeats for this time.")
+    session_timeout_ms: int = setting(
+        45_000, _integer(1), "The group removes a member without heartbeats for this time."
+    )
     heartbeat_interval_ms: int = setting(3_000, _integer(1), "Time between heartbeats; less than `session_timeout_ms`.")
     max_poll_interval_ms: int = setting(
         300_000, _integer(1), "A member that does not poll for this time leaves the group."
@@ -384,8 +388,8 @@ class ConsumerConfig(ClientConfig):
     partition_assignment_strategy: tuple[str, ...] = setting(
         ("range", "cooperative-sticky"),
         _names_of("range", "roundrobin", "sticky", "cooperative-sticky"),
-        "In order of preference; the group takes one that all members have. As with Kafka's client, the default allows "
-        "members to move to `cooperative-sticky` one by one.",
+        "Assignors in order of preference; the group uses one that all members have. As with Kafka's client, the "
+        "default allows members to move to `cooperative-sticky` one by one.",
     )
     fetch_min_bytes: int = setting(1, _integer(0), "The broker waits for this many bytes, up to `fetch_max_wait_ms`.")
     fetch_max_wait_ms: int = setting(
@@ -410,12 +414,12 @@ class ConsumerConfig(ClientConfig):
         "The rack of the consumer. Brokers with `replica.selector.class=RackAwareReplicaSelector` let it read from a "
         "replica in its rack (KIP-392).",
     )
-    allow_auto_create_topics: bool = setting(False, BOOLEAN, "Whether a subscription may create its topics.")
+    allow_auto_create_topics: bool = setting(False, BOOLEAN, "If true, a subscription may create its topics.")
     audit: bool = setting(
         False,
         BOOLEAN,
-        "Counts returned records and reports the counts to the topic `_audit`. By these `barnabas audit --group` shows "
-        "what the group missed or got twice.",
+        "Counts returned records and reports the counts to the topic `_audit`. `barnabas audit --group` uses the "
+        "counts to find records that the group missed or received twice.",
     )
 
     def __post_init__(self) -> None:

@@ -1,15 +1,16 @@
-"""Interceptors: code of the application at fixed points of a client.
+"""Interceptors: hooks of the application in a producer or consumer.
 
-A producer calls `on_send` before a record enters its batch, and `on_delivery` when the outcome of a batch is known, or
-when the producer refuses a record. A consumer calls `on_records` when it has decoded records for the application, and
-`on_commit` after a commit.
+A producer calls `on_send` before a record enters its batch. It calls `on_delivery` when a batch is acknowledged or has
+failed, or when the producer refuses a record. A consumer calls `on_records` when it has decoded records for the
+application, and `on_commit` after a commit.
 
-The hooks for records have a second form for batches. A client calls the batch form of a class that overrides it, else
-the record form, and nothing where a class overrides neither. It looks up the overridden hooks once, at construction: a
-hook that nobody overrides costs nothing, and a class with batch forms alone costs nothing per record.
+The hooks for records have a second form for batches. A client calls the batch form if the class overrides it, or else
+the record form; if the class overrides neither, it calls nothing. The client looks up the overridden hooks once, in its
+constructor. So a hook that no class overrides costs nothing, and a class with batch forms only costs nothing for each
+record.
 
-A hook that raises does no harm. The client goes on without its result, and logs the exception once for each class of
-interceptor, hook and type of exception.
+An exception of a hook does not affect the client. The client ignores the result of the hook, and logs the exception
+once for each interceptor class, hook and exception type.
 """
 
 from __future__ import annotations
@@ -42,13 +43,13 @@ from barnabas.records import Record
 log = logging.getLogger(__name__)
 
 WAIT_S_MAX = 30.0
-"""Time limit of a hook that is awaited, if the caller sets none."""
+"""The time limit in seconds of an awaited hook, if the caller sets none."""
 
 GRACE_S = 1.0
-"""Time beyond the caller's limit after which the client cancels a hook that is awaited."""
+"""The time in seconds after the caller's timeout after which the client cancels an awaited hook."""
 
 UNKNOWN_PARTITION = -1
-"""The partition of a refused record for which none was chosen."""
+"""The partition of a refused record whose partition was not chosen."""
 
 InterceptorT = TypeVar("InterceptorT")
 BatchT = TypeVar("BatchT", bound="SendBatch")
@@ -56,19 +57,19 @@ Buffer = bytes | bytearray | memoryview
 
 
 class ProducerRecord(NamedTuple):
-    """A record before its batch: the key and the value are serialized, and the partition may be open."""
+    """A record before its batch. Key and value are serialized; the partition may not be chosen yet."""
 
     topic: str
     value: bytes | None
     key: bytes | None = None
     partition: int | None = None
-    """None: the key and the partitioner choose the partition."""
+    """The partition; None: the key and the partitioner determine it."""
     timestamp_ms: int | None = None
-    """The event time in milliseconds since 1970; None: the time of `send`."""
+    """The event time in ms since the epoch; None: the time of `send`."""
     headers: Headers = ()
 
     def with_headers(self, *headers: Header) -> ProducerRecord:
-        """Return the same record with these headers after its own.
+        """Return a copy of the record with further headers after its own.
 
         >>> ProducerRecord("clicks", b"/jobs").with_headers(("trace", b"7")).headers
         (('trace', b'7'),)
@@ -77,7 +78,7 @@ class ProducerRecord(NamedTuple):
 
 
 class SendBatch(ABC):
-    """The records of one call of `send_many` or `send_arrow`."""
+    """The records of one `send_many` or `send_arrow` call."""
 
     topic: str
 
@@ -87,11 +88,11 @@ class SendBatch(ABC):
 
     @abstractmethod
     def records(self) -> list[ProducerRecord]:
-        """Return the records as objects, which costs time for each."""
+        """Return the records as objects, which takes time for each record."""
 
     @abstractmethod
     def with_records(self, records: Sequence[ProducerRecord]) -> SendBatch:
-        """Return a batch that sends these records in place of its own, one for one.
+        """Return a batch that sends these records instead, the same number as before.
 
         :raises ValueError: the number of records differs.
         :raises TypeError: an element is not a valid record.
@@ -100,12 +101,12 @@ class SendBatch(ABC):
         """
 
     def with_headers(self, *headers: Header) -> SendBatch:
-        """Return a batch whose records have these headers after their own. Errors are those of `with_records`."""
+        """Return a batch whose records have further headers after their own. The errors are those of `with_records`."""
         return self.with_records([record.with_headers(*headers) for record in self.records()])
 
 
 class RecordCounts(Protocol):
-    """What an encoder knows of its records."""
+    """The number of records in an encoder, and their timestamps."""
 
     @property
     def count(self) -> int: ...
@@ -116,7 +117,7 @@ class RecordCounts(Protocol):
 
 
 class SentBatch(Protocol):
-    """A record batch of a producer whose outcome is known. Valid until the hook returns."""
+    """A producer's record batch that is acknowledged or has failed. Valid until the hook returns."""
 
     @property
     def topic(self) -> str: ...
@@ -131,37 +132,37 @@ class SentBatch(Protocol):
     def producer_epoch(self) -> int: ...
     @property
     def base_sequence(self) -> int:
-        """Return the sequence number of the first record; -1: it has none."""
+        """Return the sequence number of the first record; -1 if it has none."""
         ...
 
     @property
     def in_sequence(self) -> bool:
-        """Return whether the batch has a sequence number, so that a broker may have seen the batch."""
+        """Return whether the batch has a sequence number, so that a broker may have received it."""
         ...
 
     @property
     def attempts(self) -> int:
-        """Return the number of requests that carried the batch."""
+        """Return the number of requests that contained the batch."""
         ...
 
     @property
     def base_offset(self) -> int:
-        """Return the offset of the first record; -1: unknown."""
+        """Return the offset of the first record; -1 if it is unknown."""
         ...
 
     @property
     def log_append_time_ms(self) -> int:
-        """Return the timestamp that the broker gave all records; -1: they keep their own."""
+        """Return the timestamp in ms that the broker has set for all records; -1: the records keep their own."""
         ...
 
     @property
     def builder(self) -> RecordCounts:
-        """Return the number of records, and the earliest and the latest timestamp."""
+        """Return the encoder, which has the number of records, and the earliest and the latest timestamp."""
         ...
 
     @property
     def data(self) -> Buffer | None:
-        """Return the encoded batch; None: it was not built yet."""
+        """Return the encoded batch; None if it is not encoded yet."""
         ...
 
     @property
@@ -174,7 +175,7 @@ class SentBatch(Protocol):
         ...
 
     def records(self) -> list[Record]:
-        """Return the records as objects, decoded for this call; their offset is -1 where it is unknown."""
+        """Return the decoded records. Each call decodes the batch; unknown offsets are -1."""
         ...
 
 
@@ -184,9 +185,9 @@ DeliveryHook = Callable[[SentBatch, BarnabasError | None], object]
 class FetchedBatch(ABC):
     """Records of one partition that a consumer has decoded, as objects or as columns.
 
-    The same records may come again: after a seek, a rebalance, or an interrupted poll.
+    A consumer may decode the same records again after a seek, a rebalance, or an interrupted poll.
 
-    :ivar position: the position of the partition; the records begin there, or later.
+    :ivar position: the position of the partition; the records begin at this offset or later.
     """
 
     partition: TopicPartition
@@ -198,15 +199,15 @@ class FetchedBatch(ABC):
 
     @abstractmethod
     def records(self) -> Sequence[Record]:
-        """Return the records, before deserializers. For columns this decodes them once more."""
+        """Return the records before the deserializers run. For columns, this decodes the records again."""
 
     @abstractmethod
     def stretches(self, width_ms: int) -> list[tuple[int, int, int]]:
-        """Return the records by windows of their timestamps, without objects for records.
+        """Return the runs of consecutive records in the same window, without creating record objects.
 
-        :param width_ms: of a window.
-        :return: for each run of consecutive offsets in the same window: its first offset, the number of its records,
-            the begin of the window in ms (-1 for records without a timestamp).
+        :param width_ms: the width of a window.
+        :return: for each run: the first offset, the number of records, and the start of the window in ms since the
+            epoch (-1 for records without a timestamp).
         """
 
 
@@ -215,11 +216,11 @@ class ClientContext:
     """The client that an interceptor belongs to.
 
     :ivar group: the consumer's group; None for a producer, and for a consumer without a group.
-    :ivar cluster: the client's connections. Internal: no promise of compatibility covers it.
-    :ivar locked: returns a context in which no other thread changes the consumer's positions.
+    :ivar cluster: the client's connections. This is internal, without a promise of compatibility.
+    :ivar locked: returns a context manager; inside it, no other thread changes the consumer's positions.
     :ivar positions: returns the position of each partition of a consumer: the offset after the last record that the
-        application has.
-    :ivar standard_metrics: returns the client's metrics as KIP-714 names them; counters begin with zero.
+        application has received.
+    :ivar standard_metrics: returns the client's metrics under the names of KIP-714; counters begin at zero.
     """
 
     client_id: str
@@ -233,10 +234,10 @@ class ClientContext:
 
 
 class ProducerInterceptor:
-    """Base class of a producer's interceptors. Override the hooks that you need; the others cost nothing.
+    """The base class of interceptors of a producer. Override the hooks that you need; the others cost nothing.
 
-    Sends and deliveries wait for hooks, so hooks should be quick. What `start`, `flush` and `close` return is awaited
-    on the producer's event loop if it is awaitable, for at most `WAIT_S_MAX`. An instance belongs to one producer.
+    Sends and deliveries wait for hooks, so hooks must be fast. `start`, `flush` and `close` may return an awaitable:
+    the producer awaits it on its event loop, for at most `WAIT_S_MAX` seconds. An instance belongs to one producer.
 
         class Tracing(barnabas.ProducerInterceptor):
             def on_send(self, record):
@@ -246,106 +247,112 @@ class ProducerInterceptor:
     """
 
     def start(self, context: ClientContext) -> Awaitable[None] | None:
-        """Begin. The producer calls this once, before it delivers the first record."""
+        """Start. The producer calls this once, before it delivers the first record."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Return the record to send in place of `record`; None leaves `record` as it is.
+        """Return the record to send instead of `record`; None: send `record` unchanged.
 
-        The thread or task that sends calls this, after the serialisers and before the partition is chosen. The records
-        of `send_many` and `send_arrow` come one by one unless the class overrides `on_send_batch`. A record of another
-        topic, or one that the producer would refuse, counts as an exception of this hook.
+        The sending thread or task calls this, after the serializers and before the choice of the partition. The records
+        of `send_many` and `send_arrow` are passed one by one, unless the class overrides `on_send_batch`. A result with
+        another topic, or one that the producer would refuse, counts as an exception of this hook.
         """
 
     def on_send_batch(self, batch: SendBatch) -> SendBatch | None:
-        """Return the batch to send in place of `batch`, made by `with_headers` or `with_records`; None leaves it.
+        """Return the batch to send instead of `batch`; None: send `batch` unchanged.
 
-        Called once for each `send_many` and `send_arrow`, like `on_send`; not for `send`.
+        The result must come from `with_headers` or `with_records`. The producer calls this once for each `send_many`
+        and `send_arrow`, but not for `send`.
         """
 
     def on_delivery(self, record: Record, error: BarnabasError | None) -> None:
-        """Look at a record whose outcome is known.
+        """Handle a record that is acknowledged or has failed.
 
-        The producer's event loop calls this before deliveries and their callbacks know the outcome.
+        The producer's event loop calls this before the deliveries and their callbacks receive the outcome.
 
-        A record may be refused after `on_send`: it is too large, memory is full, the producer is closed, the call is
-        cancelled. Then the thread or task that sends calls this, before the call raises. If `send_many` or `send_arrow`
-        refuses a record, this gets each record of the call that is in no batch.
+        The producer may refuse a record after `on_send`: it is too large, memory is full, the producer is closed, or
+        the call is cancelled. Then the sending thread or task calls this before the call raises. If `send_many` or
+        `send_arrow` refuses a record, the producer calls this for each record of the call that is in no batch.
 
-        :param record: its offset is -1 where it is unknown. The same holds for the partition and the timestamp of a
-            refused record.
-        :param error: why the record was not delivered; None: it was. The `__cause__` of a plain `BarnabasError` is
-            the exception with which another part refused the record, for example the partitioner.
+        :param record: the record; an unknown offset is -1. A refused record may also have an unknown partition and
+            timestamp.
+        :param error: the reason of the failure; None if the record was delivered. The `__cause__` of a plain
+            `BarnabasError` is the exception of another component, for example of the partitioner.
         """
 
     def on_delivery_batch(self, batch: SentBatch, error: BarnabasError | None) -> None:
-        """Look at a record batch whose outcome is known, in place of `on_delivery`. No records are decoded.
+        """Handle a record batch that is acknowledged or has failed, instead of `on_delivery`.
 
-        A refused record is in no batch. `on_delivery` gets it, also in a class that overrides both.
+        The records are not decoded.
+
+        A refused record is in no batch. The producer calls `on_delivery` for it, even if the class overrides both
+        hooks.
         """
 
     def flush(self, timeout_s: float | None) -> Awaitable[None] | None:
-        """Finish what `flush` of the producer should wait for. Called when all records sent so far are settled.
+        """Finish the work that the producer's `flush` must wait for.
 
-        :param timeout_s: the time that is left; None: no limit.
+        Called when all records sent so far have an outcome.
+
+        :param timeout_s: the remaining time in seconds; None: no timeout.
         """
 
     def close(self, timeout_s: float | None) -> Awaitable[None] | None:
-        """End. Called once, when all records are settled, while the connections are still open.
+        """Stop. Called once, when all records have an outcome, before the connections are closed.
 
-        :param timeout_s: a limit for this call; None: no limit but the client's.
+        :param timeout_s: the time limit of this call in seconds; None: `WAIT_S_MAX`.
         """
 
 
 class ConsumerInterceptor:
-    """Base class of a consumer's interceptors. Override the hooks that you need; the others cost nothing.
+    """The base class of interceptors of a consumer. Override the hooks that you need; the others cost nothing.
 
-    What `start`, `before_commit` and `close` return is awaited on the consumer's event loop if it is awaitable. An
-    instance belongs to one consumer.
+    `start`, `before_commit` and `close` may return an awaitable: the consumer awaits it on its event loop. An instance
+    belongs to one consumer.
     """
 
     def start(self, context: ClientContext) -> Awaitable[None] | None:
-        """Begin. The consumer calls this once, before it hands out the first record."""
+        """Start. The consumer calls this once, before it returns the first record."""
 
     def on_records(self, records: Sequence[Record]) -> None:
-        """Look at records before the application gets them, and before deserializers.
+        """Handle records before the deserializers run and the application gets them.
 
-        The thread or task that polls calls this, once for each fetched chunk of a partition, in all ways of reading.
-        For `poll_arrow` and its kin the records are decoded for this hook alone: `on_records_batch` avoids that.
+        The polling thread or task calls this, once for each fetched chunk of a partition, in all ways of reading. For
+        `poll_arrow` and similar methods, the records are decoded only for this hook; `on_records_batch` avoids this.
         """
 
     def on_records_batch(self, batch: FetchedBatch) -> None:
-        """Look at decoded records, in place of `on_records`, without an object for each.
+        """Handle decoded records, instead of `on_records`, without an object for each record.
 
-        Called under the consumer's lock, so that no seek comes in between: be quick, and never wait.
+        The consumer calls this with its lock held, so no seek happens during the call: be fast, and never wait.
         """
 
     def on_reposition(self, reached: Mapping[TopicPartition, int | None]) -> None:
-        """Learn that positions are about to change in another way than by reading.
+        """Handle a change of positions that is not caused by reading.
 
-        Called under the consumer's lock before a seek, a reset, and when partitions are given up. What was decoded of
-        these partitions and lies at or after the offset is not handed out.
+        The consumer calls this with its lock held, before a seek, before a reset, and when it gives up partitions.
+        Decoded records of these partitions at or after the offset are not returned to the application.
 
-        :param reached: the offset after the last record that the application has; None where it is unknown.
+        :param reached: the offset after the last record that the application has received; None if it is unknown.
         """
 
     def before_commit(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None
     ) -> Awaitable[None] | None:
-        """Finish what must come before the group's offsets are committed. The commit waits for this call.
+        """Finish the work that must precede a commit of the group's offsets. The commit waits for this call.
 
-        :param timeout_s: the time limit of the commit; None: the default.
+        :param timeout_s: the timeout of the commit in seconds; None: the default.
         """
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Look at offsets that were committed for the group, by a call or by auto-commit.
+        """Handle offsets that were committed for the group, by a call or by auto-commit.
 
         The consumer's event loop calls this.
         """
 
     def close(self, timeout_s: float | None) -> Awaitable[None] | None:
-        """End. Called once, after the last commit, while the connections are still open.
+        """Stop. Called once, after the last commit, before the connections are closed.
 
-        :param timeout_s: a limit for this call; None: no limit but the client's.
+        :param timeout_s: the time limit of this call in seconds; None: `WAIT_S_MAX`.
         """
 
 
@@ -358,23 +365,23 @@ class Hook(NamedTuple):
 
 
 class HookCalls:
-    """Calls hooks, and keeps their exceptions from the client. Thread-safe."""
+    """Calls hooks, and catches and logs their exceptions. Thread-safe."""
 
     def __init__(self) -> None:
         self._logged: set[tuple[type, str, type]] = set()
 
     def note(self, hook: Hook, error: Exception) -> None:
-        """Log an exception, the first of its kind with its traceback."""
+        """Log an exception; the first one of its kind with the traceback."""
         kind = (type(hook.interceptor), hook.name, type(error))
         if kind not in self._logged:
             self._logged.add(kind)
             log.warning(
-                "interceptor %s raised %r in %s; the client ignores it, and logs no other %s of this hook",
+                "interceptor %s raised %r in %s; the client ignores it, and does not log further %s of this hook",
                 kind[0].__qualname__, error, hook.name, kind[2].__name__, exc_info=error,
             )  # fmt: skip
 
     def call_all(self, hooks: Iterable[Hook], *arguments: object) -> None:
-        """Call hooks that return nothing."""
+        """Call hooks without a result."""
         for hook in hooks:
             try:
                 hook.call(*arguments)
@@ -382,15 +389,15 @@ class HookCalls:
                 self.note(hook, error)
 
     async def await_all(self, hooks: Iterable[Hook], *arguments: object) -> None:
-        """Call hooks one after the other, and await what they return; cancel a hook after `WAIT_S_MAX`."""
+        """Call hooks one after another, and await their results. A hook is cancelled after `WAIT_S_MAX`."""
         for hook in hooks:
             await self._await(hook, WAIT_S_MAX, *arguments)
 
     async def await_within(self, timeout_s: float | None, hooks: Iterable[Hook], *arguments: object) -> None:
-        """Do as `await_all` does, within a time. Each hook gets the time that is left as its last argument.
+        """Call and await hooks with a common timeout. The last argument of each hook is the remaining time in seconds.
 
-        :param timeout_s: for all hooks together; a hook that takes longer is cancelled `GRACE_S` later. None: no limit
-            but `WAIT_S_MAX` for each.
+        :param timeout_s: the timeout of all hooks together in seconds; a hook is cancelled `GRACE_S` seconds after it.
+            None: each hook has `WAIT_S_MAX`.
         """
         now_s = asyncio.get_running_loop().time
         deadline_s = None if timeout_s is None else now_s() + timeout_s
@@ -411,7 +418,7 @@ class HookCalls:
 
 
 def _hooks(interceptors: Iterable[object], base: type, *names: str) -> tuple[Hook, ...]:
-    """Return for each interceptor its first method of these names that overrides the one of the base class."""
+    """Return, for each interceptor, the first of the named methods that overrides the one of the base class."""
     found = []
     for interceptor in interceptors:
         for name in names:
@@ -423,7 +430,7 @@ def _hooks(interceptors: Iterable[object], base: type, *names: str) -> tuple[Hoo
 
 
 def _checked(given: Iterable[InterceptorT], base: type[InterceptorT]) -> list[InterceptorT]:
-    """:raises ConfigurationError: an element is no interceptor of this kind of client."""
+    """:raises ConfigurationError: an element is not an interceptor of this kind of client."""
     interceptors = list(given)
     for each in interceptors:
         if not isinstance(each, base):
@@ -432,12 +439,13 @@ def _checked(given: Iterable[InterceptorT], base: type[InterceptorT]) -> list[In
 
 
 class ProducerInterceptors:
-    """All interceptors of one producer, in the order in which they are called.
+    """All interceptors of one producer, in the order of the calls.
 
-    :ivar delivery_hooks: the accumulator calls these with each settled batch; `delivery_failed` takes what they raise.
-    :ivar see_send: whether `on_send` has to be called, or `refused` after it.
-    :ivar see_batches: whether `on_send_batch` has to be called, or `refused` after it.
-    :raises ConfigurationError: an element is no `ProducerInterceptor`.
+    :ivar delivery_hooks: the accumulator calls these with each finished batch, and passes their exceptions to
+        `delivery_failed`.
+    :ivar see_send: True if the producer must call `on_send`, or `refused` after it.
+    :ivar see_batches: True if the producer must call `on_send_batch`, or `refused` after it.
+    :raises ConfigurationError: an element is not a `ProducerInterceptor`.
     """
 
     def __init__(self, interceptors: Iterable[ProducerInterceptor] = ()) -> None:
@@ -460,9 +468,9 @@ class ProducerInterceptors:
         )
 
     def on_send(self, record: ProducerRecord, check: Callable[[ProducerRecord], None]) -> ProducerRecord:
-        """Return the record to send in place of one.
+        """Return the record to send after all interceptors.
 
-        :param check: raises where a record cannot be sent to the topic of `record`.
+        :param check: raises if a record cannot be sent to the topic of `record`.
         """
         for hook in self._send:
             record = self._replaced(hook, record, check)
@@ -481,7 +489,7 @@ class ProducerInterceptors:
         if refusal is not None and type(_reason_to_refuse(record, check)) is not type(refusal):
             self._calls.note(hook, refusal)
             return record
-        # If the producer refuses the record with or without the hook, `refused` gets the record of the hook.
+        # If the producer refuses the record with and without the hook, `refused` gets the record of the hook.
         return other  # type: ignore[no-any-return]  # check_topic has checked the type
 
     def on_send_batch(
@@ -490,9 +498,9 @@ class ProducerInterceptors:
         check: Callable[[ProducerRecord], None],
         remake: Callable[[BatchT, list[ProducerRecord]], BatchT],
     ) -> BatchT:
-        """Return the batch to send in place of one; see `on_send`.
+        """Return the batch to send after all interceptors; see `on_send`.
 
-        :param remake: returns the batch with other records, without a check of them.
+        :param remake: returns the batch with other records, without a check.
         """
         for hook in self._send_batch:
             if hook.name == "on_send":
@@ -513,9 +521,9 @@ class ProducerInterceptors:
             return batch
 
     def refused(self, records: Iterable[ProducerRecord], error: BaseException) -> None:
-        """Pass records that the producer refused to `on_delivery`.
+        """Pass records that the producer has refused to `on_delivery`.
 
-        :param error: the exception that the caller of the producer gets.
+        :param error: the exception that the producer raises to its caller.
         """
         if self._refusal:
             reason = _as_barnabas_error(error)
@@ -523,32 +531,31 @@ class ProducerInterceptors:
                 self._calls.call_all(self._refusal, _undelivered(record), reason)
 
     def delivery_failed(self, hook: DeliveryHook, error: Exception) -> None:
-        """Note that one of `delivery_hooks` raised."""
+        """Log an exception of one of `delivery_hooks`."""
         self._calls.note(self._delivery[self.delivery_hooks.index(hook)], error)
 
     async def start(self, context: ClientContext) -> None:
-        """Let all begin."""
         self._has_started = True
         await self._calls.await_all(self._start, context)
 
     @property
     def have_flush(self) -> bool:
-        """Whether one has to be flushed."""
+        """True if an interceptor overrides `flush`."""
         return bool(self._flush)
 
     async def flush(self, timeout_s: float | None) -> None:
-        """Let all finish what the producer's `flush` waits for."""
+        """Wait for the work that the producer's `flush` must wait for."""
         await self._calls.await_within(timeout_s, self._flush)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """End all that have begun."""
+        """Stop the interceptors that were started."""
         if self._has_started:
             self._has_started = False
             await self._calls.await_within(timeout_s, self._close)
 
 
 def _reason_to_refuse(record: ProducerRecord, check: Callable[[ProducerRecord], None]) -> Exception | None:
-    """Return the exception with which the producer would refuse a record; None: it would not."""
+    """Return the exception with which the producer would refuse a record; None if it would accept the record."""
     try:
         check(record)
     except Exception as error:  # noqa: BLE001 - the caller notes it
@@ -557,10 +564,10 @@ def _reason_to_refuse(record: ProducerRecord, check: Callable[[ProducerRecord], 
 
 
 def _undelivered(record: ProducerRecord) -> Record:
-    """Return a record that is in no batch as `on_delivery` gets it."""
+    """Return a record that is in no batch in the form that `on_delivery` gets."""
     try:
         headers = tuple(RecordHeader(*header) for header in record.headers)
-    except TypeError:  # perhaps why the producer refused the record
+    except TypeError:  # a header of a wrong type may be the reason of the refusal
         headers = ()
     return Record(
         record.topic,
@@ -575,7 +582,7 @@ def _undelivered(record: ProducerRecord) -> Record:
 
 
 def _as_barnabas_error(error: BaseException) -> BarnabasError:
-    """Return an error as it is; for another exception an error whose cause it is."""
+    """Return a `BarnabasError` unchanged; for any other exception, return a `BarnabasError` whose cause it is."""
     if isinstance(error, BarnabasError):
         return error
     made = BarnabasError(f"the record was not sent: {error!r}")
@@ -596,12 +603,12 @@ class _RecordDeliveries:
 
 
 class ConsumerInterceptors:
-    """All interceptors of one consumer, in the order in which they are called.
+    """All interceptors of one consumer, in the order of the calls.
 
-    :ivar see_batches: whether `on_records_batch` has to be called.
-    :ivar see_records: whether `on_records` has to be called.
-    :ivar see_repositions: whether `on_reposition` has to be called.
-    :raises ConfigurationError: an element is no `ConsumerInterceptor`.
+    :ivar see_batches: True if the consumer must call `on_records_batch`.
+    :ivar see_records: True if the consumer must call `on_records`.
+    :ivar see_repositions: True if the consumer must call `on_reposition`.
+    :raises ConfigurationError: an element is not a `ConsumerInterceptor`.
     """
 
     def __init__(self, interceptors: Iterable[ConsumerInterceptor] = ()) -> None:
@@ -622,34 +629,33 @@ class ConsumerInterceptors:
         self.see_repositions = bool(self._reposition)
 
     def on_records_batch(self, batch: FetchedBatch) -> None:
-        """Show decoded records, under the consumer's guard."""
+        """Pass decoded records to the interceptors. Requires the guard."""
         self._calls.call_all(self._batches, batch)
 
     def on_records(self, records: Sequence[Record]) -> None:
-        """Show records, without the guard."""
+        """Pass decoded records to the interceptors, without the guard."""
         if records:
             self._calls.call_all(self._records, tuple(records))
 
     def on_reposition(self, reached: Mapping[TopicPartition, int | None]) -> None:
-        """Announce that positions change, under the consumer's guard."""
+        """Report that positions are about to change. Requires the guard."""
         if reached:
             self._calls.call_all(self._reposition, reached)
 
     async def before_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
-        """Let all finish what comes before a commit."""
+        """Wait for the work that must precede a commit."""
         await self._calls.await_within(timeout_s, self._before_commit, offsets)
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Show committed offsets."""
+        """Pass committed offsets to the interceptors."""
         self._calls.call_all(self._commit, offsets)
 
     async def start(self, context: ClientContext) -> None:
-        """Let all begin."""
         self._has_started = True
         await self._calls.await_all(self._start, context)
 
     async def close(self, timeout_s: float | None = None) -> None:
-        """End all that have begun."""
+        """Stop the interceptors that were started."""
         if self._has_started:
             self._has_started = False
             await self._calls.await_within(timeout_s, self._close)
@@ -658,7 +664,7 @@ class ConsumerInterceptors:
 def _made_of(batch: BatchT, other: object) -> BatchT:
     """Return `other`.
 
-    :raises TypeError: `with_headers` or `with_records` of this batch did not make it.
+    :raises TypeError: `other` does not come from `with_headers` or `with_records` of this batch.
     """
     if not isinstance(other, type(batch)) or other.topic != batch.topic or len(other) != len(batch):
         raise TypeError(f"on_send_batch must return what with_headers or with_records made, not {other!r}")
@@ -666,7 +672,7 @@ def _made_of(batch: BatchT, other: object) -> BatchT:
 
 
 def check_topic(record: object, topic: str) -> None:
-    """:raises TypeError: not a record. :raises ConfigurationError: a record of another topic."""
+    """:raises TypeError: `record` is not a record. :raises ConfigurationError: the record has another topic."""
     if not isinstance(record, ProducerRecord):
         raise TypeError(f"on_send must return a ProducerRecord, not {type(record).__name__}")
     if record.topic != topic:

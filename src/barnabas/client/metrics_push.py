@@ -1,8 +1,8 @@
-"""Pushes the metrics of a producer or consumer to the brokers, where they ask for them (KIP-714).
+"""Pushes the metrics of a producer or consumer to the brokers, if the brokers request them (KIP-714).
 
-A client asks for the subscription a while after its first connection, so that short-lived clients pay nothing. It
-pushes over connections that are open anyway, and leaves a push out where there is none. No failure of a push reaches
-the application; the log has it at DEBUG.
+A client requests the subscription some time after its first connection, so that short-lived clients do not pay for it.
+It pushes over connections that are already open; without one, it skips the push. Errors of a push do not reach the
+application; they are logged at level DEBUG.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_ASKED_S = 1.0
-"""A client asks for the subscription so long after its first connection."""
+"""The time in seconds between the first connection and the request for the subscription."""
 
 ASKED_AGAIN_S = 300.0
-"""A client asks again after so long where no connected broker has the API, or none has answered."""
+"""The time in seconds after which a client retries, if no connected broker supports the API, or none has responded."""
 
 TERMINATING_S_MAX = 1.0
-"""The time limit of the last push, at the end of a client."""
+"""The time limit in seconds of the last push, when the client is closed."""
 
 PUSH_INTERVAL_S_MIN = 0.1
-"""A client pushes no more often than this. Kafka's brokers accept the same minimum."""
+"""The minimum push interval in seconds, as in Kafka's brokers."""
 
 PUSH_INTERVAL_S_DEFAULT = 300.0
-"""The interval where a broker names none above 0: Kafka's default."""
+"""The push interval in seconds if the broker returns none above 0: Kafka's default."""
 
 JITTER = 0.5, 1.5
-"""The first push comes between these parts of an interval: clients that start together push apart from each other."""
+"""The range of the first push, as fractions of the interval, so that clients that start together do not push
+together.
+"""
 
 ALL_METRICS = frozenset({"*", ""})
-"""Either name alone asks for all metrics. Kafka sends the first, KIP-714 defines the second."""
+"""The metric names that request all metrics. Kafka sends the first, KIP-714 defines the second."""
 
 COMPRESSIONS = frozenset(Compression) - {Compression.NONE}
 
@@ -56,7 +58,7 @@ _NO_ID = bytes(16)
 
 
 class MetricsPush:
-    """The pushes of one client. Used from the client's event loop.
+    """The pushes of one client. All methods run on the client's event loop.
 
     :param chance: returns a number in [0, 1).
     :param first_asked_s: see `FIRST_ASKED_S`.
@@ -69,22 +71,22 @@ class MetricsPush:
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pushing: asyncio.Task[ErrorCode] | None = None
-        """The last push; perhaps its response has not come yet."""
+        """The last push, whose response may be outstanding."""
         self._client_instance_id = _NO_ID
         self._subscription: GetTelemetrySubscriptionsResponse | None = None
         self._began_ns = 0
         self._pushed: dict[tuple[str, Attributes], float] = {}
-        """The values of counters as of the last push that a broker took."""
+        """The values of the counters in the last push that a broker accepted."""
 
     def start(self, context: ClientContext) -> None:
-        """Begin to wait for the first connection."""
+        """Start to wait for the first connection."""
         self._context = context
         self._began_ns = context.clock.time_ms() * 1_000_000
         context.cluster.updated.append(lambda _view: self._connected.set())
         self._task = asyncio.create_task(self._run(context))
 
     async def close(self, timeout_s: float | None) -> None:
-        """Push once more, as the last time, where a broker wants it and answers in time."""
+        """Push a last time, if a broker requests metrics and responds in time."""
         if self._task is None or self._context is None:
             return
         self._task.cancel()
@@ -96,7 +98,8 @@ class MetricsPush:
             async with asyncio.timeout(limit_s):
                 if self._pushing is not None:
                     with suppress(BarnabasError):
-                        await self._pushing  # without its outcome, the last push would count its growth again
+                        # without its outcome, the last push would report the same increase of the counters again
+                        await self._pushing
                 await self._push(self._context, self._subscription, is_terminating=True)
         except (BarnabasError, TimeoutError) as error:
             log.debug("the last push of metrics failed: %s", error)
@@ -108,12 +111,12 @@ class MetricsPush:
             while await self._ask(context) and await self._push_until_unknown(context):
                 pass
         except Exception as error:  # noqa: BLE001 - nothing of this may reach the application
-            log.debug("metrics are not pushed any more: %r", error)
+            log.debug("the client pushes no more metrics, because of a defect: %r", error)
         self._subscription = None
 
     async def _ask(self, context: ClientContext) -> bool:
-        """Get a subscription with metrics; return whether pushes go on."""
-        # Most clients end before they come here, and a message takes time to declare.
+        """Request a subscription; return whether it contains metrics or the client must retry."""
+        # Most clients end before this point, and the declaration of a message takes time.
         from barnabas.protocol.messages.get_telemetry_subscriptions import (  # noqa: PLC0415
             GetTelemetrySubscriptionsRequest,
         )
@@ -123,7 +126,7 @@ class MetricsPush:
             try:
                 response: GetTelemetrySubscriptionsResponse | None = await self._send(context.cluster, request)
             except BarnabasError as error:
-                log.debug("the subscription of metrics is not known: %s", error)
+                log.debug("cannot get the subscription of metrics: %s", error)
                 response = None
             if response is None:
                 await asyncio.sleep(ASKED_AGAIN_S)
@@ -141,11 +144,13 @@ class MetricsPush:
             elif code is ErrorCode.THROTTLING_QUOTA_EXCEEDED:
                 await asyncio.sleep(ASKED_AGAIN_S)
             else:
-                log.debug("metrics are not pushed: a broker answered %s", code.name)
+                log.debug("the client pushes no metrics: a broker returned %s", code.name)
                 return False
 
     async def _push_until_unknown(self, context: ClientContext) -> bool:
-        """Push at each interval, until a broker does not know the subscription; return whether pushes go on."""
+        """Push at each interval until a broker rejects the subscription; return whether the client must request a
+        new one.
+        """
         subscription = self._subscription
         assert subscription is not None
         interval_s = _interval_s(subscription.push_interval_ms)
@@ -156,10 +161,10 @@ class MetricsPush:
                 self._pushing = asyncio.create_task(self._push(context, subscription, is_terminating=False))
                 code = await asyncio.shield(self._pushing)
             except BarnabasError as error:
-                log.debug("a push of metrics failed: %s; the next one has its counts too", error)
+                log.debug("a push of metrics failed: %s; the next push includes its counts", error)
                 code = ErrorCode.NONE
             if code not in _PUSH_LATER:
-                log.debug("a broker answered a push of metrics with %s", code.name)
+                log.debug("a broker returned %s for a push of metrics", code.name)
                 return code in _ASK_AGAIN
             await asyncio.sleep(interval_s)
 
@@ -198,7 +203,7 @@ class MetricsPush:
         return point._replace(is_delta=True, value=point.value - before)
 
     async def _send(self, cluster: Cluster, request: object) -> Any:
-        """Send a request over an open connection to a broker that has the API; return None where there is none."""
+        """Send a request over an open connection to a broker that supports the API; return None if there is none."""
         channel = _channel_for(cluster.open_channels(), type(request))
         return None if channel is None else await cluster.ask(channel, request)
 
@@ -238,7 +243,7 @@ def _is_wanted(name: str, requested: Sequence[str]) -> bool:
 
 
 def _compression(accepted: Sequence[int]) -> Compression:
-    """Return the first compression that both sides have."""
+    """Return the first compression type that both sides support."""
     return next((Compression(each) for each in accepted if each in COMPRESSIONS), Compression.NONE)
 
 
@@ -251,7 +256,7 @@ def _channel_for(channels: Iterator[Channel], request: type) -> Channel | None:
 
 
 async def _in_thread(function: Callable[[], object]) -> None:
-    """Run a function in a thread of its own. An executor's threads would outlive the client."""
+    """Run a function in a new thread. The threads of an executor would outlive the client."""
     done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def run() -> None:

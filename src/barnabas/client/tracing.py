@@ -1,4 +1,4 @@
-"""Traces of records by OpenTelemetry: from `send` over the broker to the code that processes a record.
+"""OpenTelemetry traces of records: from `send`, through the broker, to the code that processes a record.
 
     producer = barnabas.Producer("localhost:9092", interceptors=[barnabas.ProducerTracing()])
     consumer = barnabas.Consumer("localhost:9092", group="ctr", interceptors=[barnabas.ConsumerTracing()])
@@ -6,9 +6,9 @@
         with barnabas.process_span(record):
             ...
 
-A record carries its trace in the header `traceparent` (W3C Trace Context), or as the application's propagator has it.
-Names and attributes of spans are those of OpenTelemetry's semantic conventions for messaging, which are in development.
-The extra `barnabas[otel]` brings OpenTelemetry's API; without an SDK all of this does nothing.
+A record carries its trace in the header `traceparent` (W3C Trace Context), or in the headers of the application's
+propagator. Span names and attributes follow OpenTelemetry's semantic conventions for messaging, which are in
+development. The extra `barnabas[otel]` installs OpenTelemetry's API. Without an SDK, this module does nothing.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ with naming_extra("otel"):
 Attributes = dict[str, AttributeValue]
 
 OPEN_SPANS_MAX = 10_000
-"""Spans of records on their way. Beyond these the oldest ends without its outcome."""
+"""The maximum number of open spans of records. Above it, the oldest span ends without an outcome."""
 
 LINKS_MAX = 128
-"""Links of one span: the default limit of OpenTelemetry's SDK."""
+"""The maximum number of links of one span: the default limit of OpenTelemetry's SDK."""
 
 SYSTEM = "messaging.system"
 OPERATION_NAME = "messaging.operation.name"
@@ -61,24 +61,24 @@ def provider_of_process() -> TracerProvider:
 def tracer_of(provider: TracerProvider | None) -> Tracer:
     """Return the tracer of Barnabas.
 
-    :param provider: None: OpenTelemetry's global one.
+    :param provider: the tracer provider; None: OpenTelemetry's global one.
     """
     return trace.get_tracer("barnabas", __version__, provider)
 
 
 def operation(name: str, kind: str, topic: str) -> Attributes:
-    """Return the attributes of each span.
+    """Return the attributes that all spans have.
 
-    :param name: what the client does.
-    :param kind: the type of operation that the conventions have for that.
+    :param name: the name of the operation.
+    :param kind: the operation type according to the conventions.
     """
     return {SYSTEM: "kafka", OPERATION_NAME: name, OPERATION_TYPE: kind, DESTINATION: topic}
 
 
 def creation_context(headers: Sequence[Header]) -> Context:
-    """Return the context in which a record was sent; an empty one where its headers have none."""
+    """Return the trace context in a record's headers; an empty context if the headers have none."""
     names = propagate.get_global_textmap().fields
-    # Of several headers with one name the last counts, as in Kafka.
+    # If several headers have the same name, the last one counts, as in Kafka.
     carrier = {
         lower: value.decode("utf-8", "replace")
         for name, value in headers
@@ -88,7 +88,7 @@ def creation_context(headers: Sequence[Header]) -> Context:
 
 
 def links_to(headers_of_records: Iterator[Sequence[Header]]) -> list[Link]:
-    """Return links to the spans in which records were sent, each once, at most `LINKS_MAX`."""
+    """Return links to the spans that sent the records, without duplicates, at most `LINKS_MAX`."""
     links: dict[tuple[int, int], Link] = {}
     for headers in headers_of_records:
         context = trace.get_current_span(creation_context(headers)).get_span_context()
@@ -100,12 +100,13 @@ def links_to(headers_of_records: Iterator[Sequence[Header]]) -> list[Link]:
 
 
 class ProducerTracing(ProducerInterceptor):
-    """Makes a span of each record that a producer sends, from `send` until its outcome is known or `send` raises.
+    """Creates a span for each record that a producer sends, from `send` until the record has an outcome or `send`
+    raises.
 
-    The span is a child of the current one, and the record carries it. `send_many` and `send_arrow` get a span for each
-    record, too, which costs them their speed.
+    The span is a child of the current span, and the record carries it in its headers. `send_many` and `send_arrow`
+    create a span for each record, too, which makes them slow.
 
-    :param tracer_provider: None: OpenTelemetry's global one.
+    :param tracer_provider: the tracer provider; None: OpenTelemetry's global one.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -113,14 +114,14 @@ class ProducerTracing(ProducerInterceptor):
         self._client_id = ""
         self._lock = threading.Lock()
         self._open: dict[tuple[Header, ...], Span] = {}
-        """The spans of records on their way, by the headers that carry them."""
+        """The open spans, by the headers that carry them."""
 
     def start(self, context: ClientContext) -> None:
-        """Take over the client's id."""
+        """Store the client's id for the attributes of spans."""
         self._client_id = context.client_id
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord:
-        """Begin a span, and return the record with the headers that carry it."""
+        """Start a span, and return the record with the headers that carry the span."""
         attributes = operation("send", "send", record.topic) | {CLIENT_ID: self._client_id}
         _add_content(attributes, record.key, record.value)
         span = self._tracer.start_span(f"send {record.topic}", kind=SpanKind.PRODUCER, attributes=attributes)
@@ -132,13 +133,13 @@ class ProducerTracing(ProducerInterceptor):
                 if len(self._open) >= OPEN_SPANS_MAX:
                     self._open.pop(next(iter(self._open))).end()
                 self._open[added] = span
-        # Without an SDK the span is invalid, and the application's own headers stay.
+        # Without an SDK, the span is invalid, and the application's headers stay.
         replaced = _propagated_names() if span.get_span_context().is_valid else carrier
         kept = tuple(header for header in record.headers if header[0].lower() not in replaced)
         return record._replace(headers=(*kept, *added))
 
     def on_delivery(self, record: Record, error: BarnabasError | None) -> None:
-        """End the span of a record, with its place or its error."""
+        """End the span of a record, with its partition and offset, or with its error."""
         names = _propagated_names()
         carried = tuple((name, value) for name, value in record.headers or () if name.lower() in names)
         with self._lock:
@@ -154,7 +155,7 @@ class ProducerTracing(ProducerInterceptor):
         span.end()
 
     def close(self, timeout_s: float | None) -> None:
-        """End the spans that are left."""
+        """End the spans that are still open."""
         del timeout_s
         with self._lock:
             left, self._open = list(self._open.values()), {}
@@ -163,11 +164,11 @@ class ProducerTracing(ProducerInterceptor):
 
 
 class ConsumerTracing(ConsumerInterceptor):
-    """Makes a span of each chunk of records that a consumer hands out, with links to the spans that sent them.
+    """Creates a span for each chunk of records that a consumer returns, with links to the spans that sent the records.
 
-    `process_span` makes the spans of the application's work.
+    `process_span` creates the spans of the application's work.
 
-    :param tracer_provider: None: OpenTelemetry's global one.
+    :param tracer_provider: the tracer provider; None: OpenTelemetry's global one.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -175,13 +176,13 @@ class ConsumerTracing(ConsumerInterceptor):
         self._client: Attributes = {}
 
     def start(self, context: ClientContext) -> None:
-        """Take over the client's id and group."""
+        """Store the client's id and group for the attributes of spans."""
         self._client = {CLIENT_ID: context.client_id}
         if context.group is not None:
             self._client[GROUP] = context.group
 
     def on_records(self, records: Sequence[Record]) -> None:
-        """Make a span of records of one partition."""
+        """Create a span for records of one partition."""
         first = records[0]
         attributes = operation("poll", "receive", first.topic) | self._client
         attributes |= {PARTITION: str(first.partition), MESSAGE_COUNT: len(records), OFFSET: first.offset}
@@ -191,12 +192,14 @@ class ConsumerTracing(ConsumerInterceptor):
 
 @contextmanager
 def process_span(record: Record, tracer_provider: TracerProvider | None = None) -> Iterator[Span]:
-    """Make a span of what is done with a record within the context; it is the current one there.
+    """Return a context manager that creates a span for the processing of a record; inside it, the span is the current
+    one.
 
-    The span has a link to the span that sent the record. Where no span is current, it continues that one's trace. An
-    exception makes the span a failed one, and goes on.
+    The span has a link to the span that sent the record. If there is no current span, it continues the trace of the
+    record. An exception marks the span as failed, and is raised again.
 
-    :param tracer_provider: None: OpenTelemetry's global one.
+    :param record: a record that a consumer has returned.
+    :param tracer_provider: the tracer provider; None: OpenTelemetry's global one.
     """
     attributes = operation("process", "process", record.topic)
     attributes |= {PARTITION: str(record.partition), OFFSET: record.offset}
@@ -219,7 +222,7 @@ def _propagated_names() -> set[str]:
 
 def _add_content(attributes: Attributes, key: object, value: object) -> None:
     if isinstance(key, bytes | bytearray | memoryview):
-        with suppress(UnicodeDecodeError):  # the conventions have text only
+        with suppress(UnicodeDecodeError):  # the conventions allow only text
             attributes[KEY] = bytes(key).decode()
     elif isinstance(key, str):
         attributes[KEY] = key

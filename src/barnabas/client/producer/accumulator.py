@@ -1,21 +1,20 @@
 """The records of a producer between `send` and the sender: a queue of batches for each partition, in bounded memory.
 
-The application's threads append at the tail, the sender's thread takes batches from the head. Appending is all that
-`send` does, so it is short, and wakes the sender only if the sender would sleep past a batch.
+The application's threads append to the last batch of a queue, and the sender's thread takes batches from the head.
+`send` only appends, so it is short. It wakes the sender only if the sender would otherwise sleep too long for a batch.
 
-Two ways lead to the open batch of a partition. `Accumulator.append` and its kin take the lock; they open and close
-batches. The compiled `Appender.send` bypasses the lock: it adds the usual record to the encoder that `open_encoders`
-names for the topic. This is safe for two reasons. An encoder takes a record, and is closed, under the interpreter lock.
-The memory of an open batch is accounted for up to the limit of its encoder when the batch is opened.
+There are two ways to the open batch of a partition. `Accumulator.append` and the similar methods acquire the lock; they
+open and close batches. The compiled `Appender.send` bypasses the lock: it adds usual records to the encoder that
+`open_encoders` has for the topic. This is safe for two reasons. An encoder adds a record, and is closed, under the
+interpreter lock. The memory of an open batch is reserved up to the limit of its encoder when the batch is opened.
 
 Invariants:
 
-- Only the last batch of a queue may be open. A batch outside the queue is closed, and only the sender's thread touches
-  it.
+- Only the last batch of a queue may be open. A batch outside the queue is closed, and only the sender's thread uses it.
 - `used_bytes` is the sum of the sizes of all batches that are not done, and never exceeds the limit. An open batch
   counts with the limit of its encoder.
-- `ProducerBatch.complete` is called once, under the lock. All records of a batch share its outcome, so a delivery is a
-  batch and an index, and costs nothing until someone looks at it.
+- `ProducerBatch.complete` is called once, under the lock. All records of a batch have the same outcome. A delivery
+  consists of a batch and an index, so it costs nothing until the application reads it.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ log = logging.getLogger(__name__)
 
 
 def next_sticky(choices: Sequence[int], current: int, random: Callable[[], float]) -> int:
-    """Return the next sticky partition: a random one, other than `current` if possible.
+    """Return the next sticky partition: a random one, different from `current` if possible.
 
     :param choices: the partitions to choose from, at least one.
     :param random: returns a number in [0, 1).
@@ -70,11 +69,11 @@ def next_sticky(choices: Sequence[int], current: int, random: Callable[[], float
 
 
 class ProducerMetrics:
-    """Counts of one producer: once for each batch or request, not for each record.
+    """The counts of one producer, updated once for each batch or request, not for each record.
 
-    :ivar latency_ms: of requests, by the id of the broker.
-    :ivar queue_ms: the time of batches before their first request.
-    :ivar throttle_ms: the throttle times in responses, without those of zero.
+    :ivar latency_ms: the latency of requests, by the id of the broker.
+    :ivar queue_ms: the time between the creation of a batch and its first request.
+    :ivar throttle_ms: the throttle times in responses that are not zero.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -88,17 +87,14 @@ class ProducerMetrics:
         self.throttle_ms = RollingSum(clock)
 
     def delivered(self, records: int, size_bytes: int, queued_s: float) -> None:
-        """Count an acknowledged batch."""
         self._records.add(records)
         self._bytes.add(size_bytes)
         self.queue_ms.add(queued_s * 1000)
 
     def failed(self, records: int) -> None:
-        """Count a failed batch."""
         self._failed_records += records
 
     def retried(self) -> None:
-        """Count a retry of a batch."""
         self._retries += 1
 
     def answered(self, node_id: int, latency_s: float) -> None:
@@ -109,7 +105,6 @@ class ProducerMetrics:
         latency_ms.add(latency_s * 1000)
 
     def figures(self) -> dict[str, float]:
-        """Return the metrics by name."""
         latencies = list(self.latency_ms.values())
         return {
             "records_total": int(self._records.total),
@@ -131,10 +126,10 @@ Order = tuple[int, ...]
 
 
 class BatchWaiter(Protocol):
-    """Waits for batches on behalf of their deliveries; the accumulator implements it."""
+    """Waits for batches on behalf of their deliveries; the accumulator implements this interface."""
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait until `batch` is done; it lingers no longer. Return whether it is done."""
+        """Wait until `batch` is done, and let it linger no longer. Return whether it is done."""
         ...
 
     def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
@@ -142,12 +137,12 @@ class BatchWaiter(Protocol):
         ...
 
     def stop_lingering(self, batch: ProducerBatch) -> None:
-        """Let `batch` linger no longer, since a caller waits for it."""
+        """Let `batch` linger no longer, because a caller waits for it."""
         ...
 
 
 class ProducerBatch:
-    """The records of a batch, the identity that they are sent with, and in the end the outcome."""
+    """The records of a batch, its producer id and sequence, and finally its outcome."""
 
     __slots__ = (
         "_count",
@@ -182,39 +177,39 @@ class ProducerBatch:
         self.topic = topic
         self.partition = partition
         self.order = order
-        """The place among the batches of the partition. A retry keeps it; the parts of a split batch stand in its
-        place."""
+        """The position among the batches of the partition. A retry keeps it; the parts of a split batch share it."""
         self.created_at_s = created_at_s
         self.builder = builder
-        """Holds the records. It is released when the batch is done, since an application may keep deliveries for long.
+        """The encoder with the records; released when the batch is done, because an application may keep deliveries
+        for long.
         """
         builder.owner = self
         self._count = 0
         self._waiter = waiter
         self.size_bytes = 0
-        """Bytes of the producer's memory that the batch occupies."""
+        """The bytes of the producer's memory that the batch uses."""
         self.urgent = False
-        """A caller waits for the batch: it does not linger."""
+        """True if a caller waits for the batch, so it does not linger."""
         self.watched = False
-        """A caller has asked for the outcome, and so will learn of a failure."""
+        """True if a caller has requested the outcome, so it receives a failure."""
         self.attempts = 0
         self.sent_at_s: float | None = None
-        """The time at which the batch left the queue first."""
+        """The monotonic time at which the batch left the queue for the first time; None before."""
         self.data: bytes | bytearray | memoryview | None = None
-        """The bytes on the wire, built once for each identity and kept for retries."""
+        """The encoded bytes, built once for each producer id and sequence, and kept for retries."""
         self.producer_id = NO_PRODUCER_ID
         self.producer_epoch = -1
         self.base_sequence = NO_SEQUENCE
         self.done = False
         self.finished: threading.Event | None = None
-        """Made for the first caller that waits."""
+        """The event that waiting threads share; the first one creates it."""
         self.callbacks: list[Callable[[], object]] | None = None
         self.base_offset = NO_OFFSET
         self.log_append_time_ms = NO_TIMESTAMP
         self._failure: Failure | None = None
         self.parent: ProducerBatch | None = None
         self.parts: list[ProducerBatch] | None = None
-        """The smaller batches that replaced this one, if a broker found it too large."""
+        """The smaller batches that replaced this batch, because a broker found it too large; None otherwise."""
 
     def __str__(self) -> str:
         records = "1 record" if self.count == 1 else f"{self.count} records"
@@ -229,13 +224,13 @@ class ProducerBatch:
         return self.done or self.builder.closed
 
     def close(self) -> None:
-        """Accept no further records."""
+        """Accept no more records."""
         if not self.done:
             self.builder.closed = True
 
     @property
     def error(self) -> BarnabasError | None:
-        """The reason of the failure, as a new exception for each caller, or None."""
+        """The error of a failed batch, as a new exception for each caller; None otherwise."""
         return None if self._failure is None else self._failure.error()
 
     @property
@@ -244,36 +239,36 @@ class ProducerBatch:
 
     @property
     def queued_s(self) -> float:
-        """Return the time before the first request, in seconds; 0 if there was none."""
+        """Return the time before the first request in seconds; 0 if there was no request."""
         return 0.0 if self.sent_at_s is None else self.sent_at_s - self.created_at_s
 
     @property
     def in_sequence(self) -> bool:
-        """Return whether the batch has a sequence number, so that a broker may have seen it."""
+        """Return whether the batch has a sequence number, so that a broker may have received it."""
         return self.base_sequence != NO_SEQUENCE
 
     def identify(self, producer_id: int, producer_epoch: int, base_sequence: int) -> None:
-        """Give the batch the identity by which brokers recognise it (KIP-98)."""
+        """Set the producer id, epoch and sequence number by which brokers detect duplicates (KIP-98)."""
         self.producer_id = producer_id
         self.producer_epoch = producer_epoch
         self.base_sequence = base_sequence
         self.data = None
 
     def forget_sequence(self) -> None:
-        """Remove the sequence number: the batch will get another one."""
+        """Remove the sequence number; the batch gets another one later."""
         self.base_sequence = NO_SEQUENCE
         self.data = None
 
     def payload(self) -> bytes | bytearray | memoryview:
-        """Return the bytes to send; the same for every retry under the same identity."""
+        """Return the encoded bytes. They are the same for all retries with the same producer id and sequence."""
         if self.data is None:
             self.data = self.builder.build(self.producer_id, self.producer_epoch, self.base_sequence)
         return self.data
 
     def records(self) -> list[Record]:
-        """Return the records as objects. Their offset is -1 until the broker has acknowledged the batch.
+        """Return the decoded records. Their offset is -1 until the broker has acknowledged the batch.
 
-        Each call decodes the batch. A batch that is done has no records any more.
+        Each call decodes the batch. A batch that is done has no records.
         """
         data = bytearray(self.payload())
         stamp(data, 0, max(self.base_offset, 0), NO_LEADER_EPOCH)
@@ -286,7 +281,7 @@ class ProducerBatch:
         return records
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
-        """Return the batch in which record `index` was sent last, and its index there."""
+        """Return the batch that contained record `index` last (after splits), and the record's index in this batch."""
         batch = self
         while batch.parts is not None:
             for part in batch.parts:
@@ -304,7 +299,7 @@ class ProducerBatch:
         log_append_time_ms: int = NO_TIMESTAMP,
         error: BarnabasError | None = None,
     ) -> list[Callable[[], object]]:
-        """Settle the outcome and wake the waiting callers; return the callbacks, to be run outside any lock."""
+        """Set the outcome and wake the waiting callers. Return the callbacks, to be run outside any lock."""
         assert not self.done, "a batch is settled once"
         self.close()
         self._count = self.builder.count
@@ -341,19 +336,18 @@ class ProducerBatch:
         )
 
     def exception(self, index: int, timeout_s: float | None) -> BarnabasError | None:
-        """Wait for record `index` and return why it failed, or None; see `Delivery.exception`."""
+        """Wait for record `index` and return its error, or None; see `Delivery.exception`."""
         if not self.done and not self._waiter.wait(self, timeout_s):
             within = f"within {timeout_s} s"
             if timeout_s is None:
-                within = "yet, and this thread is the one that gets it: await the delivery, or ask in another thread"
+                within = "yet, and this thread must not block: it receives the acknowledgements; await the delivery"
             raise TimedOutError(
-                f"no acknowledgement for {self.topic}-{self.partition} {within}; "
-                "the record is still on its way and may yet arrive"
+                f"no acknowledgement for {self.topic}-{self.partition} {within}; the record is still being sent"
             )
         return self.part_of(index)[0].error
 
     def when_done(self, callback: Callable[[], object]) -> None:
-        """Run `callback` when the batch is done: now, or later on the sender's thread."""
+        """Run `callback` when the batch is done: immediately, or later on the sender's thread."""
         self._waiter.when_done(self, callback)
 
     async def wait_async(self, index: int, timestamp_ms: int) -> RecordMetadata:
@@ -379,21 +373,21 @@ def _settle(future: asyncio.Future[None]) -> None:
 
 
 def run_callbacks(callbacks: list[Callable[[], object]]) -> None:
-    """Run the callbacks of deliveries. Log the exception of a callback, and go on with the next one."""
+    """Run the callbacks of deliveries. If a callback raises, log the exception and continue with the next one."""
     for callback in callbacks:
         try:
             callback()
         except Exception:
-            log.exception("a delivery callback raised; the producer goes on with the next callback")
+            log.exception("a delivery callback raised an error; the producer continues with the next callback")
 
 
 HEADER_OVERHEAD_BYTES = 10
-"""The lengths of name and value, at most."""
+"""The maximum bytes of the two lengths in a record header."""
 NEVER_S: float = float("inf")
 
 
 class PartitionQueue:
-    """The waiting batches of one partition, oldest first."""
+    """The batches of one partition that wait to be sent, oldest first."""
 
     __slots__ = ("batches", "next_order", "partition", "topic")
 
@@ -405,14 +399,14 @@ class PartitionQueue:
 
 
 class TopicQueues(OpenEncoders):
-    """The queues of a topic by partition number, and the sticky partition."""
+    """The queues of a topic by partition number, and its sticky partition."""
 
     def __init__(self, topic: str) -> None:
         super().__init__()
         self.topic = topic
         self.queues: list[PartitionQueue] = []
         self.available: list[int] = []
-        """The partitions with a leader, or all if none has one."""
+        """The partitions with a leader; all partitions if none has one."""
         self.sticky = -1
         self.used_at_s = 0.0
         """The monotonic time at which the last batch was opened."""
@@ -423,13 +417,13 @@ class TopicQueues(OpenEncoders):
         self.sticky_encoder = self.encoders[partition]
 
     def hide(self, partition: int) -> None:
-        """Let records for `partition` take the lock."""
+        """Make records for `partition` acquire the lock."""
         self.encoders[partition] = None
         if partition == self.sticky:
             self.sticky_encoder = None
 
     def open(self, partition: int, encoder: BatchBuilder) -> None:
-        """Let records for `partition` bypass the lock, into `encoder`."""
+        """Let records for `partition` bypass the lock, and go into `encoder`."""
         self.encoders[partition] = encoder
         if partition == self.sticky:
             self.sticky_encoder = encoder
@@ -438,9 +432,10 @@ class TopicQueues(OpenEncoders):
 class Accumulator:
     """Holds the records of a producer between `send` and the sender. Thread-safe.
 
-    :param open_encoders: where `Appender.send` finds the open batch of a topic; None: every record takes the lock.
-    :param may_block: whether the calling thread may wait for memory. The thread that frees memory must not.
-    :param interceptors: called on the sender's thread with each batch whose outcome is known.
+    :param open_encoders: the dict in which `Appender.send` finds the open batch of a topic; None: every record acquires
+        the lock.
+    :param may_block: returns whether the calling thread may wait for memory. The thread that frees memory must not.
+    :param interceptors: called on the sender's thread with each batch that is acknowledged or has failed.
     :param wake: wakes the sender; called with the lock held, on the application's threads.
     :param random: returns a number in [0, 1).
     """
@@ -479,22 +474,22 @@ class Accumulator:
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._wait_for_space_count = 0
-        """The number of threads that wait for memory. Nearly always none, and a notification is not free."""
+        """The number of threads that wait for memory. It is usually zero, and a notification takes time."""
         self._lacks_space = False
-        """True if a batch could not be opened for lack of memory, and none was opened since."""
+        """True if a batch could not be opened because of a lack of memory, and none was opened since."""
         self._open_bytes = 0
-        """The limits of the open batches; a part of `used_bytes`."""
+        """The sum of the limits of the open batches; a part of `used_bytes`."""
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
         self.wakes_at_s = NEVER_S
-        """The time at which the sender wakes up by itself; set by the sender."""
+        """The monotonic time at which the sender wakes up by itself; set by the sender."""
         self.eager = False
         """True if a batch may leave as soon as it is opened; set by the sender."""
         self._refusal: Failure | None = None
-        """Why the producer accepts no records any more: closed, forked, fenced."""
+        """The reason to reject records (closed, forked or fenced); None if the producer is usable."""
         self._is_orphan = False
-        """True if this is the copy of a forked child, which delivers nothing."""
+        """True in a forked child, in which the producer delivers nothing."""
 
     # --- topics -----------------------------------------------------------------------------------------
 
@@ -503,7 +498,7 @@ class Accumulator:
         return self._topics.get(name)
 
     def set_partitions(self, name: str, partition_count: int, available: Sequence[int]) -> TopicQueues:
-        """Set the number of partitions of a topic and those with a leader. A topic may grow, never shrink."""
+        """Set the partition count of a topic, and its partitions with a leader. The count never decreases."""
         with self._lock:
             topic = self._topics.get(name)
             if topic is None:
@@ -531,10 +526,10 @@ class Accumulator:
         value: bytes | None,
         headers: Headers,
     ) -> tuple[ProducerBatch, int]:
-        """Add one record to the last batch of its partition; return the batch and the record's index in it.
+        """Append one record to the last batch of its partition; return the batch and the record's index in it.
 
-        :param partition: None: the sticky partition.
-        :raises BufferFullError: no memory was free within `max_block_ms`.
+        :param partition: the partition; None: the sticky partition.
+        :raises BufferFullError: no memory became free within `max_block_ms`.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
         try:
@@ -566,10 +561,10 @@ class Accumulator:
         start: int,
         keys: list[bytes | None] | None = None,
     ) -> tuple[ProducerBatch, int, int]:
-        """Add as many of `values[start:]` as fit into one batch; return the batch, the first index, the count.
+        """Append values from `values[start:]` until the batch is full. Return the batch, the first index and the count.
 
-        :param values: bytes and None only, like the keys.
-        :raises BufferFullError: no memory was free within `max_block_ms`.
+        :param values: a list that contains only bytes and None; likewise `keys`.
+        :raises BufferFullError: no memory became free within `max_block_ms`.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
         size = RECORD_OVERHEAD_MAX + len(values[start] or b"")
@@ -593,9 +588,9 @@ class Accumulator:
         stop: int,
         first_size: int,
     ) -> tuple[ProducerBatch, int, int]:
-        """Add as many rows of Arrow columns as fit into one batch, like `append_values`.
+        """Append rows of Arrow columns until the batch is full; see `append_values`.
 
-        :param rows: the numbers of the rows, int64; None: all rows in order.
+        :param rows: the row numbers as int64; None: all rows in order.
         :param first_size: the bytes of key and value of the first row.
         """
 
@@ -607,11 +602,11 @@ class Accumulator:
     def _append_run(
         self, topic: TopicQueues, partition: int | None, size: int, add: Callable[[BatchBuilder], int]
     ) -> tuple[ProducerBatch, int, int]:
-        """Call `add` to append a part of a run of records, the first of which takes at most `size` bytes."""
+        """Call `add` to append records of a run to the open batch. The first record takes at most `size` bytes."""
         with self._lock:
             while True:
                 batch = self._batch_for(topic, partition, size)
-                # The records of a run stay together: no other record may come between them, not even past the lock.
+                # The records of a run stay together, so no other record may bypass the lock in between.
                 topic.hide(batch.partition)
                 first_index = batch.count
                 try:
@@ -624,7 +619,7 @@ class Accumulator:
                 self._on_full(topic, batch)
 
     def _batch_for(self, topic: TopicQueues, partition: int | None, size: int) -> ProducerBatch:
-        """Return the open batch of a partition, under the lock; a new one has room for `size` bytes of records.
+        """Return the open batch of a partition, or a new one with space for `size` bytes. Requires the lock.
 
         A new batch is in no queue yet: `_keep_or_drop` decides after the append.
         """
@@ -635,7 +630,8 @@ class Accumulator:
                 return queue.batches[-1]
             whole = BATCH_HEADER_SIZE + size
             self._check_size(topic.topic, whole)
-            # Room for a full batch, not for a record: otherwise a producer at its memory limit would send tiny batches.
+            # Reserve memory for a full batch, not for one record: otherwise a producer at its memory limit would send
+            # tiny batches.
             limit = max(whole, min(self._batch_size, self._buffer_memory))
             if self.used_bytes + limit <= self._buffer_memory:
                 return self._open_batch(queue, limit)
@@ -654,7 +650,7 @@ class Accumulator:
         return batch
 
     def _on_full(self, topic: TopicQueues, batch: ProducerBatch) -> None:
-        """Close a batch without room for the next record, and change the sticky partition."""
+        """Close a batch without space for the next record, and change the sticky partition."""
         assert batch.count, "a batch has room for the record that it was opened for"
         self._close(batch)
         self._wake_by(0.0)
@@ -662,7 +658,7 @@ class Accumulator:
             topic.stick_to(next_sticky(topic.available, topic.sticky, self._random))
 
     def _close(self, batch: ProducerBatch) -> None:
-        """Accept no further records for a batch, and free its unused memory."""
+        """Accept no more records for a batch, and free its unused memory."""
         if not batch.closed:
             batch.close()
             self._open_bytes -= batch.size_bytes
@@ -675,7 +671,7 @@ class Accumulator:
     def check_record(self, topic: str, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         """Check that `append` would accept a record, apart from the memory.
 
-        :raises TypeError: a part has another type.
+        :raises TypeError: a part of the record has a wrong type.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
         try:
@@ -695,7 +691,7 @@ class Accumulator:
     def _keep_or_drop(self, topic: TopicQueues, batch: ProducerBatch) -> None:
         """Put a new batch into its queue, or drop it if its first record was invalid.
 
-        Not earlier: the sender reads the queues without the lock, and takes every batch in them.
+        This must not happen earlier: the sender reads the queues without the lock, and takes every batch in them.
         """
         if not batch.count:
             batch.close()
@@ -715,10 +711,10 @@ class Accumulator:
             self._wake()
 
     def _wait_for_space(self, size: int) -> None:
-        """Wait, with the lock held, until `size` bytes are free.
+        """Wait until `size` bytes are free. Requires the lock.
 
-        Nothing lingers meanwhile. Open batches stay open until the sender takes them, and fill as others leave. If each
-        wait closed them, memory would soon hold nothing but batches of one record.
+        No batch lingers during the wait. Open batches stay open until the sender takes them, so they can fill. If each
+        wait closed them, most batches in memory would soon contain a single record.
         """
         deadline_s = self._clock.monotonic() + self._max_block_s
         while self._refusal is None and self.used_bytes + size > self._buffer_memory:
@@ -738,17 +734,20 @@ class Accumulator:
         self.check_open()
 
     def _close_open(self) -> None:
-        """Close all open batches to free their unused memory, that of many partitions, some without a leader. This
-        takes long, so it is done only where it frees much."""
+        """Close all open batches to free their unused memory.
+
+        There may be many open batches, some in partitions without a leader. This takes long, so it is done only if it
+        frees much memory.
+        """
         for topic in self._topics.values():
             for queue in topic.queues:
                 if queue.batches:
                     self._close(queue.batches[-1])
 
     def _await_space(self, timeout_s: float) -> bool:
-        """Release the lock until memory is freed; return False if that takes too long."""
-        # Counted before the `try`: an interruption in between may count one too many, which costs a call. One too few
-        # would leave a thread waiting.
+        """Release the lock until memory is freed; return False after the timeout."""
+        # The increment is before the `try`: an interruption in between may leave the counter one too high, which costs
+        # a notification. A counter that is too low would leave a thread waiting.
         self._wait_for_space_count += 1
         try:
             return self._space.wait(timeout_s)
@@ -756,12 +755,12 @@ class Accumulator:
             self._wait_for_space_count -= 1
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait until `batch` is done; it stops lingering. Return whether it is done."""
+        """Wait until `batch` is done, and let it linger no longer. Return whether it is done."""
         batch.watched = True
         return self.await_batch(batch, timeout_s)
 
     def await_batch(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Like `wait`, without interest in the outcome."""
+        """Wait like `wait`, but without an interest in the outcome."""
         with self._lock:
             if batch.done:
                 return True
@@ -776,19 +775,19 @@ class Accumulator:
         return finished.wait(timeout_s)
 
     def stop_lingering(self, batch: ProducerBatch) -> None:
-        """Let `batch` linger no longer, since a caller waits for it."""
+        """Let `batch` linger no longer, because a caller waits for it."""
         with self._lock:
             self._stop_lingering(batch)
 
     def _stop_lingering(self, batch: ProducerBatch) -> None:
-        # It stays open until the sender takes it: where many callers wait for one delivery each, their records travel
-        # together.
+        # The batch stays open until the sender takes it: if many callers wait for one delivery each, their records
+        # share a batch.
         if not batch.urgent and not batch.closed:
             batch.urgent = True
             self._wake_by(0.0)
 
     def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
-        """Run `callback` when `batch` is done: here if it is already, else on the sender's thread."""
+        """Run `callback` when `batch` is done: immediately, or later on the sender's thread."""
         with self._lock:
             batch.watched = True
             if not batch.done:
@@ -806,7 +805,7 @@ class Accumulator:
             return list(self._unfinished)
 
     def refuse(self, error: BarnabasError) -> None:
-        """Let every later append raise `error`, and those that wait for memory as well."""
+        """Let every later append raise `error`, and also the appends that wait for memory."""
         with self._lock:
             if self._refusal is None:
                 self._refusal = Failure.of(error)
@@ -814,12 +813,12 @@ class Accumulator:
             self._space.notify_all()
 
     def check_open(self) -> None:
-        """:raises BarnabasError: the error of `refuse`, as a new exception for each caller."""
+        """:raises BarnabasError: the producer rejects records; the exception is a new copy of the error of `refuse`."""
         if self._refusal is not None:
             raise self._refusal.error()
 
     def after_fork(self, error: BarnabasError) -> None:
-        """In a forked child: deliver nothing, and replace the lock, which a thread of the parent may hold."""
+        """Stop deliveries in a forked child, and replace the lock, which a thread of the parent may hold."""
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._wait_for_space_count = 0
@@ -835,18 +834,20 @@ class Accumulator:
             return [queue for topic in self._topics.values() for queue in topic.queues if queue.batches]
 
     def topics_in_use(self, since_s: float) -> set[str]:
-        """Return the topics with unsettled records, or with a batch that was opened after `since_s`."""
+        """Return the topics with unfinished records, or with a batch that was opened after `since_s`."""
         with self._lock:
             used = {name for name, topic in self._topics.items() if topic.used_at_s > since_s}
             return used.union(batch.topic for batch in self._unfinished)
 
     def ready_at_s(self, batch: ProducerBatch) -> float:
-        """Return the latest time at which `batch`, the head of its queue, leaves. It leaves at once if it is full, or
-        if a caller waits for it or for its memory."""
+        """Return the latest time at which `batch`, the head of its queue, leaves.
+
+        It leaves at once if it is full, or if a caller waits for it or for its memory.
+        """
         return 0.0 if batch.closed or batch.urgent or self._lacks_space else batch.created_at_s + self._linger_s
 
     def sleep_until(self, at_s: float) -> None:
-        """Set when the sender wakes up by itself: only an earlier event needs to wake it."""
+        """Set the time at which the sender wakes up by itself, so only an earlier event has to wake it."""
         with self._lock:
             self.wakes_at_s = min(self.wakes_at_s, at_s)
 
@@ -857,18 +858,18 @@ class Accumulator:
             self._close(batch)
             topic = self._topics[queue.topic]
             if topic.encoders[queue.partition] is batch.builder:
-                # Otherwise the topic would keep the records in memory until the next one.
+                # Otherwise the topic would keep the records in memory until its next batch.
                 topic.hide(queue.partition)
             return batch
 
     def put_back(self, queue: PartitionQueue, batch: ProducerBatch) -> None:
-        """Return a batch to its place in the queue, so that a retry keeps the order."""
+        """Return a batch to its position in the queue, so that a retry keeps the order."""
         with self._lock:
             queue.batches.insert(_place(queue, batch), batch)
             self.produced.retried()
 
     def split(self, queue: PartitionQueue, batch: ProducerBatch, builders: Sequence[BatchBuilder]) -> None:
-        """Replace a batch that was too large by smaller ones, which together carry its outcome."""
+        """Replace a batch that was too large by smaller ones. Together they determine its outcome."""
         with self._lock:
             parts = []
             for number, builder in enumerate(builders):
@@ -895,15 +896,15 @@ class Accumulator:
         log_append_time_ms: int = -1,
         error: BarnabasError | None = None,
     ) -> list[Callable[[], object]]:
-        """Settle a batch and free its memory; return the callbacks, to be run without the lock."""
+        """Set the outcome of a batch and free its memory; return the callbacks, to be run without the lock."""
         batch.base_offset, batch.log_append_time_ms = base_offset, log_append_time_ms
-        for hook in self._delivery_hooks:  # as long as the batch has its records
+        for hook in self._delivery_hooks:  # before the records of the batch are released
             try:
                 hook(batch, error)
             except Exception as raised:  # noqa: BLE001 - of the application's own code
                 self._interceptors.delivery_failed(hook, raised)
         with self._lock:
-            if not batch.closed:  # it failed in the queue
+            if not batch.closed:  # the batch failed in the queue
                 self._open_bytes -= batch.size_bytes
             callbacks = batch.complete(base_offset, log_append_time_ms, error)
             if error is None:
@@ -917,7 +918,7 @@ class Accumulator:
             return callbacks
 
     def unfinished_records(self) -> int:
-        """Return the number of unsettled records."""
+        """Return the number of records without an outcome."""
         with self._lock:
             return sum(batch.count for batch in self._unfinished)
 
@@ -932,22 +933,24 @@ class Accumulator:
             }
 
     def unfinished_count(self) -> int:
-        """Return the number of unsettled batches."""
+        """Return the number of batches without an outcome."""
         return len(self._unfinished)
 
 
 def _place(queue: PartitionQueue, batch: ProducerBatch) -> int:
-    """Return the number of waiting batches before `batch`: few, since it has left the queue before."""
+    """Return the number of waiting batches before `batch`. There are few, because the batch has left the queue
+    before.
+    """
     return next((place for place, other in enumerate(queue.batches) if batch.order < other.order), len(queue.batches))
 
 
 def _blob_size(given: bytes | bytearray | memoryview | None) -> int:
-    """Return the bytes of a key or a value; an element of a memoryview may be longer than one byte."""
+    """Return the bytes of a key or a value. An element of a memoryview may be longer than one byte."""
     return 0 if given is None else len(given) if type(given) is bytes else memoryview(given).nbytes
 
 
 def _headers_size(headers: Headers) -> int:
-    """Return the bytes of headers, at most."""
+    """Return the maximum bytes of headers."""
     return 5 + sum(HEADER_OVERHEAD_BYTES + len(name.encode()) + _blob_size(value) for name, value in headers)
 
 

@@ -1,14 +1,14 @@
-"""The entry of records into a producer: `send`, `send_many` and `send_arrow` become appends to the accumulator.
+"""The entry of records into a producer: `send`, `send_many` and `send_arrow` append to the accumulator.
 
-Serializers run first, then interceptors, then the choice of the partition. `Producer` and `AsyncProducer` share all of
-this; the former blocks where memory is full, the latter awaits.
+The serializers run first, then the interceptors, then the partitioner. `Producer` and `AsyncProducer` share this
+module. If memory is full, `Producer` blocks, and `AsyncProducer` awaits.
 
-Partitions (`RecordPartitioner`). The record names one, or the application's function chooses, or the key: murmur2
-modulo the number of partitions, bit for bit as in Kafka's Java client. A record without a key goes to the sticky
-partition (KIP-480), which the accumulator keeps until a batch is complete.
+Partitions (`RecordPartitioner`). The record names its partition, or the application's function chooses it, or the key:
+murmur2 modulo the partition count, exactly as in Kafka's Java client. A record without a key goes to the sticky
+partition (KIP-480), which stays the same until a batch is full.
 
-A `Run` is a number of records for one partition. `Run.advance` appends what fits into one batch. If memory is full, it
-raises and leaves the run as it was, so the caller may block or await, and go on.
+A `Run` is a sequence of records for one partition. `Run.advance` appends the records that fit into one batch. If memory
+is full, it raises and leaves the run unchanged, so the caller can block or await, and call it again.
 """
 
 from __future__ import annotations
@@ -48,10 +48,10 @@ Partitioner = Callable[[str, bytes | None, int], int]
 
 
 class Run(Protocol):
-    """Records on their way to the accumulator."""
+    """Records to be appended to the accumulator."""
 
     def advance(self, accumulator: Accumulator) -> bool:
-        """Append what fits into one batch; return whether that was all.
+        """Append the records that fit into one batch; return True if these were the last ones.
 
         :raises BufferFullError: there is no memory; this call has appended nothing.
         :raises ApiError: MESSAGE_TOO_LARGE.
@@ -60,7 +60,7 @@ class Run(Protocol):
 
 
 class ValueRun:
-    """Values, perhaps with keys, that share a partition and a timestamp."""
+    """Values, and optionally keys, with the same partition and timestamp."""
 
     def __init__(
         self,
@@ -90,7 +90,7 @@ class ValueRun:
 
 
 class RecordRun:
-    """Records that each have their own timestamp, headers or partition."""
+    """Records that have their own timestamp, headers or partition."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class RecordRun:
 
 
 class RowRun:
-    """Rows of Arrow columns that share a partition; `order` has their numbers, None: all rows in order."""
+    """Rows of Arrow columns with the same partition. `order` contains the row numbers; None: all rows in order."""
 
     def __init__(
         self,
@@ -173,7 +173,7 @@ class RowRun:
 def _exact(name: str, given: Sequence[bytes | None]) -> list[bytes | None]:
     """Return keys or values as a list of bytes and None.
 
-    :raises TypeError: one of them is something else.
+    :raises TypeError: an element is neither bytes nor None.
     """
     try:
         return exact_bytes(given)
@@ -184,7 +184,7 @@ def _exact(name: str, given: Sequence[bytes | None]) -> list[bytes | None]:
 
 
 def value_size(column: BinaryBuffers, row: int) -> int:
-    """Return the bytes of one value of an Arrow column.
+    """Return the number of bytes of a value in an Arrow column.
 
     >>> value_size(BinaryBuffers(2, array("i", [0, 3, 8]), b"onethree", None, 0), 1)
     5
@@ -195,16 +195,17 @@ def value_size(column: BinaryBuffers, row: int) -> int:
 
 
 def check_lengths(values: Sequence[object], keys: object, timestamps_ms: object, headers: object) -> None:
-    """:raises ValueError: keys, timestamps or headers are not as many as values."""
+    """:raises ValueError: the number of keys, timestamps or headers differs from the number of values."""
     for name, given in (("keys", keys), ("timestamps_ms", timestamps_ms), ("headers", headers)):
         if given is not None and isinstance(given, Sequence) and len(given) != len(values):
-            raise ValueError(f"{len(given)} {name} for {len(values)} values; they must be as many")
+            raise ValueError(f"{len(given)} {name} for {len(values)} values; the numbers must be equal")
 
 
 class RecordPartitioner:
-    """Chooses partitions: the record's own, else by the application's function, else by the key, else the sticky one.
+    """Chooses the partition of a record: its own, or by the application's function, or by the key, or the sticky one.
 
-    :param partitioner: (topic, key, partition count) -> partition; None: Kafka's way.
+    :param partitioner: a function of topic, key and partition count that returns the partition; None: Kafka's
+        partitioner.
     """
 
     def __init__(self, partitioner: Partitioner | None) -> None:
@@ -213,7 +214,7 @@ class RecordPartitioner:
     def partition(self, queues: TopicQueues, key: bytes | None, given: int | None) -> int | None:
         """Return the partition of a record; None: the sticky one.
 
-        :raises ConfigurationError: there is no such partition.
+        :raises ConfigurationError: the partition does not exist.
         """
         count = len(queues.queues)
         if given is None:
@@ -221,7 +222,9 @@ class RecordPartitioner:
                 return None if key is None else partition_for_key(key, count)
             given = self._partitioner(queues.topic, key, count)
         if not 0 <= given < count:
-            raise ConfigurationError(f"topic {queues.topic!r} has partitions 0 to {count - 1}, there is no {given}")
+            raise ConfigurationError(
+                f"topic {queues.topic!r} has partitions 0 to {count - 1}, but no partition {given}"
+            )
         return given
 
     def runs_of_values(
@@ -234,9 +237,9 @@ class RecordPartitioner:
         headers: Sequence[Headers] | None,
         deliveries: Deliveries,
     ) -> Iterator[Run]:
-        """Yield the runs of a `send_many`.
+        """Yield the runs of a `send_many` call.
 
-        :param partition: one for all values, or one for each.
+        :param partition: one partition for all values, or one for each.
         """
         if headers is not None or not isinstance(timestamps_ms, int) or isinstance(partition, list):
 
@@ -276,9 +279,9 @@ class RecordPartitioner:
         timestamp_ms: int,
         deliveries: Deliveries,
     ) -> Iterator[Run]:
-        """Yield the runs of a part of a `send_arrow`.
+        """Yield the runs of a part of a `send_arrow` call.
 
-        :param timestamp_ms: for rows without a timestamp.
+        :param timestamp_ms: the timestamp of rows without their own, in ms since the epoch.
         """
         length = rows.values.length
         if partition is not None or (rows.keys is None and self._partitioner is None):
@@ -292,7 +295,7 @@ class RecordPartitioner:
             yield RowRun(queues, chosen, rows, timestamp_ms, order, range(end - count, end), deliveries)
 
     def _grouped_rows(self, queues: TopicQueues, rows: ArrowRows) -> tuple[memoryview, dict[int | None, int]]:
-        """Return the rows in the order of their partitions, and the number of rows of each partition."""
+        """Return the row numbers sorted by partition, and the number of rows of each partition."""
         partition_count = len(queues.queues)
         if self._partitioner is None:
             assert rows.keys is not None
@@ -310,14 +313,14 @@ class RecordPartitioner:
 TIMESTAMP_MS_MAX = 2**63 - 1
 
 Check = Callable[[ProducerRecord], None]
-"""Raises for a record that cannot be sent."""
+"""A function that raises an error for a record that cannot be sent."""
 
 
 class BatchSend(NamedTuple):
-    """A `send_many` or `send_arrow` on its way to the accumulator.
+    """A `send_many` or `send_arrow` call whose records are being appended.
 
-    :ivar deliveries: of the records that are in batches.
-    :ivar refuse: called with the exception if `runs` do not come to their end; interceptors get the other records.
+    :ivar deliveries: the deliveries of the appended records.
+    :ivar refuse: called with the exception if `runs` is not exhausted; passes the other records to the interceptors.
     """
 
     deliveries: Deliveries
@@ -326,14 +329,14 @@ class BatchSend(NamedTuple):
 
 
 def _ignore_refusal(_error: BaseException) -> None:
-    """Do nothing: there is no interceptor."""
+    """Do nothing, because there is no interceptor."""
 
 
 class RecordAppender:
     """Appends records to the accumulator.
 
-    :param open_encoders: where the compiled `send` finds the open batch of a topic.
-    :param queues_of: returns the queues of a topic; waits for the metadata of a new one.
+    :param open_encoders: the dict in which the compiled `send` finds the open batch of a topic.
+    :param queues_of: returns the queues of a topic; waits for the metadata of a new topic.
     """
 
     def __init__(
@@ -355,9 +358,9 @@ class RecordAppender:
         self._interceptors = interceptors or ProducerInterceptors()
 
     def appender(self) -> Appender:
-        """Return the object with the compiled `send`, which handles the usual record and passes all others to `append`.
+        """Return the object with the compiled `send`, which appends usual records and passes all others to `append`.
 
-        It is not kept here: the producer counts as dropped when no caller holds the object or its `send`.
+        No reference is kept here: the producer counts as dropped when no caller holds the object or its `send`.
         """
         return Appender(self._open_encoders, self.append, self._clock.time_s)
 
@@ -370,7 +373,7 @@ class RecordAppender:
         timestamp_ms: int | None,
         headers: GivenHeaders,
     ) -> Delivery:
-        """Append one record of any kind."""
+        """Append one record that the compiled `send` does not handle."""
         queues = self._queues_of(topic)
         if timestamp_ms is None:
             timestamp_ms = self._clock.time_ms()
@@ -381,7 +384,7 @@ class RecordAppender:
 
     @property
     def intercepts_send(self) -> bool:
-        """Return whether `send` has to call `intercept`, and `refused` if it raises after that."""
+        """Return whether `send` must call `intercept`, and must call `refused` if it raises after that."""
         return self._interceptors.see_send
 
     def intercept(
@@ -393,16 +396,16 @@ class RecordAppender:
         timestamp_ms: int | None,
         headers: GivenHeaders,
     ) -> ProducerRecord:
-        """Let interceptors see and replace a record."""
+        """Return the record after all interceptors."""
         given = ProducerRecord(queues.topic, value, key, partition, timestamp_ms, as_pairs(headers))
         return self._interceptors.on_send(given, self._check_for(queues))
 
     def refused(self, record: ProducerRecord, error: BaseException) -> None:
-        """Let interceptors see a record that `send` refused after `intercept`."""
+        """Pass a record to the interceptors that `send` has refused after `intercept`."""
         self._interceptors.refused([record], error)
 
     def intercepted(self, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
-        """Return a `send` that calls interceptors first; `send` itself if no interceptor needs that."""
+        """Return a `send` that calls interceptors first; return `send` itself if no interceptor needs that."""
         if not self.intercepts_send:
             return send
 
@@ -442,9 +445,9 @@ class RecordAppender:
         timestamps_ms: Sequence[int] | int | None,
         headers: Sequence[GivenHeaders] | None,
     ) -> BatchSend:
-        """Return the runs of a `send_many`, and the deliveries that they fill in.
+        """Return the runs of a `send_many` call, and the deliveries that they fill.
 
-        :raises ValueError: keys, timestamps or headers are not as many as values.
+        :raises ValueError: the number of keys, timestamps or headers differs from the number of values.
         """
         values = self.serializers.values(queues.topic, values)
         keys = self.serializers.keys(queues.topic, keys)
@@ -462,12 +465,12 @@ class RecordAppender:
         timestamp: str | None,
         partition: int | None,
     ) -> BatchSend:
-        """Return the runs of a `send_arrow`, and the deliveries that they fill in."""
+        """Return the runs of a `send_arrow` call, and the deliveries that they fill."""
         parts = arrow_rows(batch, value=value, key=key, timestamp=timestamp)
         return self._batch_send(queues, Rows(parts, partition, self._clock.time_ms()))
 
     def append_all(self, batch_send: BatchSend) -> Deliveries:
-        """Append all records of a `send_many` or `send_arrow`, and wait where memory is full."""
+        """Append all records of a `send_many` or `send_arrow` call, and wait while memory is full."""
         try:
             for run in batch_send.runs:
                 while not run.advance(self._accumulator):
@@ -487,7 +490,7 @@ class RecordAppender:
         return BatchSend(deliveries, runs, partial(self._refuse_rest, queues.topic, content, deliveries))
 
     def _refuse_rest(self, topic: str, content: Values | Rows, deliveries: Deliveries, error: BaseException) -> None:
-        """Let interceptors see the records of a call that are in no batch."""
+        """Pass the records of a call that are in no batch to the interceptors."""
         records = list(content.records(topic))
         self._interceptors.refused([records[place] for place in deliveries.without_delivery(len(records))], error)
 
@@ -505,7 +508,7 @@ class RecordAppender:
         return deliveries, runs
 
     def _check_for(self, queues: TopicQueues) -> Check:
-        """Return a check of interceptors' records before they are sent to a topic."""
+        """Return a function that checks interceptors' records before they are sent to a topic."""
 
         def check(record: ProducerRecord) -> None:
             check_topic(record, queues.topic)
@@ -520,7 +523,7 @@ class RecordAppender:
 
 
 class Values(NamedTuple):
-    """Records as lists; a partition or timestamp is one for all, or one for each."""
+    """Records as lists. The partition or timestamp is one value for all records, or a list."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
@@ -529,7 +532,6 @@ class Values(NamedTuple):
     headers: Sequence[Headers] | None
 
     def records(self, topic: str) -> Iterator[ProducerRecord]:
-        """Yield the records as objects."""
         partition, stamps = self.partition, self.timestamps_ms
         for place, value in enumerate(self.values):
             yield ProducerRecord(
@@ -543,21 +545,20 @@ class Values(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Records as rows of Arrow columns; `now_ms` is the timestamp of rows without one."""
+    """Records as rows of Arrow columns; `now_ms` is the timestamp of rows without their own."""
 
     parts: Sequence[ArrowRows]
     partition: int | None
     now_ms: int
 
     def records(self, topic: str) -> Iterator[ProducerRecord]:
-        """Yield the records as objects."""
         for part in self.parts:
             for value, key, stamp in part.rows():
                 yield ProducerRecord(topic, value, key, self.partition, self.now_ms if stamp is None else stamp)
 
 
 class GivenBatch(SendBatch):
-    """The records of a `send_many` or `send_arrow`, perhaps replaced by interceptors."""
+    """The records of a `send_many` or `send_arrow` call, before or after changes by interceptors."""
 
     def __init__(self, topic: str, content: Values | Rows, check: Check) -> None:
         self.topic = topic
@@ -574,13 +575,13 @@ class GivenBatch(SendBatch):
 
     def with_records(self, records: Sequence[ProducerRecord]) -> GivenBatch:
         if len(records) != len(self):
-            raise ValueError(f"{len(records)} records in place of {len(self)}; they must be as many")
+            raise ValueError(f"{len(records)} records in place of {len(self)}; the numbers must be equal")
         for record in records:
             self._check(record)
         return self.remade(records)
 
     def remade(self, records: Sequence[ProducerRecord]) -> GivenBatch:
-        """Return a batch that sends as many other records, without a check."""
+        """Return a batch that sends these records, without a check."""
         default_ms = self.content.timestamps_ms if isinstance(self.content, Values) else self.content.now_ms
         stamps = [default_ms] * len(records) if isinstance(default_ms, int) else default_ms
         values = Values(
@@ -597,7 +598,7 @@ class GivenBatch(SendBatch):
 
 
 def as_pairs(headers: GivenHeaders) -> Headers:
-    """Return headers as (name, value) pairs; other clients take a dict.
+    """Return headers as (name, value) pairs. Some other clients accept a dict.
 
     >>> as_pairs({"trace": b"7"})
     [('trace', b'7')]

@@ -1,12 +1,12 @@
-"""Carries the sender's plans to the brokers and the responses back, on one event loop.
+"""Sends the requests that the sender plans, and passes the responses to it, on one event loop.
 
-The loop works in turns. A turn asks the sender for its plan and submits all requests of the plan. A turn begins after a
-wake-up from `send`, after the responses that one read of a connection brought, or at a timer. So a broker gets one
-system call in a turn. This matters beside a busy thread: each system call releases the interpreter lock, and the loop
-may wait for the switch interval to get the lock back.
+The loop works in turns. In a turn, it asks the sender for a plan and submits all requests of the plan. A turn starts
+after a wake-up from `send`, after all responses that one read of a connection returned, or at a timer. So each broker
+gets one system call in a turn. This matters beside a busy thread: each system call releases the interpreter lock, and
+the loop may wait for the switch interval to acquire it again.
 
-`ProduceTemplates` encodes a request with one small batch, and decodes its response, in one step each. All other
-messages take the general codec.
+`ProduceTemplates` encodes a request with one small batch, and decodes its response, in one step each. The general codec
+handles all other messages.
 """
 
 from __future__ import annotations
@@ -38,19 +38,22 @@ from barnabas.protocol.messages.produce import (
 log = logging.getLogger(__name__)
 
 PACKED_BYTES_MAX = 4096
-"""Larger batches are not copied into a request: the copy would cost more than the template saves."""
+"""The maximum size of a batch that is copied into a request.
+
+For larger batches the copy takes longer than the template saves.
+"""
 
 STEADY_SINCE = 5
-"""The version of Produce whose response has all fields of `SinglePartitionProduce`."""
+"""The first Produce version whose response has all fields of `SinglePartitionProduce`."""
 
 PATTERNS_MAX = 64
-"""The maximum of topics with templates: making one takes as long as ten requests."""
+"""The maximum number of topics with templates. Creating a template takes as long as ten requests."""
 
 
 class ProduceTemplates:
     """The templates of all requests of one version.
 
-    :param acks: of all requests; likewise `timeout_ms`.
+    :param acks: the acks of all requests; likewise `timeout_ms`.
     """
 
     def __init__(self, version: int, *, acks: int, timeout_ms: int) -> None:
@@ -60,7 +63,9 @@ class ProduceTemplates:
         self._topics: dict[str, _Topic] = {}
 
     def request(self, topic: str, partition: int, records: Buffer) -> EncodedRequest | None:
-        """Return a request with one batch; None if the batch is too large, or there are too many templates."""
+        """Return a request with one batch; None if the batch is too large, or the maximum number of templates is
+        reached.
+        """
         if len(records) > PACKED_BYTES_MAX or self._version < STEADY_SINCE:
             return None
         known = self._topics.get(topic)
@@ -79,7 +84,7 @@ class ProduceTemplates:
         return template_encoder_with_records(request_with, 1, self._version)
 
     def learn(self, response: ProduceResponse) -> None:
-        """Make a template of a decoded response, if it is a usual one of a topic without a template."""
+        """Create a template from a decoded response of the usual form, if its topic has none."""
         if len(response.responses) != 1 or response.throttle_time_ms:
             return
         (topic,) = response.responses
@@ -92,18 +97,16 @@ class ProduceTemplates:
 
 
 class _Topic:
-    """The templates of one topic."""
-
     __slots__ = ("name", "pack", "reader")
 
     def __init__(self, name: str, pack: Callable[..., bytes]) -> None:
         self.name = name
         self.pack = pack
         self.reader: ResponseTemplate | None = None
-        """None before the first decoded response."""
+        """The template of the responses; None before the first decoded response."""
 
     def read(self, frame: Buffer) -> SinglePartitionProduce | None:
-        """Return the response in a frame; None: the general codec has to decode it."""
+        """Return the decoded response; None: the general codec must decode it."""
         found = None if self.reader is None else self.reader.read(frame)
         if found is None:
             return None
@@ -129,16 +132,19 @@ def _reader(response: ProduceResponse, version: int) -> ResponseTemplate:
 
 
 LOOK_S_MIN = 0.001
-"""The shortest pause between two plans while records gather and a request is in flight."""
+"""The minimum pause in seconds between two plans while records accumulate and a request is in flight."""
 
 TRANSACTION_TIMEOUT_MS = 60_000
-"""Without meaning for a producer without a transactional id, but brokers check the range."""
+"""The transaction timeout. It has no effect without a transactional id, but brokers check its range."""
 
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
-"""With acks=0 only the socket's backlog shows that a broker is slower than the producer."""
+"""The maximum unsent bytes of a connection with acks=0.
+
+Only these bytes show that a broker is slower than the producer.
+"""
 
 IDENTITY = -1
-"""Used in place of a node id for the request of a producer id."""
+"""The key in `_waiting` for the InitProducerId request, which may go to any broker."""
 
 TOPIC_LOST = frozenset(
     {
@@ -151,7 +157,7 @@ TOPIC_LOST = frozenset(
 class SendLoop:
     """Runs a `Sender` on the event loop of `cluster`.
 
-    :param on_settled: called on the loop whenever a batch was settled, which also freed its memory.
+    :param on_settled: called on the loop after each batch that is acknowledged or has failed, which frees its memory.
     """
 
     def __init__(
@@ -167,8 +173,8 @@ class SendLoop:
         self._accumulator = accumulator
         self._clock = clock
         self._linger_s = config.linger_ms / 1000
-        # Not less for an expiring batch: a request without a response closes the connection, and all requests on it
-        # fail.
+        # The timeout is not shorter for a batch that expires earlier: a timeout closes the connection, and then all
+        # requests on it fail.
         self._answer_timeout_s = min(config.request_timeout_ms, config.delivery_timeout_ms) / 1000
         self._running = False
         self._in_turn = False
@@ -178,11 +184,11 @@ class SendLoop:
         self._timer_at_s = NEVER_S
         self._tasks: set[asyncio.Task[None]] = set()
         self._waiting: dict[int, list[Send]] = {}
-        """Requests in order, by brokers that the loop connects to."""
+        """The requests that wait for a connection to a broker, in order, by the broker's id."""
         self._templates: dict[int, ProduceTemplates] = {}
-        """By version of the requests."""
+        """The templates by the version of the requests."""
         self._backlog: list[tuple[Channel, Send]] = []
-        """Requests without acknowledgement that wait for a slow broker."""
+        """The requests with acks=0 that wait because a broker is slow."""
         self._on_settled = on_settled
         self.sender = Sender(
             accumulator,
@@ -204,7 +210,7 @@ class SendLoop:
         return self._cluster.view.leader(tp)
 
     async def run(self) -> None:
-        """Send batches until cancelled; raises unforeseen errors."""
+        """Send batches until cancelled; raises unexpected errors."""
         self._fault = asyncio.get_running_loop().create_future()
         self._running = True
         try:
@@ -218,10 +224,10 @@ class SendLoop:
                 task.cancel()
 
     def wake(self) -> None:
-        """Take a turn; on the loop. `run` raises an unforeseen error."""
+        """Start a turn; must run on the loop. `run` raises unexpected errors."""
         self._turn_wanted = True
         if self._in_turn:
-            return  # a connection ended during a write; another turn follows the current one
+            return  # a connection was closed during a write of the current turn; another turn follows
         self._in_turn = True
         try:
             while self._turn_wanted and self._running:
@@ -235,22 +241,22 @@ class SendLoop:
     def _take_turn(self) -> None:
         if self._backlog:
             self._take_backlog()
-        # From here on an append that makes a batch ready wakes the loop.
+        # From now on, an append that makes a batch ready wakes the loop.
         self._accumulator.wakes_at_s = NEVER_S
         now_s = self._clock.monotonic()
         plan = self.sender.plan(now_s)
         channels = self._submit_all(plan.sends, now_s)
         if plan.topics_to_refresh:
-            # The broker that answered knows no leader, or a wrong one, and may not hear of another.
+            # The broker with the last metadata has no leader, or a wrong one, and may be cut off from the cluster.
             self._cluster.request_refresh(is_stale=True)
         if self.sender.needs_identity and IDENTITY not in self._waiting and self._accumulator.unfinished_count():
             self._waiting[IDENTITY] = []
             self._start(self._get_identity())
         if self._config.acks == 0:
-            self._flush_all(channels)  # first: it settles batches in flight, and so decides when to plan again
+            self._flush_all(channels)  # before the next plan, because it acknowledges or fails batches
             self._sleep(plan, now_s)
         else:
-            # Other threads append while bytes leave. They do not wake the loop, since a response is to come.
+            # During the flush, other threads append. They do not wake the loop, because a response is expected.
             self._sleep(plan, now_s)
             self._flush_all(channels)
 
@@ -260,13 +266,13 @@ class SendLoop:
         task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """A failed task would leave its callers waiting for ever."""
+        """Stop after a failed task, whose callers would otherwise wait forever."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._stop(error)
 
     def _stop(self, error: BaseException) -> None:
-        """Let `run` raise an unforeseen error."""
+        """Let `run` raise an unexpected error."""
         self._running = False
         if self._fault is not None and not self._fault.done():
             self._fault.set_exception(error)
@@ -274,7 +280,7 @@ class SendLoop:
     # --- sleeping ---------------------------------------------------------------------------------------
 
     def _sleep(self, plan: Plan, now_s: float) -> None:
-        """Plan again when the plan says so; set which appends must wake the loop earlier."""
+        """Schedule the next turn according to the plan, and set the time from which appends wake the loop."""
         at_s = plan.wake_at_s
         if self._backlog:
             at_s = min(at_s, *(self._gives_up_at_s(send) for _, send in self._backlog))
@@ -283,12 +289,12 @@ class SendLoop:
         self._accumulator.eager = not all(in_flight)
         busy = plan.held_back and not any(map(self.sender.may_send_to, brokers))
         if any(in_flight) and not busy:
-            # Records gather until a response arrives or the first ones have lingered. No append needs to wake the loop
-            # for that; a plan now and then is enough.
+            # Records accumulate until a response arrives, or until the first ones have lingered. So appends need not
+            # wake the loop: a timer is enough.
             at_s = min(at_s, now_s + max(self._linger_s, LOOK_S_MIN))
         if at_s < self._timer_at_s:
             self._look_again_at(at_s, now_s)
-        # No append can be sent before a broker has answered.
+        # No append can be sent before a broker has responded.
         self._accumulator.sleep_until(0.0 if busy else at_s)
 
     def _look_again_at(self, at_s: float, now_s: float) -> None:
@@ -327,7 +333,7 @@ class SendLoop:
             self._flush(channel)
 
     async def _connect(self, node_id: int) -> None:
-        """Connect to a broker and send the requests that waited for that. An unreachable broker delays no other."""
+        """Connect to a broker and send the requests that wait for it. An unreachable broker does not delay others."""
         try:
             async with asyncio.timeout(self._config.delivery_timeout_ms / 1000):
                 channel = await self._cluster.channel_to(node_id)
@@ -353,7 +359,7 @@ class SendLoop:
             if self._config.acks == 0:
                 channel.submit(send.request, None, version=version)
                 self._backlog.append((channel, send))
-                send.expires_at_s = NEVER_S  # `_gives_up_at_s` decides
+                send.expires_at_s = NEVER_S  # `_gives_up_at_s` determines the time
             else:
                 templates = self._templates.get(version) or self._new_templates(send, version)
                 on_answer = partial(self._answered, templates, send, now_s)
@@ -373,7 +379,7 @@ class SendLoop:
             self._take_backlog()
 
     def _take_backlog(self) -> None:
-        """Settle requests without acknowledgement, unless the broker is too slow for more."""
+        """Send waiting requests with acks=0, unless the broker is still too slow, and complete their batches."""
         backlog, self._backlog = self._backlog, []
         now_s = self._clock.monotonic()
         for channel, send in backlog:
@@ -385,7 +391,10 @@ class SendLoop:
                 self._failed(send, TimedOutError("a broker takes no more"))
 
     def _gives_up_at_s(self, send: Send) -> float:
-        """Return when all batches of a request have expired. None of it is sent again then, for it may have arrived."""
+        """Return the monotonic time at which all batches of a request have expired.
+
+        They are not sent again, as they may be stored.
+        """
         return max([batch.created_at_s for batch in send.batches]) + self._config.delivery_timeout_ms / 1000
 
     def _answered(
@@ -396,7 +405,7 @@ class SendLoop:
         response: ProduceResponse | SinglePartitionProduce,
         error: BarnabasError | None,
     ) -> None:
-        """Handle a response; a turn follows after all responses of the same read."""
+        """Handle a response. A turn follows after all responses of the same read."""
         if error is not None:
             self._failed(send, error)
             return
@@ -416,18 +425,18 @@ class SendLoop:
             self._cluster.request_refresh(is_stale=True)
 
     def _failed(self, send: Send, error: BarnabasError) -> None:
-        log.debug("produce to broker %d: %s", send.node_id, error)
+        log.debug("a produce request to broker %d failed: %s", send.node_id, error)
         if self.sender.on_failure(send, error, self._clock.monotonic()):
             self._cluster.request_refresh(is_stale=True)
 
     async def _get_identity(self) -> None:
-        """Get a producer id from some broker; fail everything on an error that is not retriable."""
+        """Request a producer id from any broker; fail all records after an error that is not retriable."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
         try:
             channel = await self._cluster.any_channel()
             response: InitProducerIdResponse = await self._cluster.ask(channel, request)
             if response.error_code:
-                raise ApiError(response.error_code, subject="no producer id for an idempotent producer")
+                raise ApiError(response.error_code, subject="request for a producer id")
             self.sender.set_identity(response.producer_id, response.producer_epoch)
         except BarnabasError as error:
             self.sender.note_error(str(error), self._clock.monotonic())
@@ -439,12 +448,12 @@ class SendLoop:
 
     def _give_up(self, error: BarnabasError) -> None:
         if isinstance(error, UnsupportedVersionError):
-            error = UnsupportedVersionError(f"{error}; with enable_idempotence=False it can do without")
+            error = UnsupportedVersionError(f"{error}; enable_idempotence=False avoids this request")
         self._accumulator.refuse(error)
         self.sender.fail_all(error)
 
     def settle(self, batch: ProducerBatch, error: BarnabasError) -> None:
-        """Fail a batch wherever it is; a later response for it is ignored."""
+        """Fail a batch in any state; a later response for it is ignored."""
         self._settled(self._accumulator.complete(batch, error=error))
 
     def _settled(self, callbacks: list[Callable[[], object]]) -> None:
@@ -454,13 +463,13 @@ class SendLoop:
             self._on_settled()
 
     def settle_all(self, error: BarnabasError) -> None:
-        """Fail all unsettled batches, also those in flight."""
+        """Fail all unfinished batches, including those in flight."""
         for batch in self._accumulator.close_all():
             if not batch.done:
                 self.settle(batch, error)
 
     def on_metadata(self) -> None:
-        """Apply new metadata to the topics of this producer."""
+        """Apply new metadata to the topics of the producer."""
         for name, topic in self._cluster.view.topics.items():
             if topic.error in TOPIC_LOST:
                 self.sender.fail_topic(name, ApiError(topic.error, subject=f"topic {name!r}"))

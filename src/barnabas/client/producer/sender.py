@@ -1,36 +1,37 @@
-"""Decides which batches go to which broker next, and what a response means for them.
+"""Decides which batches to send to which broker next, and handles the responses.
 
-No I/O: time and responses come in, produce requests and wake-up times come out. Used by the thread of the send loop
-only.
+No I/O: the time and responses go in, produce requests and wake-up times come out. Only the thread of the send loop uses
+it.
 
-Order. Retries keep the order within a partition: batches leave from the head of their queue, a batch to retry goes back
-to its place, and an idempotent broker refuses a batch that would overtake. Up to `in_flight_max` requests to a broker
-are in flight.
+Order. Retries keep the order within a partition: batches leave from the head of their queue, a batch to retry returns
+to its position, and an idempotent broker rejects a batch that is out of order. Up to `in_flight_max` requests to a
+broker are in flight.
 
-Timeouts. A batch fails when its delivery timeout ends, wherever it is. The request that contains it goes on, and its
-response settles the other batches.
+Timeouts. A batch in any state fails when its delivery timeout expires. The request that contains it continues, and its
+response determines the outcome of the other batches.
 
-Linger (`TopicThroughput`). Waiting costs latency and saves requests, so a batch waits only where that saves requests:
+Linger (`TopicThroughput`). A wait increases the latency, so a batch waits only if the wait saves requests:
 
-- While nothing is in flight to a broker, an open batch for it leaves at once. Otherwise records gather until the
-  response arrives, as bytes do under Nagle's algorithm.
-- Where a batch's worth flows within `linger_s`, an open batch waits to become full.
-- No batch waits longer than `linger_s`. Without acknowledgements, a pause after each request replaces the response.
+- While no request to a broker is in flight, an open batch for it leaves at once. Otherwise records accumulate until the
+  response arrives, similar to Nagle's algorithm.
+- If the throughput fills a batch within `linger_s`, an open batch waits until it is full.
+- No batch waits longer than `linger_s`. With acks=0, a pause after each request replaces the response.
 
-Sequence numbers (`PartitionSequences`, KIP-98, KIP-360). A broker appends a batch only if its number follows on the
-last one, and answers a batch that it has already with the old offset. So a retry is stored once, in order. A failed
-batch leaves a gap: all later ones are refused as out of order. Then the producer raises the epoch and numbers the rest
-from 0. This is safe only for batches that are not in the log, so there is one occasion: the broker refuses the first
-unresolved batch as out of order. That batch is not in the log, nor is any behind it, and the new epoch fences
-stragglers on other connections.
+Sequence numbers (`PartitionSequences`, KIP-98, KIP-360). A broker appends a batch only if its sequence number follows
+the last one. For a batch that it already has, it returns the stored offset. So a retry is stored once, in order. A
+failed batch leaves a gap, after which the broker rejects all later batches as out of order. Then the producer
+increments the epoch and numbers the remaining batches from 0. This is safe only for batches that are not in the log.
+Therefore the producer does it only when the broker rejects the first unresolved batch as out of order: neither this
+batch nor any later one is in the log, and the new epoch fences late requests on other connections.
 
-A broker recognises the last five batches of a producer. So a batch gets a number only while fewer than five were
-numbered from the first unresolved one on, that one included. A count of unresolved batches would not do: the first one
-may be on its way to a former leader, while the new leader has stored it and goes on to store those behind it.
+A broker remembers the last five batches of a producer. So a batch gets a sequence number only while fewer than five
+batches have numbers from the first unresolved batch on. The number of unresolved batches would not be enough. Example:
+the first one is in flight to a former leader, while the new leader has stored it, and also stores the batches after it.
 
-A broker that does not know a producer takes any number as the first. So the first batch under a new epoch goes alone: a
-second one could be stored when the first was not. The producer raises the epoch without a broker, as Kafka's idempotent
-producers do: brokers keep epochs by partition, and no one else uses this producer id.
+A broker without state for a producer accepts any first sequence number. So the first batch of a new epoch is sent
+alone: otherwise the broker could store the second batch without the first. The producer increments the epoch without a
+request to a broker, as Kafka's idempotent producers do: brokers keep epochs by partition, and no other producer uses
+this producer id.
 """
 
 from __future__ import annotations
@@ -58,7 +59,7 @@ from barnabas.records import BatchBuilder, read_header, read_records
 log = logging.getLogger(__name__)
 
 POST_PAUSE_S = 0.0005
-"""The pause between two small requests without acknowledgement: at most 2,000 of them a second."""
+"""The pause in seconds between two small requests with acks=0, so at most 2,000 requests per second."""
 
 
 class TopicThroughput:
@@ -71,10 +72,12 @@ class TopicThroughput:
         self._linger_s = linger_s
         self._left_at_s = 0.0
         self._level_bytes = 0.0
-        """Recently sent bytes. The weight of a byte falls by e for each `linger_s`. So a steady flow has the level of
-        what flows within `linger_s`, and a short burst has none."""
+        """The recently sent bytes, with a weight that falls by a factor of e in each `linger_s`.
+
+        A steady throughput has a level equal to the bytes sent within `linger_s`; a short burst has almost none.
+        """
         self.flooded_until_s = float("-inf")
-        """Until then an open batch may wait to become full."""
+        """The monotonic time until which an open batch may wait to become full."""
 
     def note_sent(self, size_bytes: int, now_s: float) -> None:
         """Count a batch of `size_bytes` that leaves.
@@ -98,10 +101,10 @@ class TopicThroughput:
             self.flooded_until_s = now_s + self._linger_s
 
     def leaves_at_s(self, lingered_at_s: float, idle_at_s: float) -> float:
-        """Return when an open batch leaves.
+        """Return the monotonic time at which an open batch leaves.
 
-        :param lingered_at_s: when the batch will have lingered for `linger_ms`.
-        :param idle_at_s: the time from which on its broker has nothing in flight.
+        :param lingered_at_s: the time at which `linger_ms` of the batch expires.
+        :param idle_at_s: the time from which no request to the broker is in flight.
         """
         return min(lingered_at_s, max(idle_at_s, self.flooded_until_s))
 
@@ -109,14 +112,17 @@ class TopicThroughput:
 EPOCH_MAX = 2**15 - 1
 SEQUENCE_MASK = 2**31 - 1
 RECOGNISED_MAX = 5
-"""Brokers recognise the last five batches of a producer. A batch with five others behind it might be stored twice."""
+"""The number of batches that brokers remember for each producer. A retry with five later batches could be stored
+twice.
+"""
 
 
 class PartitionSequences:
     """The sequence numbers of one partition's batches. Used by the sender's thread only.
 
-    Invariants: `unresolved` holds, in order, the batches with a number and no outcome, in flight or not. `_recognised`
-    begins with the first of them, and holds all batches that were numbered from there on: brokers must recognise each.
+    Invariants: `unresolved` contains, in order, the batches with a sequence number and without an outcome, in flight or
+    not. `_recognised` starts with the first of them, and contains all batches that were numbered from there on: brokers
+    must remember each of them.
     """
 
     __slots__ = ("_known", "_recognised", "_restart", "epoch", "next_sequence", "producer_id", "unresolved")
@@ -131,12 +137,12 @@ class PartitionSequences:
         self._restart = False
 
     def start(self, producer_id: int, epoch: int) -> None:
-        """Begin at sequence 0 under an identity from a broker."""
+        """Start at sequence number 0 with a producer id and an epoch from a broker."""
         assert not self.unresolved
         self.producer_id, self.epoch, self.next_sequence = producer_id, epoch, 0
 
     def assign(self, batch: ProducerBatch) -> None:
-        """Give the next sequence numbers to a batch that has none."""
+        """Assign the next sequence numbers to a batch that has none."""
         assert not batch.in_sequence
         assert not self._restart
         batch.identify(self.producer_id, self.epoch, self.next_sequence)
@@ -145,8 +151,10 @@ class PartitionSequences:
         self._recognised.append(batch)
 
     def may_send(self, batch: ProducerBatch) -> bool:
-        """Return whether `batch` may leave: no restart is due, and brokers will still recognise the unresolved batches
-        before it."""
+        """Return whether `batch` may leave.
+
+        No restart may be due, and the brokers must still remember the unresolved batches before it.
+        """
         if self._restart:
             return False
         if not self._known:
@@ -154,38 +162,43 @@ class PartitionSequences:
         return batch.in_sequence or len(self._recognised) < RECOGNISED_MAX
 
     def acknowledged(self, batch: ProducerBatch) -> None:
-        """The broker has acknowledged the batch, and so knows this producer."""
+        """Record that a broker has acknowledged the batch, and so has state for this producer."""
         self._known = self._known or (batch.producer_id, batch.producer_epoch) == (self.producer_id, self.epoch)
         self.resolve(batch)
 
     def resolve(self, batch: ProducerBatch) -> None:
-        """Forget a batch with an outcome: stored, refused or failed."""
+        """Remove a batch with an outcome: stored, rejected or failed."""
         if batch in self.unresolved:
             self.unresolved.remove(batch)
             while self._recognised and self._recognised[0] not in self.unresolved:
                 self._recognised.popleft()
 
     def refused_untouched(self, batch: ProducerBatch) -> None:
-        """Take back the numbers of a batch that was refused on its first try, if no later ones are in use."""
+        """Take back the sequence numbers of a batch that was rejected at its first attempt, if no later ones are in
+        use.
+        """
         if self._recognised and self._recognised[-1] is batch and batch.attempts == 1:
             self.next_sequence = batch.base_sequence
             self._recognised.pop()
         self.resolve(batch)
 
     def out_of_order(self, batch: ProducerBatch) -> None:
-        """The broker found a gap before `batch`. If no earlier batch can fill the gap, a restart is due."""
+        """Handle a gap before `batch`, as reported by the broker.
+
+        If no earlier batch can fill the gap, a restart is due.
+        """
         if self.unresolved and self.unresolved[0] is batch:
             self._restart = True
 
     @property
     def restart_due(self) -> bool:
-        """Return whether the numbers must begin again as soon as nothing of the partition is in flight."""
+        """Return whether the sequence numbers must start again as soon as no batch of the partition is in flight."""
         return self._restart
 
     def restart(self) -> bool:
-        """Raise the epoch and take back the numbers of all unresolved batches. Nothing may be in flight.
+        """Increment the epoch, and take back the sequence numbers of all unresolved batches. No batch may be in flight.
 
-        :return: False when the epochs are used up, so that the producer needs a new producer id.
+        :return: False if the epochs are exhausted, so the producer needs a new producer id.
         """
         for batch in self.unresolved:
             batch.forget_sequence()
@@ -201,9 +214,9 @@ class PartitionSequences:
 
 
 def split_records(batch: ProducerBatch) -> list[BatchBuilder]:
-    """Return builders of the two halves of `batch`, in order. It must hold at least two records.
+    """Return encoders with the two halves of `batch`, in order. It must contain at least two records.
 
-    A split is rare, so it reads the records from the built batch.
+    Splits are rare, so the records are decoded from the encoded batch.
     """
     assert batch.count > 1
     compression = read_header(batch.payload()).compression
@@ -230,7 +243,7 @@ LEADER_MAY_HAVE_MOVED = frozenset(
     }
 )
 RESTARTS_AT_ONCE = 2
-"""A batch is sent again at once with a new epoch this many times, and then after a pause."""
+"""The number of attempts after which a batch with a new epoch is sent with a pause instead of at once."""
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 OUT_OF_SEQUENCE = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
@@ -238,7 +251,7 @@ OUT_OF_SEQUENCE = frozenset(
 
 
 class SinglePartitionProduce(NamedTuple):
-    """The fields that a producer reads of a successful response for one partition, as `ProduceTemplates` decodes it."""
+    """The fields of a successful response for one partition that a producer reads, as decoded by `ProduceTemplates`."""
 
     topic: str
     partition: int
@@ -249,20 +262,20 @@ class SinglePartitionProduce(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Send:
-    """A produce request for one broker, and its batches."""
+    """A produce request to one broker, and its batches."""
 
     node_id: int
     batches: list[ProducerBatch]
     partitions: list[_Partition]
     """The partition of each batch."""
     records: list[bytes | bytearray | memoryview]
-    """The bytes of each batch; a batch that has failed holds them no longer."""
+    """The encoded bytes of each batch; released when a batch fails."""
     expires_at_s: float
-    """The time at which the first of its batches fails."""
+    """The monotonic time at which the first of its batches expires."""
     acks: int
     timeout_ms: int
     is_connecting: bool = False
-    """True if it waits for a connection to the broker."""
+    """True if the request waits for a connection to the broker."""
 
     @property
     def request(self) -> ProduceRequest:
@@ -279,14 +292,14 @@ class Send:
 
 @dataclass(slots=True)
 class Plan:
-    """The requests to send now, and when to plan again if nothing happens."""
+    """The requests to send now, and the time of the next plan if nothing happens."""
 
     sends: list[Send] = field(default_factory=list)
     topics_to_refresh: set[str] = field(default_factory=set)
-    """Topics with batches that wait for a leader, or for another one."""
+    """The topics with batches that wait for a new leader."""
     wake_at_s: float = NEVER_S
     held_back: bool = False
-    """True if batches wait because a broker has the maximum of requests in flight."""
+    """True if batches wait because a broker has the maximum number of requests in flight."""
 
 
 class _Partition:
@@ -302,7 +315,7 @@ class _Partition:
         self.in_flight = 0
         self.retry_at_s = 0.0
         self.doubted_leader: int | None = None
-        """The broker that may not lead any more, according to the last try."""
+        """The broker that may no longer be the leader, according to the last attempt; None otherwise."""
 
 
 class _Node:
@@ -321,12 +334,12 @@ class _Node:
 
 
 class Sender:
-    """The producer's state machine for sending.
+    """The state machine that sends a producer's batches.
 
-    :param leader_of: returns the id of the leader of a partition, or None if it is unknown.
-    :param run: runs the callbacks of a settled batch's deliveries, outside all locks.
+    :param leader_of: returns the broker id of the leader of a partition, or None if it is unknown.
+    :param run: runs the callbacks of a finished batch's deliveries, outside all locks.
     :param batch_size: the bytes of a full batch.
-    :param linger_s: the longest time that a batch waits for more records.
+    :param linger_s: the maximum time in seconds that a batch waits for more records.
     """
 
     def __init__(
@@ -371,11 +384,11 @@ class Sender:
 
     @property
     def needs_identity(self) -> bool:
-        """Return whether the producer needs a producer id before it can send."""
+        """Return whether the producer must request a producer id before it can send."""
         return self._idempotent and self._identity is None
 
     def set_identity(self, producer_id: int, epoch: int) -> None:
-        """Set the producer id that a broker has assigned."""
+        """Set the producer id and epoch that a broker has assigned."""
         assert producer_id != NO_PRODUCER_ID
         self._identity = (producer_id, epoch)
 
@@ -386,7 +399,7 @@ class Sender:
     # --- what to send -----------------------------------------------------------------------------------
 
     def plan(self, now_s: float) -> Plan:
-        """Take ready batches, fail expired ones, and return the requests to send and when to plan again."""
+        """Fail expired batches, take ready ones, and return the requests to send and the time of the next plan."""
         plan = Plan()
         for node in self._nodes.values():
             for send in node.sends:
@@ -417,7 +430,7 @@ class Sender:
         return plan
 
     def _look_for_leader(self, partition: _Partition, leader: int | None, now_s: float, plan: Plan) -> None:
-        """Look the leader up while a retry waits. A new leader ends the wait."""
+        """Look up the leader while a retry waits. A new leader ends the wait."""
         if leader == partition.doubted_leader:
             if partition.retry_at_s > now_s:
                 plan.topics_to_refresh.add(partition.queue.topic)
@@ -433,7 +446,7 @@ class Sender:
         return partition
 
     def _expire(self, partition: _Partition, now_s: float) -> float:
-        """Fail expired batches; return when the next one expires."""
+        """Fail expired batches; return the time at which the next one expires."""
         queue = partition.queue
         while queue.batches:
             batch = queue.batches[0]
@@ -448,10 +461,10 @@ class Sender:
     def _expire_under_way(self, send: Send, now_s: float) -> None:
         """Fail the expired batches of a request in flight, but not the request.
 
-        They may still be stored, but are not sent again. So they do not delay a restart of the sequence numbers, whose
-        new epoch fences late requests.
+        These batches may still be stored, but are not sent again. So they do not delay a restart of the sequence
+        numbers, whose new epoch fences late requests.
         """
-        what = "waiting for a connection to" if send.is_connecting else "under way to"
+        what = "waiting for a connection to" if send.is_connecting else "in flight to"
         expires_at_s = NEVER_S
         for partition, batch in zip(send.partitions, send.batches, strict=True):
             if batch.done:
@@ -467,9 +480,9 @@ class Sender:
         send.expires_at_s = expires_at_s
 
     def _too_late(self, batch: ProducerBatch, now_s: float, where: str) -> TimedOutError:
-        """Return the error of an expired batch: where the time went, and what went wrong meanwhile.
+        """Return the error of an expired batch, with the time spent in each state and the last error.
 
-        :param where: where the batch has been since it left the queue.
+        :param where: the state of the batch since it left the queue.
         """
         sent_at_s = now_s if batch.sent_at_s is None else batch.sent_at_s
         queued_s, rest_s = sent_at_s - batch.created_at_s, now_s - sent_at_s
@@ -494,7 +507,7 @@ class Sender:
             if not ready:
                 return
             taken = self._fill(node_id, node, ready, now_s, plan)
-            # The served partitions come last the next time, so that a busy one starves no other.
+            # The partitions of this request come last in the next one, so that a busy partition does not starve others.
             served = set(taken)
             partitions = [partition for partition in partitions if partition not in served] + [
                 partition for partition in taken if partition.queue.batches
@@ -503,7 +516,7 @@ class Sender:
     def _ready(self, node: _Node, partitions: list[_Partition], now_s: float, plan: Plan) -> list[_Partition]:
         """Return the partitions whose first batch may leave now.
 
-        Where one batch has lingered, the open ones for the same broker leave with it: one request with many small
+        If one batch has lingered, the open batches for the same broker leave with it: one request with many small
         batches costs less than many requests.
         """
         ready: list[_Partition] = []
@@ -526,7 +539,7 @@ class Sender:
         return ready + lingering if one_has_lingered else ready
 
     def _idle_at_s(self, node: _Node) -> float:
-        """Return the time from which on a batch need not wait for requests in flight."""
+        """Return the monotonic time from which a batch does not wait for requests in flight."""
         if node.in_flight:
             return NEVER_S
         return node.sent_at_s + POST_PAUSE_S if self._acks == 0 else 0.0
@@ -548,7 +561,7 @@ class Sender:
         return sequences.may_send(partition.queue.batches[0])
 
     def _fill(self, node_id: int, node: _Node, ready: list[_Partition], now_s: float, plan: Plan) -> list[_Partition]:
-        """Plan a request with one batch of each ready partition, as far as they fit; return the partitions in it."""
+        """Plan a request with one batch of each ready partition, up to the size limit; return the partitions in it."""
         batches: list[ProducerBatch] = []
         size_bytes = 0
         for partition in ready:
@@ -576,7 +589,7 @@ class Sender:
         return taken
 
     def may_send_to(self, node_id: int) -> bool:
-        """Return whether a broker may get another request now."""
+        """Return whether another request may be sent to a broker now."""
         return self.in_flight_to(node_id) < self._in_flight_max
 
     def in_flight(self) -> int:
@@ -591,13 +604,15 @@ class Sender:
     # --- what came of it --------------------------------------------------------------------------------
 
     def on_sent_unacknowledged(self, send: Send) -> None:
-        """The connection has taken a request without acknowledgement (acks=0). Nothing more will be known."""
+        """Complete the batches of a request with acks=0 that the connection has accepted: no response follows."""
         for _partition, batch in self._landed(send):
             self._settle(batch)
 
     def on_response(self, send: Send, response: ProduceResponse | SinglePartitionProduce, now_s: float) -> set[str]:
-        """Settle or retry each batch according to the response; return the topics whose leaders should be looked up
-        again."""
+        """Complete or retry each batch according to the response.
+
+        Return the topics whose leaders must be looked up again.
+        """
         answers: dict[tuple[str, int], PartitionProduceResponse | SinglePartitionProduce]
         if isinstance(response, SinglePartitionProduce):
             answers = {(response.topic, response.partition): response}
@@ -618,8 +633,10 @@ class Sender:
         return stale
 
     def on_failure(self, send: Send, error: BarnabasError, now_s: float) -> set[str]:
-        """A request failed: retry all its batches, or fail them if `error` is not retriable; return the topics to look
-        up again."""
+        """Handle a failed request: retry its batches, or fail them if `error` is not retriable.
+
+        :return: the topics whose leaders must be looked up again.
+        """
         for partition, batch in self._landed(send):
             if error.retriable:
                 partition.doubted_leader = send.node_id
@@ -633,7 +650,7 @@ class Sender:
         del self._nodes[send.node_id].sends[send]
         landed = []
         for partition, batch in zip(send.partitions, send.batches, strict=True):
-            if not batch.done:  # else it failed meanwhile: it expired, or the producer was closed
+            if not batch.done:  # otherwise it has already failed: it expired, or the producer was closed
                 partition.in_flight -= 1
                 landed.append((partition, batch))
         return landed
@@ -648,7 +665,7 @@ class Sender:
     def _on_error(
         self, partition: _Partition, batch: ProducerBatch, answer: PartitionProduceResponse, now_s: float
     ) -> bool:
-        """Handle a partition's error; return whether its leader may have moved."""
+        """Handle the error of a partition; return whether its leader may have changed."""
         code = ErrorCode.of(answer.error_code)
         if code is ErrorCode.DUPLICATE_SEQUENCE_NUMBER:
             self._acknowledge(partition, batch, NO_OFFSET, answer.log_append_time_ms)
@@ -674,8 +691,8 @@ class Sender:
         partition.sequences.out_of_order(batch)
         if partition.sequences.restart_due:
             log.info("%s-%d: %s; starting again with a new epoch", batch.topic, batch.partition, error.code.name)
-        # Where an earlier batch may still fill the gap, that takes time; a retry without a pause would repeat all the
-        # time. Nor does a broker need a new epoch again and again.
+        # If an earlier batch may still fill the gap, that takes time, and retries without a pause would be useless. Nor
+        # does a broker need a new epoch again and again.
         at_once = partition.sequences.restart_due and batch.attempts <= RESTARTS_AT_ONCE
         self._retry(partition, batch, now_s, error, backoff=not at_once)
 
@@ -709,7 +726,7 @@ class Sender:
         error: BarnabasError | None = None,
     ) -> None:
         if error is not None and not batch.watched:
-            log.warning("lost: %s: %s", batch, error)
+            log.warning("the producer lost %s: %s", batch, error)
         self._run(self._accumulator.complete(batch, base_offset, log_append_time_ms, error))
 
     def fail_topic(self, topic: str, error: BarnabasError) -> None:
@@ -719,7 +736,7 @@ class Sender:
                 self._fail_queue(queue, error)
 
     def fail_all(self, error: BarnabasError) -> None:
-        """Fail all waiting batches; responses settle those in flight."""
+        """Fail all waiting batches; responses determine the outcome of those in flight."""
         for queue in self._accumulator.waiting():
             self._fail_queue(queue, error)
 

@@ -294,7 +294,7 @@ def test_a_batch_is_given_up_in_time_while_its_request_goes_on_for_the_others():
     assert send.batches == [old, young]
     assert fixture.plan().wake_at_s == 120.0
     fixture.plan(1.0)
-    assert "119 s in the producer's queue, then 1 s under way to broker 1 (try 1); it may yet" in str(old.error)
+    assert "119 s in the producer's queue, then 1 s in flight to broker 1 (try 1); it may yet" in str(old.error)
     assert not young.done
     assert fixture.sender.in_flight_to(1) == 1
     assert fixture.plan().wake_at_s == 239.0
@@ -347,7 +347,7 @@ def test_a_loss_that_nobody_asks_about_is_logged(caplog):
     watched.watched = True
     fixture.sender.fail_all(ApiError(ErrorCode.UNKNOWN_SERVER_ERROR))
     said = [message for name, _, message in caplog.record_tuples if name == Sender.__module__]
-    assert said == ["lost: 1 record for t-0: UNKNOWN_SERVER_ERROR"]
+    assert said == ["the producer lost 1 record for t-0: UNKNOWN_SERVER_ERROR"]
 
 
 def test_nothing_is_sent_before_the_producer_id_is_there():
