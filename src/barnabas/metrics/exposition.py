@@ -1,4 +1,4 @@
-"""Renders samples in Prometheus' text format, by prometheus_client."""
+"""Renders samples in Prometheus' text format, with prometheus_client."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from barnabas.clock import Clock
 from barnabas.metrics.metric import COUNTER_SUFFIX, Collect, Kind, Metric, Observations, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""The text format that every Prometheus reads."""
+"""The content type of the text format, which every Prometheus version reads."""
 
 SNAPSHOT_AGE_S_MAX = 1.0
-"""A snapshot is rendered again for requests that come this much later. Each takes the time of a thread."""
+"""The maximum age of a snapshot for a request, in seconds. Rendering a snapshot occupies a thread."""
 
 LINES_PER_REST = 100
-"""After so many items of a collector, or lines, which take about half a millisecond, the rendering thread rests."""
+"""The number of collected items, or of lines, after which the rendering thread rests. They take about half a
+millisecond."""
 
 REST_S = 0.0005
-"""Threads share one interpreter lock. While the rendering thread rests, the event loop has the lock to itself."""
+"""The time of a rest, in seconds. Threads share the interpreter lock; during a rest the event loop can hold it."""
 
 
 PIECE_BYTES_MIN = 64 * 1024
@@ -46,13 +47,13 @@ def exposition(samples: Iterable[Sample | None]) -> bytes:
 
 
 def pieces_of(samples: Iterable[Sample | None], rest: Callable[[], object] = lambda: None) -> Iterator[bytes]:
-    """Yield the text of `exposition` in pieces, one for each metric.
+    """Yield the text of `exposition` in chunks, one for each metric.
 
-    All samples are read before the first piece. To join all lines of a large broker, or to free all samples, would keep
-    the interpreter lock for milliseconds.
+    All samples are read before the first chunk. Joining all lines of a large broker, or freeing all samples at once,
+    would hold the interpreter lock for milliseconds.
 
-    :param samples: those of `Collect`.
-    :param rest: called after each `LINES_PER_REST` items that were read, and lines that were rendered.
+    :param samples: the samples of a `Collect` function.
+    :param rest: called after each `LINES_PER_REST` items read, and lines rendered.
     """
     read = _read(samples, rest)
     for metric in [*read]:
@@ -60,9 +61,9 @@ def pieces_of(samples: Iterable[Sample | None], rest: Callable[[], object] = lam
 
 
 class Snapshots:
-    """The text of all metrics, rendered at most once in `SNAPSHOT_AGE_S_MAX`, however many threads ask for it.
+    """The text of all metrics, rendered at most once per `SNAPSHOT_AGE_S_MAX` for all threads together.
 
-    :param sleep: waits for so many seconds.
+    :param sleep: waits for a number of seconds.
     """
 
     def __init__(self, collect: Collect, clock: Clock, sleep: Callable[[float], object]) -> None:
@@ -70,13 +71,14 @@ class Snapshots:
         self._clock = clock
         self._sleep = sleep
         self._process = ProcessCollector(registry=None)
-        """Metrics of the operating system for this process, under the names that all clients of Prometheus use."""
+        """The operating system's metrics of this process, with the names that all Prometheus clients use."""
         self._rendering = threading.Lock()
         self._pieces: tuple[bytes, ...] = ()
         self._taken_s = float("-inf")
 
     def pieces(self) -> tuple[bytes, ...]:
-        """Return the text of a snapshot that was taken `SNAPSHOT_AGE_S_MAX` before this call, or later, in pieces."""
+        """Return the text of a snapshot, in chunks. The snapshot is at most `SNAPSHOT_AGE_S_MAX` old at the time of the
+        call."""
         asked_s = self._clock.monotonic()
         with self._rendering:
             if self._taken_s < asked_s - SNAPSHOT_AGE_S_MAX:
@@ -104,8 +106,8 @@ def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
 class _Series:
     """All samples of one metric.
 
-    Two lists take less memory than a list of samples. To look for garbage among 10,000 samples, or to free
-    them, takes milliseconds.
+    Two lists take less memory than a list of samples. Garbage collection of 10,000 samples, or freeing them, takes
+    milliseconds.
     """
 
     __slots__ = ("label_values", "values")
@@ -116,10 +118,10 @@ class _Series:
 
 
 def _read(samples: Iterable[Sample | None], rest: Callable[[], object]) -> dict[Metric, _Series]:
-    """Return the samples of each metric."""
+    """Collect the samples of each metric."""
     read: dict[Metric, _Series] = {}
     known: dict[int, tuple[Metric, _Series]] = {}
-    """By the identity of the metric, since the hash of a metric takes longer than a sample."""
+    """The metrics by identity, because the hash of a metric takes more time than a sample."""
     for number, sample in enumerate(samples, start=1):
         if sample is not None:
             metric, value, label_values = sample

@@ -1,6 +1,6 @@
 """Metrics and their samples.
 
-The part that does the work counts in plain integers of its own: an increment is all that a hot path pays. A collector
+The component that does the work counts in its own plain integers, so a hot path pays only for an increment. A collector
 reads these integers on request and yields a `Sample` for each. `barnabas.metrics.exposition` renders the samples.
 
     RECORDS = counter("barnabas_mirror_records_total", "Records written to the target.", "topic", "partition")
@@ -22,24 +22,24 @@ COUNTER_SUFFIX = "_total"
 
 
 class Kind(StrEnum):
-    """How a metric's value moves."""
+    """The kind of a metric."""
 
     COUNTER = "counter"
-    """It only grows, from zero at the start of the process."""
+    """A value that only grows, from zero at the start of the process."""
     GAUGE = "gauge"
-    """It may grow and shrink."""
+    """A value that may grow and shrink."""
     HISTOGRAM = "histogram"
-    """It counts observations by their size."""
+    """Counts of observations in buckets by their size."""
 
 
 @dataclass(frozen=True, slots=True)
 class Metric:
     """A metric, declared once.
 
-    :param name: in the exposition; a counter's name ends with `_total`.
-    :param help: one sentence.
-    :param labels: the names of the labels that each sample has values for.
-    :param bounds: of a histogram: the greatest observation of each bucket but the last, in ascending order.
+    :param name: the name in the exposition; the name of a counter ends with `_total`.
+    :param help: one sentence that describes the metric.
+    :param labels: the names of the labels.
+    :param bounds: for a histogram, the upper bounds of all buckets except the last one, in ascending order.
     """
 
     name: str
@@ -50,14 +50,16 @@ class Metric:
 
     def __post_init__(self) -> None:
         if (self.kind is Kind.COUNTER) is not self.name.endswith(COUNTER_SUFFIX):
-            raise ValueError(f"{self.name}: the name of a counter, and of nothing else, ends with {COUNTER_SUFFIX}")
+            raise ValueError(
+                f"{self.name}: only the name of a counter ends with {COUNTER_SUFFIX}, and each counter has this suffix"
+            )
         if (self.kind is Kind.HISTOGRAM) is not bool(self.bounds):
-            raise ValueError(f"{self.name}: a histogram, and nothing else, has bounds of buckets")
+            raise ValueError(f"{self.name}: only a histogram has bounds of buckets, and each histogram needs them")
 
     def sample(self, value: float | Observations, *labels: str) -> Sample:
         """Return a sample of this metric.
 
-        :param labels: a value for each of the metric's labels, in their order.
+        :param labels: a value for each label of the metric, in order.
         """
         if len(labels) != len(self.labels):
             raise ValueError(f"{self.name} has the labels {self.labels}, not {len(labels)} values")
@@ -65,7 +67,7 @@ class Metric:
 
 
 class Sample(NamedTuple):
-    """The value of a metric now, for one combination of label values."""
+    """The current value of a metric, for one combination of label values."""
 
     metric: Metric
     value: float | Observations
@@ -73,9 +75,9 @@ class Sample(NamedTuple):
 
 
 class Observations(NamedTuple):
-    """The counts of a histogram until now.
+    """The counts of a histogram.
 
-    :param counts: by bucket; one more than the histogram has bounds.
+    :param counts: the number of observations in each bucket; one more bucket than the histogram has bounds.
     :param total: the sum of all observations.
     """
 
@@ -86,7 +88,7 @@ class Observations(NamedTuple):
 class Histogram:
     """Counts observations in buckets. One thread observes; any thread may read.
 
-    :param bounds: those of its metric.
+    :param bounds: the bounds of the metric.
 
     >>> histogram = Histogram((1.0, 10.0))
     >>> histogram.observe(0.5)
@@ -104,18 +106,17 @@ class Histogram:
         self._total = 0.0
 
     def observe(self, value: float, times: int = 1) -> None:
-        """Count an observation."""
+        """Count `times` observations of a value."""
         self._counts[bisect_left(self._bounds, value)] += times
         self._total += value * times
 
     def read(self) -> Observations:
-        """Return the counts as of now."""
+        """Return the current counts."""
         return Observations(tuple(self._counts), self._total)
 
 
 Collect: TypeAlias = Callable[[], Iterable[Sample | None]]
-"""Reads the integers of a part. Any thread may call it and iterate over the samples. None stands for some microseconds
-of work without a sample: the reader may rest there as well."""
+"""Reads the integers of a component. Any thread may call it and iterate over the samples."""
 
 
 def counter(name: str, help_text: str, *labels: str) -> Metric:

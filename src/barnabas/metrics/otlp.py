@@ -1,10 +1,10 @@
 """Metrics in OpenTelemetry's protobuf format (OTLP): the `MetricsData` that clients push (KIP-714).
 
-The package opentelemetry-proto has the messages; the extra `barnabas[otel]` brings it. Its import takes some 60 ms, so
-a broker calls `load` at its start, and a client imports it with its first message.
+The package opentelemetry-proto contains the messages; the extra `barnabas[otel]` installs it. Its import takes about 60
+ms, so a broker calls `load` at start, and a client imports it with its first message.
 
-The broker reads bytes of any client. protobuf parses a message in one call, and takes 100 ms for 1 MiB of empty
-messages. So `MetricsReader` walks the outer messages itself, and lets protobuf parse one metric at a time.
+The broker reads untrusted bytes. protobuf parses a message in one call, which takes 100 ms for 1 MiB of empty messages.
+So `MetricsReader` parses the outer messages itself, and passes one metric at a time to protobuf.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ if TYPE_CHECKING:
     from opentelemetry.proto.metrics.v1.metrics_pb2 import Metric, NumberDataPoint
 
 FIELDS_MAX = 20_000
-"""Fields of the outer messages that are read: of `MetricsData`, `ResourceMetrics` and `ScopeMetrics`."""
+"""The maximum number of fields of the outer messages: `MetricsData`, `ResourceMetrics` and `ScopeMetrics`."""
 POINTS_MAX = 5_000
-"""Points that are read; those behind them are skipped."""
+"""The maximum number of points; further points are skipped."""
 METRIC_BYTES_MAX = 16 * 1024
-"""Size of one metric. protobuf needs at most 2 ms for it."""
+"""The maximum size of one metric, for which protobuf needs at most 2 ms."""
 RESOURCE_BYTES_MAX = 8 * 1024
 ATTRIBUTES_MAX = 16
-"""Attributes of a point, and of a resource, that are read."""
+"""The maximum number of attributes of a point, and of a resource."""
 
 _VARINT, _FIXED64, _LENGTH_DELIMITED, _FIXED32 = 0, 1, 2, 5
 _FIXED_SIZES = {_FIXED64: 8, _FIXED32: 4}
 _VARINT_BYTES_MAX = 10
 
-_RESOURCE_METRICS = 1  # of MetricsData
-_RESOURCE, _SCOPE_METRICS = 1, 2  # of ResourceMetrics
-_METRICS = 2  # of ScopeMetrics
+_RESOURCE_METRICS = 1  # field number of MetricsData
+_RESOURCE, _SCOPE_METRICS = 1, 2  # field numbers of ResourceMetrics
+_METRICS = 2  # field number of ScopeMetrics
 
 Attributes = tuple[tuple[str, str], ...]
 
@@ -45,9 +45,9 @@ Attributes = tuple[tuple[str, str], ...]
 class Point(NamedTuple):
     """A value of a metric.
 
-    :ivar is_counter: whether the metric only grows.
-    :ivar is_delta: whether the value is the growth since the last push.
-    :ivar attributes: names and values, those of the point first.
+    :ivar is_counter: True if the metric only grows.
+    :ivar is_delta: True if the value is the growth since the last push.
+    :ivar attributes: names and values; the attributes of the point come first.
     """
 
     name: str
@@ -59,7 +59,7 @@ class Point(NamedTuple):
 
 @functools.cache
 def is_installed() -> bool:
-    """Return whether the package opentelemetry-proto is installed. It is not imported."""
+    """Return whether the package opentelemetry-proto is installed, without importing it."""
     try:
         return importlib.util.find_spec("opentelemetry.proto") is not None
     except ModuleNotFoundError:
@@ -67,7 +67,7 @@ def is_installed() -> bool:
 
 
 def load() -> None:
-    """Import what decoding needs, so that the first message need not wait for it."""
+    """Import the modules for decoding, so that the first message does not wait for the import."""
     for module in ("metrics.v1.metrics_pb2", "resource.v1.resource_pb2"):
         importlib.import_module(f"opentelemetry.proto.{module}")
 
@@ -75,12 +75,13 @@ def load() -> None:
 class MetricsReader:
     """Reads the points of an encoded `MetricsData`. An instance is for one iteration.
 
-    Iterating yields points, and None wherever some work is done without a point: callers may pause at each item. It
-    raises MalformedMessageError for what is no `MetricsData`.
+    The iterator yields points, and None after some work without a point; callers may pause at each item. It raises
+    MalformedMessageError for an invalid `MetricsData`.
 
     :param data: the encoded message.
-    :param resource_attributes: the attributes of a resource that its points get.
-    :ivar skipped: the number of metrics that are too large, or neither gauge nor sum, or behind `POINTS_MAX` points.
+    :param resource_attributes: the attributes of a resource that its points receive.
+    :ivar skipped: the number of metrics that are too large, are neither gauge nor sum, or come after `POINTS_MAX`
+        points.
     """
 
     def __init__(self, data: bytes, resource_attributes: Sequence[str] = ()) -> None:
@@ -115,7 +116,7 @@ class MetricsReader:
         try:
             resource = Resource.FromString(bytes(message))
         except DecodeError as error:
-            raise MalformedMessageError(f"a resource cannot be decoded: {error}") from None
+            raise MalformedMessageError(f"cannot decode a resource: {error}") from None
         named = [each for each in resource.attributes if each.key in self._resource_attributes]
         return _attributes(named)
 
@@ -129,7 +130,7 @@ class MetricsReader:
         try:
             metric = Metric.FromString(bytes(message))
         except DecodeError as error:
-            raise MalformedMessageError(f"a metric cannot be decoded: {error}") from None
+            raise MalformedMessageError(f"cannot decode a metric: {error}") from None
         kind = metric.WhichOneof("data")
         if kind not in {"gauge", "sum"}:
             self.skipped += 1
@@ -147,7 +148,7 @@ class MetricsReader:
             yield Point(metric.name, is_counter, is_delta, value, _attributes(point.attributes) + of_resource)
 
     def _fields(self, message: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Yield the number and the content of each field; no content of fields with a fixed size."""
+        """Yield the number and the content of each field; the content is empty for fields with a fixed size."""
         position = 0
         while position < len(message):
             if self._fields_left == 0:
@@ -168,7 +169,7 @@ class MetricsReader:
                 raise MalformedMessageError(f"wire type {wire_type} does not exist")
             position = begin + size
             if position > len(message):
-                raise MalformedMessageError(f"a field of {size} bytes, {len(message) - begin} bytes are left")
+                raise MalformedMessageError(f"a field has {size} bytes, but only {len(message) - begin} bytes are left")
             yield number, message[begin:position]
 
 
@@ -211,7 +212,7 @@ def encode_metrics(points: Iterable[Point], resource: Mapping[str, str], started
     """Return points as an encoded `MetricsData`. The extra `barnabas[otel]` must be installed.
 
     :param resource: the attributes of the resource.
-    :param started_ns: when deltas, or sums, begin; nanoseconds since the epoch.
+    :param started_ns: the start of deltas or sums, in nanoseconds since the epoch.
     """
     from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue  # noqa: PLC0415
     from opentelemetry.proto.metrics.v1 import metrics_pb2 as pb  # noqa: PLC0415

@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from barnabas.clock import Clock
 
 WINDOW_S = 30.0
-"""The window of Kafka's client metrics: rates and latencies are those of the last 30 seconds."""
+"""The window of Kafka's client metrics, in seconds: rates and latencies cover the last 30 seconds."""
 
 STEP_S = 1.0
 
@@ -32,7 +32,7 @@ class RollingSum:
         self._clock = clock
         self._began_s = clock.monotonic()
         self._steps: deque[list[float]] = deque()
-        """Beginning, sum, count and greatest amount of each step."""
+        """The start time, sum, count and greatest amount of each step."""
         self._step: list[float] = []
         """The last element of `_steps`."""
         self._step_ends_s = self._began_s
@@ -58,7 +58,7 @@ class RollingSum:
         self._step_ends_s = now_s + STEP_S
 
     def recent(self) -> list[list[float]]:
-        """Return the beginning, sum, count and greatest amount of each step of the last `WINDOW_S` seconds."""
+        """Return the start time, sum, count and greatest amount of each step of the last `WINDOW_S` seconds."""
         now_s = self._clock.monotonic()
         return [step for step in self._steps.copy() if now_s - step[0] <= WINDOW_S]
 

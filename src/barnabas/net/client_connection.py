@@ -1,14 +1,14 @@
-"""The client's end of a connection to a broker: requests are pipelined over it.
+"""The client's end of a connection to a broker, with pipelined requests.
 
-At connect, the client asks the broker for the versions that it serves (ApiVersions, KIP-511). Each request is sent in
-the newest version that both sides have. A request without a response in time ends the connection, as in Kafka's
-clients: later responses would most likely be late too.
+After connecting, the client requests the versions that the broker serves (ApiVersions, KIP-511). Each request uses the
+newest version that both sides support. A request without a response in time ends the connection, as in Kafka's clients:
+later responses would most likely also be late.
 
-A faulty broker may announce and send frames of any size. The response to a fetch has at most the bytes asked for, or
-one batch that is larger; all other responses are small. A larger frame ends the connection.
+A faulty broker may announce and send frames of any size. The response to a fetch has at most the requested bytes, or
+one larger batch; all other responses are small. A larger frame ends the connection.
 
-`RequestBackoff` slows down requests to a broker whose responses bring nothing. Otherwise a broker that answers at once
-with nothing, or with bytes that are no response, would get thousands of requests a second.
+`RequestBackoff` slows down requests to a broker whose responses are empty or invalid. Otherwise such a broker could
+receive thousands of requests a second.
 """
 
 from __future__ import annotations
@@ -56,17 +56,18 @@ FETCH_KEY = 1
 MIB = 1024 * 1024
 
 RESPONSE_BYTES_MAX = 100 * MIB
-"""The metadata of 200,000 partitions has a fifth of these."""
+"""The maximum size of a response other than Fetch and ApiVersions. The metadata of 200,000 partitions needs a fifth of
+it."""
 
 VERSIONS_BYTES_MAX = MIB
-"""The limit of the first response of a connection, which detects a server of another protocol."""
+"""The maximum size of the first response of a connection. It detects a server of another protocol."""
 
 BATCH_BYTES_MAX = 100 * MIB
-"""A batch larger than all bytes asked for comes whole (KIP-74). Brokers with Kafka's default of
+"""The maximum size of a batch that exceeds the requested bytes (KIP-74). Brokers with Kafka's default of
 `socket.request.max.bytes` accept no larger batch; larger batches can be fetched with a larger `fetch.max.bytes`."""
 
 PARTITIONS_BYTES_MAX = 16 * MIB
-"""The size of a fetch response besides records; enough for 100,000 partitions."""
+"""The maximum size of a fetch response besides records; enough for 100,000 partitions."""
 
 FETCH_BYTES_MAX = 512 * MIB
 
@@ -77,7 +78,7 @@ def _api_key(request: type) -> int | None:
 
 
 def fetch_bytes(request: Any) -> int:
-    """Return how many bytes of records a request asks for; 0 if it is not a fetch."""
+    """Return the number of bytes of records that a request fetches; 0 if it is not a fetch."""
     cls: type = type(request)
     if cls is EncodedRequest:
         return int(request.fetch_bytes)
@@ -85,7 +86,7 @@ def fetch_bytes(request: Any) -> int:
 
 
 def response_bytes_max(request: type, asked: int) -> int:
-    """Return how large the response to a request may be.
+    """Return the maximum size of the response to a request.
 
     :param asked: the `fetch_bytes` of the request.
     """
@@ -97,11 +98,11 @@ def response_bytes_max(request: type, asked: int) -> int:
 
 FIRST_PAUSE_S = 0.05
 FREE_FUTILE = 3
-"""So many futile requests in a row cause no pause: leaders change, and sessions end."""
+"""The number of consecutive futile requests without a pause, because leader changes and session ends are normal."""
 
 
 class RequestBackoff:
-    """The pauses between the requests to one peer, which grow with each futile request. Pure: time is an argument.
+    """The pauses between the requests to one peer, which grow with each futile request. The time is an argument.
 
     >>> pacing = RequestBackoff(pause_s_max=1.0)
     >>> for _ in range(FREE_FUTILE + 2):
@@ -119,29 +120,29 @@ class RequestBackoff:
 
     @property
     def is_slow(self) -> bool:
-        """Return whether requests wait for a pause."""
+        """True if requests wait for a pause."""
         return self._futile > FREE_FUTILE
 
     def note_progress(self) -> None:
-        """End the pauses: a response brought something, or took as long as it may."""
+        """End the pauses: a response contained data, or took the full wait time of the request."""
         self._futile = 0
 
     def note_futile(self, now_s: float) -> None:
-        """Lengthen the pause: a request failed, or its response came at once and brought nothing."""
+        """Lengthen the pause: a request failed, or its response arrived immediately without data."""
         self._futile += 1
         if self.is_slow:
             doublings = min(self._futile - FREE_FUTILE - 1, 16)
             self._not_before_s = now_s + min(FIRST_PAUSE_S * 2.0**doublings, self._pause_s_max)
 
     def wait_s(self, now_s: float) -> float:
-        """Return how long to wait before the next request; 0: it may leave."""
+        """Return the seconds to wait before the next request; 0 if it can be sent."""
         return max(0.0, self._not_before_s - now_s) if self.is_slow else 0.0
 
 
 T = TypeVar("T")
 
 PLACE_BYTES = 1024 * 1024
-"""So much memory beyond the bytes asked for may be allocated before the bytes have arrived."""
+"""The memory that may be allocated in advance for a response, beyond the requested bytes."""
 CORRELATION_ID_MAX = 0x7FFFFFFF
 DEFAULT_TIMEOUT_S = 30.0
 
@@ -184,11 +185,11 @@ async def dial(
     connect_timeout_s: float = DEFAULT_TIMEOUT_S,
     software_version: str = "unknown",
 ) -> ClientConnection:
-    """Connect to a broker and ask for the versions that it serves.
+    """Connect to a broker and request the versions that it serves.
 
     :param client_id: the name that the broker sees.
-    :param connect_timeout_s: for the connection and the first exchange together.
-    :raises DisconnectedError: no broker listens there, or it closed the connection.
+    :param connect_timeout_s: the maximum time in seconds for the connection and the first exchange together.
+    :raises DisconnectedError: no broker listens at the address, or the broker closed the connection.
     :raises TimedOutError: the connection took too long.
     """
     loop = asyncio.get_running_loop()
@@ -212,7 +213,7 @@ async def dial(
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """Return a socket connected to the first of the host's addresses that accepts a connection."""
+    """Return a socket connected to the first address of the host that accepts a connection."""
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in await _addresses(loop, host, port):
         sock = socket.socket(family, kind, protocol)
@@ -228,14 +229,14 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
         else:
             if sock.getsockname() != sock.getpeername():
                 return sock
-            # If no process listens on a port of the ephemeral range, TCP may connect a socket to itself.
+            # If no process listens on an ephemeral port, TCP may connect a socket to itself.
             sock.close()
             failure = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     raise failure
 
 
 # Do not use `loop.getaddrinfo` and `loop.sock_connect`: in uvloop they start threads of libuv, which joins its threads
-# when the process ends. A forked child has no such threads, and joining them is a segmentation fault.
+# when the process ends. A forked child has no such threads, and joining them causes a segmentation fault.
 
 
 async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> list[Any]:
@@ -243,18 +244,18 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
 
     :raises OSError: the host has no address, or its name is malformed.
     """
-    # Text would go through the codec for international names, which takes milliseconds to load.
+    # A str would load the codec for international names, which takes milliseconds.
     name = host.encode("ascii") if host.isascii() else host
     look_up = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
     try:
         with contextlib.suppress(socket.gaierror):  # a name, whose lookup may take long
             return look_up(flags=socket.AI_NUMERICHOST)
-        # Executors no longer work when clients deliver their last records at the end of the program.
+        # Executors no longer work when a client delivers its last records at interpreter exit.
         answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
         threading.Thread(target=_settle_by, args=(answer, look_up), name="barnabas-name", daemon=True).start()
         return await asyncio.wrap_future(answer, loop=loop)
     except UnicodeError as error:
-        raise OSError(f"{host!r} is no name of a host: {error}") from None
+        raise OSError(f"{host!r} is not a valid host name: {error}") from None
 
 
 def _settle_by(answer: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
@@ -292,7 +293,7 @@ def _settle(connected: asyncio.Future[None]) -> None:
 
 
 class ClientConnection:
-    """A connection to one broker. Used from the thread of its event loop only; made by `dial`."""
+    """A connection to one broker, created by `dial`. Use it only from the thread of its event loop."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop, open_stream: OpenStream, address: str, client_id: str) -> None:
         self.address = address
@@ -307,15 +308,15 @@ class ClientConnection:
         self._correlation_id = 0
         self._failure: Failure | None = None
         self.on_progress: Callable[[], None] | None = None
-        """Called after all responses that arrived together were delivered, when chunks that had to wait have left, and
-        at the end of the connection. A caller with many requests under way handles many events at once."""
+        """Called after all responses that arrived together were delivered, when waiting chunks have been sent, and at
+        the end of the connection. A caller with many requests in flight handles many events at once."""
         self._reader = FrameReader(FETCH_BYTES_MAX, self._response_bytes_max)
         self._stream = open_stream(self._on_bytes, self._progress, self._on_closed)
         self._stream.in_place_receiver = self
 
     @property
     def is_open(self) -> bool:
-        """Return whether requests can still be sent."""
+        """True if requests can still be sent."""
         return self._stream.is_open
 
     @property
@@ -324,7 +325,7 @@ class ClientConnection:
         return len(self._pending)
 
     def version_for(self, request: type[Any]) -> int:
-        """Return the newest version of a request class that both sides have.
+        """Return the newest version of a request class that both sides support.
 
         :raises UnsupportedVersionError: there is none.
         """
@@ -349,9 +350,10 @@ class ClientConnection:
 
         Requests are sent in the order of the calls, without waiting for each other's responses.
 
-        :param version: a version of the request; None for the newest that both sides have.
-        :raises DisconnectedError: the connection ended first; the request may have been carried out.
-        :raises TimedOutError: no response in time; the connection is closed, the request may have been carried out.
+        :param version: a version of the request; None for the newest that both sides support.
+        :raises DisconnectedError: the connection ended first; the broker may have executed the request.
+        :raises TimedOutError: no response arrived in time; the connection is closed, and the broker may have executed
+            the request.
         :raises UnsupportedVersionError: the broker does not serve the request.
         """
         return await self.send_soon(request, version=version, timeout_s=timeout_s)
@@ -385,8 +387,8 @@ class ClientConnection:
         """Queue a request for the next `flush`, without a future, for callers that send many requests.
 
         :param request: a message, or an `EncodedRequest`.
-        :param on_answer: called on the loop with the response or the error; must not raise. None if the broker
-            does not answer (Produce with acks=0).
+        :param on_answer: called on the loop with the response or the error; must not raise. None if the broker sends no
+            response (Produce with acks=0).
         :raises DisconnectedError: the connection has ended.
         :raises UnsupportedVersionError: the broker does not serve the request.
         """
@@ -405,7 +407,7 @@ class ClientConnection:
             self._look_again_at(due_at_s)
 
     def post(self, request: object, *, version: int | None = None) -> None:
-        """Send a request that the broker does not answer (Produce with acks=0).
+        """Send a request without a response (Produce with acks=0).
 
         :raises DisconnectedError: the connection has ended.
         """
@@ -413,22 +415,22 @@ class ClientConnection:
         self.flush()
 
     def flush(self) -> None:
-        """Send all submitted requests together: each system call lets other threads take over."""
+        """Send all queued requests together: each system call may give the interpreter lock to another thread."""
         if self._outbox:
             outbox, self._outbox = self._outbox, []
             self._stream.send(outbox)
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes of requests that the socket has not taken yet."""
+        """The number of bytes of requests that the socket has not accepted yet."""
         return self._stream.unsent_bytes
 
     def close(self) -> None:
-        """End the connection; requests under way fail with DisconnectedError."""
+        """End the connection; requests in flight fail with DisconnectedError."""
         self._stream.close()
 
     async def negotiate(self, software_version: str, timeout_s: float) -> None:
-        """Ask for the versions that the broker serves; called once, by `dial`.
+        """Request the versions that the broker serves; `dial` calls this once.
 
         :raises ApiError: the broker refused.
         """
@@ -438,7 +440,7 @@ class ClientConnection:
         if response.error_code == ErrorCode.UNSUPPORTED_VERSION:
             response = await self.send(ApiVersionsRequest(), version=0, timeout_s=timeout_s)
         if response.error_code:
-            raise ApiError(response.error_code, f"{self.address} does not tell what it serves")
+            raise ApiError(response.error_code, f"{self.address} refused to list its API versions")
         self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
         self._newest.clear()
 
@@ -458,14 +460,14 @@ class ClientConnection:
         return self._reader.get_buffer(asked + PLACE_BYTES)
 
     def _response_bytes_max(self, number: int) -> int:
-        """Return the limit of the response that comes after `number` others; -1 if no request waits for it."""
+        """Return the maximum size of the response after `number` others; -1 if no request waits for it."""
         if number >= len(self._pending):
             return -1
         pending = self._pending[number]
         return response_bytes_max(pending.request, pending.fetch_bytes)
 
     def buffer_updated(self, size: int) -> None:
-        """Note that `size` bytes were put into the buffer, and handle the response if it is complete."""
+        """Process `size` bytes that were received into the buffer; handle the response if it is complete."""
         frame = self._reader.buffer_updated(size)
         if frame is not None:
             self._take([frame])
@@ -490,14 +492,14 @@ class ClientConnection:
             self._progress()
 
     def _refuse(self, error: MalformedMessageError) -> None:
-        self._failure = Failure.of(DisconnectedError(f"{self.address} sent what is not an answer: {error}"))
+        self._failure = Failure.of(DisconnectedError(f"{self.address} sent an invalid response: {error}"))
         self._stream.close(error)
 
     def _answer(self, frame: Buffer) -> None:
         correlation_id = read_correlation_id(frame)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
-            raise MalformedMessageError(f"nobody waits for an answer with correlation id {correlation_id}")
-        # A request counts as answered once its response was read. Otherwise its caller would wait forever.
+            raise MalformedMessageError(f"no request waits for correlation id {correlation_id}")
+        # A request remains pending until its response was read, so that its caller gets an error if the read fails.
         pending = self._pending[0]
         response = None if pending.read is None else pending.read(frame)
         if response is None:
@@ -506,7 +508,7 @@ class ClientConnection:
 
     def _decode(self, pending: _Pending, frame: Buffer) -> Any:
         if pending.request is ApiVersionsRequest and frame[4:6] == b"\x00\x23":
-            # A broker that does not serve the version answers in version 0 (KIP-511).
+            # A broker that does not serve the version responds in version 0 (KIP-511).
             return decode_response(ApiVersionsResponse, 0, frame)
         return decode_response(response_of(pending.request), pending.version, frame)
 
@@ -514,8 +516,8 @@ class ClientConnection:
         if self.on_progress is not None:
             self.on_progress()
 
-    # One timer serves all requests, since most are answered long before. A timer for each request would cost more than
-    # the rest of the bookkeeping.
+    # One timer serves all requests, because most receive a response long before. A timer per request would cost more
+    # than all other bookkeeping.
 
     def _look_again_at(self, at_s: float) -> None:
         if self._timer is not None:

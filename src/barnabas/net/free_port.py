@@ -1,7 +1,8 @@
 """Finds free ports for a process that is not started yet.
 
-Another process may take such a port before; then the started process reports it. The system gives ephemeral ports to
-connections at any time. A port outside the ephemeral range is only taken by a process that chooses it.
+Another process may use such a port before; then the started process reports an error. The operating system assigns
+ephemeral ports to connections at any time. A port outside the ephemeral range is used only by a process that chooses
+it.
 """
 
 from __future__ import annotations
@@ -15,11 +16,12 @@ from pathlib import Path
 from barnabas.errors import UnavailableError
 
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""The file of Linux with the first and the last ephemeral port."""
+"""The Linux file with the first and the last ephemeral port."""
 USUAL_EPHEMERAL = 32_768, 65_535
-"""The range for systems without this file: Linux begins with the first port, others begin later."""
+"""The assumed ephemeral range of systems without this file. 32,768 is Linux's first ephemeral port; other systems start
+higher."""
 LOWEST, HIGHEST = 10_000, 65_535
-"""Lower ports belong to well-known services."""
+"""The range of candidate ports. Lower ports belong to well-known services."""
 
 
 def is_free(host: str, port: int) -> bool:
@@ -39,8 +41,8 @@ def is_free(host: str, port: int) -> bool:
 def lasting_ports(host: str, count: int, *, ephemeral: tuple[int, int] | None = None) -> list[int]:
     """Return different free ports that no connection gets while their server is down.
 
-    The ports are random, so that two callers at the same time seldom get the same. If all ports are ephemeral, the
-    result has ephemeral ports.
+    The ports are random, so that two concurrent callers rarely get the same ones. If all ports are ephemeral, the
+    result contains ephemeral ports.
 
     :param ephemeral: the first and the last ephemeral port; None: those of the system.
     :raises UnavailableError: there are not enough free ports.
@@ -52,12 +54,12 @@ def lasting_ports(host: str, count: int, *, ephemeral: tuple[int, int] | None = 
     lasting = [*range(LOWEST, min(first, HIGHEST + 1)), *range(max(last + 1, LOWEST), HIGHEST + 1)]
     found = list(itertools.islice(_free_among(host, [lasting, range(LOWEST, HIGHEST + 1)]), count))
     if len(found) < count:
-        raise UnavailableError(f"{host} has no {count} free ports of {LOWEST} or more")
+        raise UnavailableError(f"{host} has fewer than {count} free ports from {LOWEST} on")
     return found
 
 
 def _free_among(host: str, choices: Sequence[Sequence[int]]) -> Iterator[int]:
-    """Yield free ports, each once: those of the first sequence in random order, then those of the next."""
+    """Yield each free port once: the ports of the first sequence in random order, then those of the next."""
     seen: set[int] = set()
     for ports in choices:
         for port in random.sample(ports, len(ports)):

@@ -1,6 +1,6 @@
-"""Accepts connections of clients, within limits; a handler carries out their requests.
+"""Accepts client connections, within limits; a handler executes their requests.
 
-A frame that is not a request ends its connection, with one line in the log. Other connections are not affected.
+An invalid frame ends its connection, with one line in the log. Other connections are not affected.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ log = logging.getLogger(__name__)
 
 
 class ConnectionCount:
-    """The number of open connections, in all and from each address."""
+    """The number of open connections, in total and from each address."""
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
         self._by_host: Counter[str] = Counter()
 
     def admit(self, host: str) -> str | None:
-        """Count a connection and return None; or return the reason to refuse it."""
+        """Count a connection and return None, or return the reason to refuse it."""
         connections_max = self._limits.connections_max()
         if self._by_host.total() >= connections_max:
             return f"{connections_max} connections are open (max.connections, or the limit of open files)"
@@ -46,16 +46,16 @@ class ConnectionCount:
         return None
 
     def leave(self, host: str) -> None:
-        """Note that a connection has ended."""
+        """Count a connection that has ended."""
         self._by_host[host] -= 1
         if not self._by_host[host]:
             del self._by_host[host]
 
 
 class Listener:
-    """Accepts connections on one address and lets a handler answer their requests.
+    """Accepts connections on one address; a handler responds to their requests.
 
-    Used from the thread of the event loop in which it was made.
+    Use it from the thread of the event loop in which it was created.
     """
 
     new_handler: HandlerFactory
@@ -68,19 +68,19 @@ class Listener:
         self._count = ConnectionCount(limits)
         self._connections: set[ServerConnection] = set()
         self.accepted_count = 0
-        """The connections that were accepted since the start, refused ones not among them."""
+        """The number of accepted connections since the start, without refused ones."""
         self.refused_count = 0
-        """The connections that the limits refused since the start."""
+        """The number of connections that the limits refused since the start."""
         self.is_finishing = False
         self._sock: socket.socket | None = None
         self._sweeping: asyncio.TimerHandle | None = None
 
     def listen(self, host: str, port: int, backlog: int = 1024) -> int:
-        """Begin to listen; connections wait until `accept` is called.
+        """Start to listen; connections wait until `accept` is called.
 
-        :param port: 0 for a free one.
+        :param port: 0 for a free port.
         :returns: the port.
-        :raises OSError: the address is in use or is not this machine's.
+        :raises OSError: the address is in use, or does not belong to this machine.
         """
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -98,9 +98,9 @@ class Listener:
         return int(sock.getsockname()[1])
 
     def accept(self, new_handler: HandlerFactory) -> None:
-        """Begin to accept connections.
+        """Start to accept connections.
 
-        :param new_handler: makes the handler of a connection.
+        :param new_handler: creates the handler of a connection.
         """
         self.new_handler = new_handler
         self.begin_accepting()
@@ -108,11 +108,11 @@ class Listener:
 
     @property
     def connection_count(self) -> int:
-        """The connections that are open."""
+        """The number of open connections."""
         return len(self._connections)
 
     async def finish(self, timeout_s: float) -> None:
-        """Stop listening, carry out the requests that have begun, and end all connections."""
+        """Stop listening, complete the requests that have started, and end all connections."""
         self._stop_listening()
         self.is_finishing = True
         for connection in list(self._connections):
@@ -121,7 +121,7 @@ class Listener:
         if under_way:
             _, late = await asyncio.wait(under_way, timeout=timeout_s)
             if late:
-                log.warning("%d requests did not come to their end within %g s", len(late), timeout_s)
+                log.warning("%d requests did not complete within %g s; canceling them", len(late), timeout_s)
             for task in late:
                 task.cancel()
             await asyncio.gather(*late, return_exceptions=True)
@@ -139,7 +139,7 @@ class Listener:
         self.loop.add_reader(self._sock.fileno(), self._acceptable)
 
     def stop_accepting(self) -> None:
-        """Accept no more connections, and free the address."""
+        """Accept no more connections, and release the address."""
         if self._sock:
             self.loop.remove_reader(self._sock.fileno())
             self._sock.close()
@@ -151,7 +151,7 @@ class Listener:
             self._sweeping.cancel()
 
     def forget(self, connection: ServerConnection) -> None:
-        """Called by a connection that has ended, when its requests are done."""
+        """Called by a connection that has ended, after its requests are completed."""
         if connection in self._connections:
             self._connections.discard(connection)
             self._count.leave(connection.endpoints.host)
@@ -163,7 +163,7 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Most likely there are no file descriptors left: the next call would fail too.
+            # Most likely no file descriptors are left, so the next call would fail, too.
             extra = event(LogEvent.CONNECTION_REFUSED)
             log.warning("cannot accept connections for %g s: %s", ACCEPT_PAUSE_S, error, extra=extra)
             self.loop.remove_reader(self._sock.fileno())
@@ -174,7 +174,7 @@ class Listener:
             sock.close()
 
     def admit(self, open_stream: OpenStream, endpoints: Endpoints) -> bool:
-        """Serve a connection that was accepted; return False if the limits do not allow another one."""
+        """Serve an accepted connection; return False if the limits do not allow another one."""
         refusal = self._count.admit(endpoints.host)
         if refusal:
             self.refused_count += 1
@@ -197,9 +197,9 @@ class Listener:
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 
     def _check_unread_answers(self) -> None:
-        """End connections whose clients do not read their responses, while the responses fill the memory for requests.
+        """End connections whose clients do not read their responses, if the responses fill the memory for requests.
 
-        Connections that have sent nothing since the last look end first, those with the most bytes before others.
+        Connections that have sent nothing since the last check end first, in the order of their unread bytes.
         """
         unread = [(each.look_at_unread(), each) for each in self._connections]
         total = sum(look.unread_bytes for look, _ in unread)
@@ -211,6 +211,6 @@ class Listener:
                 return
             total -= look.unread_bytes
             connection.close(
-                f"{look.unread_bytes} bytes of its answers are unread, and the unread answers of all connections exceed"
-                f" {bytes_max} bytes (queued.max.request.bytes)"
+                f"{look.unread_bytes} bytes of its responses are unread, and the unread responses of all connections"
+                f" exceed {bytes_max} bytes (queued.max.request.bytes)"
             )

@@ -1,20 +1,22 @@
 """An accepted connection, and the limits that all connections of a listener share.
 
-Requests of a connection are carried out one after the other, and answered in their order. A request that has to wait
-(a long poll) makes the requests behind it wait, as in Kafka. Responses that are ready together are sent together.
+The requests of a connection are executed one after the other, and their responses are sent in order. A request that has
+to wait (a long poll) also delays the later requests of its connection, as in Kafka. Responses that are ready together
+are sent together.
 
-The connection stops reading while `REQUESTS_WAITING_MAX` requests or `WAITING_BYTES_MAX` bytes of requests wait, for a
-request before them or for the client to read its responses. It also stops while there is no memory for a large request.
-So the socket of a client that sends too fast, or does not read, slows this client down.
+The connection stops reading while `REQUESTS_WAITING_MAX` requests or `WAITING_BYTES_MAX` bytes of requests are queued.
+They wait for an earlier request, or for the client to read its responses. The connection also stops reading while there
+is no memory for a large request. So the TCP flow control slows down a client that sends too fast or does not read.
 
-A request that waits gives back the memory of its frame (`ConnectionContext.release_frame`), and counts with the bytes
-that it keeps. No large request behind a waiting request is read. If other connections wait for memory, a connection is
-ended that holds whole requests behind a request which only its own client can complete.
+A waiting request releases the memory of its frame (`ConnectionContext.release_frame`), and counts only the bytes that
+it keeps. A connection does not read a large request after a waiting request. If other connections wait for memory, the
+listener closes a connection that holds whole requests after a request that only its own client can complete.
 
-A request that was received whole is carried out whole, even if its client has gone. Work for this client alone, such as
-a wait for records or for a group, ends with the connection.
+A completely received request is executed completely, even if its client has disconnected. Work for this client alone,
+such as a wait for records or for a group, ends with the connection.
 
-The limits have Kafka's names where Kafka has one. The listener checks all deadlines in one sweep, without timers.
+The limits have Kafka's names if Kafka has them. The listener checks all deadlines in one periodic sweep, without
+timers.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from barnabas.protocol.codec import Chunk
 log = logging.getLogger(__name__)
 
 OnMemory: TypeAlias = "Callable[[int], None]"
-"""Called with the requested size when there is memory for it."""
+"""Called with the requested size when the memory is available."""
 
 
 class _Waiter(NamedTuple):
@@ -46,16 +48,14 @@ class _Waiter(NamedTuple):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """The bounds of one listener.
+    """The limits of one listener.
 
-    `frame_bytes_max`: the largest request (`socket.request.max.bytes`).
-    `queued_bytes_max`: bytes of requests held over all connections (`queued.max.request.bytes`).
-    `connections_max`: returns how many connections may be open now, by `max.connections` and by the files that the
-    process may have open. `connections_per_host_max`: how many from one address (`max.connections.per.ip`). Both can
-    change while the broker runs.
-    `idle_s_max`: how long a connection may be silent (`connections.max.idle.ms`).
-    `partial_frame_s_max`: how long a request may take to arrive, from its first byte to its last; a large one may
-    take longer.
+    `frame_bytes_max`: the maximum size of a request (`socket.request.max.bytes`). `queued_bytes_max`: the maximum bytes
+    of requests in memory over all connections (`queued.max.request.bytes`). `connections_max`: returns the maximum
+    number of open connections, from `max.connections` and the limit of open files. `connections_per_host_max`: returns
+    the maximum number from one address (`max.connections.per.ip`). Both can change while the broker runs. `idle_s_max`:
+    the maximum idle time of a connection (`connections.max.idle.ms`). `partial_frame_s_max`: the maximum time from the
+    first to the last byte of a request; a large request may take longer.
     """
 
     frame_bytes_max: int = 100 * 1024 * 1024
@@ -67,16 +67,15 @@ class Limits:
 
 
 class RequestMemory:
-    """The memory that requests use, over all connections: arriving, waiting, or being carried out.
+    """The memory of requests over all connections: requests that arrive, are queued, or are executed.
 
-    A large request counts with the size that it announces. If there is no room for it, its connection waits in line,
-    and is not read until there is room. So every request that is being read can be completed. All requests together
-    stay within the limit, except for the few bytes that have already come of requests in line. Small requests count
-    too, and never wait.
+    A large request counts with its announced size. If there is not enough memory for it, its connection waits in line,
+    and is not read until there is. So every request that is being read can be completed. All requests together stay
+    within the limit, except for the few received bytes of requests in line. Small requests count, too, but never wait.
 
     A request of more than 1/`MEDIUM_PARTS` of the memory is large. Large requests leave 1/`KEPT_PARTS` of the memory to
-    other requests, which overtake them in line. So a client that announces much and sends little delays only clients
-    that announce as much.
+    other requests, which overtake them in line. So a client that announces large requests and sends little delays only
+    clients with equally large requests.
     """
 
     MEDIUM_PARTS = 64
@@ -97,22 +96,23 @@ class RequestMemory:
 
     @property
     def is_waited_for(self) -> bool:
-        """Return whether a request waits in line."""
+        """True if a request waits in line for memory."""
         return bool(self._large or self._others)
 
     def change(self, difference: int) -> None:
-        """Count more or fewer bytes. When there is room again, the first requests in line get it."""
+        """Add to the number of used bytes. If memory becomes free, the first requests in line get it."""
         self.used_bytes += difference
         if difference < 0:
             self._let_go_on()
 
     def reserve(self, size: int, go_on: OnMemory, *, held: int = 0) -> bool:
-        """Count the rest of a large request if there is room for it; otherwise put it in line.
+        """Reserve memory for the rest of a large request, or put the request in line.
 
-        :param size: bytes of the rest; with 0, nothing is counted, and there is room while the limit is not exceeded.
-        :param held: bytes of the request that have come already; they stay in memory while it is in line.
-        :param go_on: called with `size`, which is counted then, when there is room; not called if there is room now.
-        :returns: whether there is room now.
+        :param size: the size of the rest, in bytes. With 0 nothing is reserved; the result is true while the limit is
+            not exceeded.
+        :param held: the bytes of the request that have arrived already; they stay in memory while it is in line.
+        :param go_on: called with `size` when the memory was reserved later; not called if the result is true.
+        :returns: True if the memory is available now.
         """
         line = self._large if self.is_large(size) else self._others
         if not line and self._fits(size):
@@ -123,7 +123,7 @@ class RequestMemory:
         return False
 
     def arrived(self) -> None:
-        """Note that a request for which memory was reserved is whole, or will never be."""
+        """Record that a request with reserved memory is complete, or will never be complete."""
         self._under_way -= 1
         self._let_go_on()
 
@@ -135,7 +135,7 @@ class RequestMemory:
                 self._held_in_line -= waiter.held
 
     def is_large(self, size: int) -> bool:
-        """Return whether a request of this size counts as large."""
+        """Return whether a request of this size is large."""
         return size > self._bytes_max // self.MEDIUM_PARTS
 
     def _fits(self, size: int) -> bool:
@@ -143,7 +143,7 @@ class RequestMemory:
         used = self.used_bytes - self._held_in_line
         if used + size <= self._bytes_max - kept:
             return True
-        # Otherwise a request nearly as large as all the memory would wait forever.
+        # Otherwise a request nearly as large as the whole memory would wait forever.
         return size > 0 and not self._under_way and used <= self._bytes_max // 2
 
     def _take(self, size: int) -> None:
@@ -152,7 +152,7 @@ class RequestMemory:
 
     def _let_go_on(self) -> None:
         if self._is_letting_go_on:
-            return  # called by `go_on` below; the loop there looks again
+            return  # called by `go_on` below; the loop there checks again
         self._is_letting_go_on = True
         try:
             while waiter := self._next():
@@ -175,7 +175,7 @@ class WaitingMemory:
     A request that waits for records, for a group or for replicas may wait for minutes, so its frame leaves
     `RequestMemory`. The request then counts here, with the bytes that it keeps.
 
-    :param bytes_max: the bound, 1/`PARTS` of the memory for requests under way.
+    :param bytes_max: the limit, 1/`PARTS` of the memory for executing requests.
     """
 
     PARTS = 4
@@ -185,58 +185,58 @@ class WaitingMemory:
         self.used_bytes = 0
 
     def take(self, size: int) -> bool:
-        """Count `size` more bytes; return False, and count nothing, if they exceed the bound."""
+        """Add `size` bytes; return False, and add nothing, if they exceed the limit."""
         if self.used_bytes + size > self.bytes_max:
             return False
         self.used_bytes += size
         return True
 
     def give_back(self, size: int) -> None:
-        """Count `size` bytes less."""
+        """Subtract `size` bytes."""
         self.used_bytes -= size
 
 
 REQUESTS_WAITING_MAX = 64
 WAITING_BYTES_MAX = 1024 * 1024
 TURN_S = 0.005
-"""After this time a connection lets the event loop serve others."""
+"""The time after which a connection lets the event loop serve others, in seconds."""
 UNSENT_BYTES_MAX = 1024 * 1024
 SMALL_BYTES = 64 * 1024
-"""A connection that holds no more than this goes on reading, however much other connections hold."""
+"""The number of bytes up to which a connection continues to read, regardless of the other connections."""
 COPIED_BYTES_MAX = RECEIVE_BYTES // 2
 SLOWEST_BYTES_PER_S = 64 * 1024
-"""A large request that arrives at this rate or faster does not time out."""
+"""The minimum rate of a large request. At this rate or above, it does not time out."""
 STALLED_S = 1.0
-"""If a request has been slower for this long, the memory reserved for it goes to requests in line."""
+"""The time after which a slower request loses its reserved memory to the requests in line."""
 
 UNREAD_BYTES = 64 * 1024
-"""A connection is not ended for unread responses up to this size."""
+"""The size of unread responses up to which a connection is not closed."""
 
 Frame = bytearray | memoryview
 Answer: TypeAlias = "list[Chunk]"
-"""The chunks of response frames; none for a request without a response."""
+"""The chunks of response frames; empty for a request without a response."""
 
 
 class FrameReply(NamedTuple):
-    """The reply to the first of the request frames that wait, and to the frames behind it that the handler took."""
+    """The reply to the first queued request frame, and to the frames after it that the handler executed with it."""
 
     frame_count: int
-    """How many frames the handler took; at least one."""
+    """The number of frames that the handler took; at least one."""
     answer: Answer
     later: Awaitable[Answer] | None = None
-    """The rest of the answer, if the request has to wait."""
+    """The rest of the response, if the request has to wait."""
     ends_with_client: bool = False
     """True if only this client can use the rest, so that the wait ends when the client disconnects."""
 
 
 class Endpoints(NamedTuple):
-    """The two ends of a connection that was accepted."""
+    """The two ends of an accepted connection."""
 
     host: str
     port: int
-    """Of the client."""
+    """The port of the client."""
     local_host: str
-    """The address of this machine at which the client arrived."""
+    """The address of this machine to which the client connected."""
 
     @property
     def address(self) -> str:
@@ -245,10 +245,10 @@ class Endpoints(NamedTuple):
 
 
 class RequestHandler(Protocol):
-    """Carries out the requests of one connection."""
+    """Executes the requests of one connection."""
 
     def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
-        """Carry out the first of the requests that wait, and as many more as can be carried out with it.
+        """Execute the first queued request, and as many more as can be executed together with it.
 
         The handler may write into the frames, but must not keep them.
 
@@ -257,16 +257,16 @@ class RequestHandler(Protocol):
         ...
 
     def note_request_behind(self) -> None:
-        """Note that another request has come behind the one that waits."""
+        """Called when another request has arrived after the one that waits."""
         ...
 
     def note_gone(self) -> None:
-        """Note that the connection has ended."""
+        """Called when the connection has ended."""
         ...
 
 
 class ConnectionContext(Protocol):
-    """The connection as its handler sees it."""
+    """The connection, as its handler uses it."""
 
     @property
     def endpoints(self) -> Endpoints:
@@ -275,46 +275,46 @@ class ConnectionContext(Protocol):
 
     @property
     def is_gone(self) -> bool:
-        """Return whether the connection has ended."""
+        """True if the connection has ended."""
         ...
 
     def release_frame(self, size: int) -> bool:
-        """Let the request that is carried out wait, with `size` bytes in memory instead of its frame.
+        """Mark the executing request as waiting, with `size` bytes in memory instead of its frame.
 
         Call this once the request no longer needs its frame.
 
-        :returns: False if waiting requests keep as much memory as they may.
+        :returns: False if waiting requests already keep the maximum memory.
         """
         ...
 
     def requeue(self, frames: Sequence[Frame]) -> None:
-        """Put requests that were taken and not begun in front of the waiting ones, until the client has read its
-        responses. Call this before the rest of the answer is there."""
+        """Put requests that were taken but not started back at the front of the queue, until the client has read its
+        responses. Call this before the rest of the response is available."""
         ...
 
     def push(self, chunks: Iterable[Chunk]) -> None:
-        """Send bytes that answer no request, as ZooKeeper's protocol allows."""
+        """Send bytes that are not the response to a request, as in ZooKeeper's protocol."""
         ...
 
     def hang_up(self, reason: str) -> None:
-        """Close the connection; log the reason if there is one."""
+        """Close the connection; log the reason unless it is empty."""
         ...
 
 
 HandlerFactory: TypeAlias = "Callable[[ConnectionContext], RequestHandler]"
-"""Makes the handler of a connection that was accepted."""
+"""Creates the handler of an accepted connection."""
 
 
 class Unread(NamedTuple):
-    """The responses that a client has not read; the connection with the greatest value is closed first."""
+    """The responses that a client has not read. The connection with the greatest value is closed first."""
 
     is_stuck: bool
-    """True if the client has read nothing since the last look."""
+    """True if the client has read nothing since the last check."""
     unread_bytes: int
 
 
 class Acceptor(Protocol):
-    """The listener of a connection, and what its connections share."""
+    """The listener of a connection, with the state that its connections share."""
 
     new_handler: HandlerFactory
     limits: Limits
@@ -322,14 +322,14 @@ class Acceptor(Protocol):
     memory: RequestMemory
     waiting_memory: WaitingMemory
     is_finishing: bool
-    """True if no further request begins."""
+    """True if no further request starts."""
 
     def forget(self, connection: ServerConnection) -> None:
         """Called when the connection has ended and its requests are completed."""
 
 
 class ServerConnection:
-    """A connection of a listener's. Used from the thread of the event loop only."""
+    """A connection of a listener. Use it only from the thread of the event loop."""
 
     __slots__ = (
         "_answered_bytes",
@@ -364,31 +364,31 @@ class ServerConnection:
         self._frames: deque[Frame] = deque()
         self._reader = FrameReader(listener.limits.frame_bytes_max)
         self._answering: asyncio.Task[None] | None = None
-        self._ends_with_client = False  # what is carried out
+        self._ends_with_client = False  # True if the executing request ends with its client
         self._scheduled = False
-        self._in_line = False  # for memory
-        self._reserved = False  # memory for all of the frame under way
-        self._mark = 0.0, 0  # when it was looked last how much had come of it
-        self._waiting_bytes = 0  # of `_frames`
-        self._answered_bytes = 0  # of the request that is carried out, until it begins to wait
-        self._is_waiting = False  # what is carried out, without its frame
-        self._kept_bytes = 0  # of what waits, as the memory for waiting requests counts it
-        self._in_the_way_since_s = 0.0  # 0: it is not
-        self._unread = 0  # bytes of answers at the last look
-        self._held_bytes = 0  # of all of them and of the frame under way, as the listener counts it
+        self._in_line = False  # True while the connection waits in line for memory
+        self._reserved = False  # True if memory is reserved for the whole incomplete frame
+        self._mark = 0.0, 0  # the time of the last check, and the bytes received by then
+        self._waiting_bytes = 0  # the size of `_frames`
+        self._answered_bytes = 0  # the size of the executing request, until it starts to wait
+        self._is_waiting = False  # True if the executing request has released its frame
+        self._kept_bytes = 0  # the bytes of the waiting request in `WaitingMemory`
+        self._in_the_way_since_s = 0.0  # the time since which this connection blocks memory; 0 if it does not
+        self._unread = 0  # the size of unread responses at the last check
+        self._held_bytes = 0  # the sum of these bytes and of the incomplete frame, as reported to the listener
         self._used_at_s = listener.loop.time()
         self._partial_since_s = 0.0
         self._stream = open_stream(self._on_bytes, self._on_drained, self._on_closed)
 
     @property
     def under_way(self) -> asyncio.Task[None] | None:
-        """The task of a request that waits."""
+        """The task of a request that waits, or None."""
         return self._answering
 
     def close(self, reason: str = "") -> None:
-        """End the connection; requests that have not begun are dropped.
+        """End the connection; requests that have not started are dropped.
 
-        :param reason: the reason to log; empty if the client has done nothing wrong.
+        :param reason: the reason to log; empty if the client made no error.
         """
         if reason and self._stream.is_open:
             log.warning("closing the connection from %s: %s", self.endpoints.address, reason)
@@ -396,22 +396,22 @@ class ServerConnection:
         self._stream.close()
 
     def finish(self) -> None:
-        """Read no more and begin no request. End at once, or after the request that must be completed."""
+        """Stop reading and start no request. Close immediately, or after the request that must be completed."""
         self._drop_frames()
         self._stream.pause_reading()
         if self._answering is None or self._ends_with_client:
             self._stream.close()
 
     def check_deadlines(self, now_s: float) -> None:
-        """End the connection if it has been silent, or busy with one request, for too long."""
+        """Close the connection if it was idle, or sending a single request, for too long."""
         if not self._stream.is_open:
             return
         limits = self._listener.limits
         is_waited_for = self._listener.memory.is_waited_for
         if is_waited_for and self._is_in_the_way(now_s):
             self.close(
-                f"{self._waiting_bytes} bytes of requests stand behind one that only this client can end, while others"
-                " have no memory for theirs"
+                f"{self._waiting_bytes} bytes of requests follow one that only this client can complete, while other"
+                " connections wait for memory"
             )
             return
         if self._in_line:
@@ -419,7 +419,7 @@ class ServerConnection:
         if self._reserved and is_waited_for:
             self._give_back_if_stalled(now_s)
         if self._reader.partial and self._is_waiting and not self._stream.is_reading:
-            self._partial_since_s = now_s  # it is this broker that does not read
+            self._partial_since_s = now_s  # the broker, not the client, delays the frame
         elif self._reader.partial:
             allowed_s = limits.partial_frame_s_max + self._reader.held_bytes / SLOWEST_BYTES_PER_S
             if now_s - self._partial_since_s > allowed_s:
@@ -429,14 +429,14 @@ class ServerConnection:
             self._stream.close()
 
     def look_at_unread(self) -> Unread:
-        """Return the bytes of responses that the client has not read, and remember them until the next look."""
+        """Return the size of the responses that the client has not read, and remember it until the next check."""
         before, self._unread = self._unread, self._stream.unsent_memory_bytes if self._stream.is_open else 0
         if self._unread <= UNREAD_BYTES:
             return Unread(is_stuck=False, unread_bytes=0)
         return Unread(is_stuck=before >= UNREAD_BYTES and self._unread >= before, unread_bytes=self._unread)
 
     def _is_in_the_way(self, now_s: float) -> bool:
-        """Return whether whole requests have waited for `STALLED_S` behind a long poll, or behind responses that the
+        """Return whether whole requests have waited for `STALLED_S` after a long poll, or after responses that the
         client does not read."""
         waits_for_client = (self._is_waiting and self._ends_with_client) or (
             not self._answering and self._stream.unsent_bytes > UNSENT_BYTES_MAX
@@ -451,7 +451,7 @@ class ServerConnection:
         self._used_at_s = self._listener.loop.time()
         was_partial = self._reader.partial
         try:
-            # Small data is copied: a request that waits for long then keeps no more memory than its own.
+            # Small data is copied, so that a request that waits for long keeps only its own memory.
             frames = self._reader.feed_views(data if len(data) > COPIED_BYTES_MAX else memoryview(bytearray(data)))
         except BarnabasError as error:
             self._fail(error)
@@ -471,12 +471,12 @@ class ServerConnection:
             self._read_on_or_wait()
 
     def _hurry(self) -> None:
-        """Notify the handler if another request has come."""
+        """Notify the handler if another request has arrived."""
         if self._frames:
             self._handler.note_request_behind()
 
     def _count(self) -> int:
-        """Return how many bytes this connection holds, and count them in the memory of the listener."""
+        """Return the number of bytes that this connection holds, and report the change to `RequestMemory`."""
         reader = self._reader
         under_way = reader.announced_bytes if self._reserved else reader.held_bytes
         held = under_way + self._waiting_bytes + self._answered_bytes
@@ -502,15 +502,16 @@ class ServerConnection:
         if fits := waiting_memory.take(size):
             self._kept_bytes, self._answered_bytes = size, 0
         else:
-            # The request stays in the memory for requests under way, which is bounded too.
+            # The request stays in the memory for executing requests, which is limited, too.
             self._kept_bytes, self._answered_bytes = 0, min(size, self._answered_bytes)
         self._count()
         return fits
 
     def _read_on_or_wait(self, *, has_memory: bool = False) -> None:
-        """Count the bytes that are held, and decide whether to read on.
+        """Count the held bytes, and decide whether to continue reading.
 
-        :param has_memory: the connection has just got memory, and must not reserve again: it would wait in line.
+        :param has_memory: True if the connection has just got memory and must not reserve again, because it would wait
+            in line.
         """
         held = self._count()
         if not self._stream.is_open or self._in_line or self._listener.is_finishing:
@@ -524,13 +525,12 @@ class ServerConnection:
             self._stream.pause_reading()
 
     def _has_memory(self, held: int) -> bool:
-        """Return whether there is memory for the request that is arriving; if not, the connection now waits in line for
-        it."""
+        """Return whether there is memory for the arriving request; otherwise put the connection in line."""
         if self._reserved or held <= SMALL_BYTES >= self._reader.announced_bytes:
             return True
         memory = self._listener.memory
         if self._is_waiting and memory.is_large(self._reader.announced_bytes):
-            return False  # tried again when the request before this one is answered
+            return False  # checked again when the earlier request is completed
         is_large = self._reader.announced_bytes > SMALL_BYTES
         come = self._reader.held_bytes if is_large else 0
         missing = self._reader.announced_bytes - come if is_large else 0
@@ -548,14 +548,14 @@ class ServerConnection:
             self._mark = self._listener.loop.time(), self._reader.held_bytes
 
     def _on_memory(self, size: int) -> None:
-        """Read on, now that there is memory. The time in line does not count as time of the request."""
+        """Continue to read with the reserved memory. The time in line does not count as time of the request."""
         self._in_line = False
         self._partial_since_s += self._listener.loop.time() - self._mark[0]
         self._on_reserved(size)
         self._read_on_or_wait(has_memory=True)
 
     def _give_back_if_stalled(self, now_s: float) -> None:
-        """Give back the memory of a request that does not arrive, and wait in line again."""
+        """Release the memory of a request that does not arrive, and wait in line again."""
         since_s, held = self._mark
         if now_s - since_s < STALLED_S:
             return
@@ -584,8 +584,8 @@ class ServerConnection:
         if error:
             log.debug("connection from %s lost: %s", self.endpoints.address, error)
         if self._answering and self._ends_with_client:
-            # Cancelled in the next round, after the task's first step: else the coroutine given to it would never be
-            # awaited.
+            # Cancel in the next iteration, after the task's first step. Otherwise the coroutine of the task would never
+            # be awaited.
             self._listener.loop.call_soon(self._answering.cancel)
         self._go_on()
 
@@ -594,7 +594,7 @@ class ServerConnection:
         self._waiting_bytes = 0
 
     def _process(self) -> None:
-        """Carry out the waiting requests, up to one that has to wait itself, or to the end of this turn."""
+        """Execute the queued requests, up to one that has to wait, or to the end of this turn."""
         self._scheduled = False
         answers: list[Chunk] = []
         loop = self._listener.loop
@@ -605,7 +605,7 @@ class ServerConnection:
                 size = self._take(reply.frame_count)
                 answers += reply.answer
                 if reply.frame_count > 1 and answers:
-                    # The client can go on while the rest is carried out.
+                    # The client can continue while the rest is executed.
                     self._stream.send(answers)
                     answers = []
                 if reply.later is not None:
@@ -617,7 +617,7 @@ class ServerConnection:
                 if loop.time() > turn_ends_s:
                     break
         except Exception as error:  # noqa: BLE001 - one connection's failure, whatever it is, ends that one only
-            # The requests before this one were carried out, and their answers are owed.
+            # The earlier requests were executed, so their responses must be sent.
             self._stream.send(answers)
             self._fail(error)
             return
@@ -626,7 +626,7 @@ class ServerConnection:
         self._go_on()
 
     def _take(self, count: int) -> int:
-        """Forget the first requests that wait; return their size."""
+        """Remove the first queued requests; return their size."""
         size = 0
         for _ in range(count):
             size += len(self._frames.popleft())
@@ -639,12 +639,12 @@ class ServerConnection:
             self._waiting_bytes += sum(map(len, frames))
 
     def _own_waiting_frames(self) -> None:
-        """Copy requests that have to wait out of larger memory of which they are a part."""
+        """Copy queued requests out of the larger memory that contains them."""
         if self._frames and isinstance(self._frames[-1], memoryview):
             self._frames = deque(bytearray(f) if isinstance(f, memoryview) else f for f in self._frames)
 
     def _go_on(self) -> None:
-        """Decide what to do next, after some requests were carried out."""
+        """Decide on the next step after some requests were executed."""
         if self._is_at_rest():
             return
         can_go_on = not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
@@ -657,7 +657,7 @@ class ServerConnection:
             self._listener.forget(self)
 
     def _is_at_rest(self) -> bool:
-        """Return whether all that has come was carried out and answered, and the next bytes can come: nearly always."""
+        """Return whether all received requests have their responses, so that nothing is pending: the usual case."""
         stream = self._stream
         if self._frames or self._answering or self._held_bytes or self._reader.partial:
             return False

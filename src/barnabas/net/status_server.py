@@ -1,15 +1,16 @@
-"""Serves the metrics and the health of this process over HTTP, for Prometheus and for whatever supervises processes.
+"""Serves the metrics and the health of this process over HTTP, for Prometheus and for process supervisors.
 
-| path | answer |
+| path | response |
 |---|---|
 | `/metrics` | 200 and the metrics in Prometheus' text format |
-| `/healthz` | 200 while the process works; 503 where it is to be restarted |
-| `/readyz` | 200 while the process serves; 503 and the reasons, a line each, while it does not |
+| `/healthz` | 200 while the process works; 503 if it should be restarted |
+| `/readyz` | 200 while the process is ready; 503 and the reasons, one per line, while it is not |
 
-The server is that of Python's standard library, in threads of its own. It serves strangers within bounds: connections,
-bytes of a request head, and time, also for clients that send or read slowly. A connection carries one request.
+The server is that of Python's standard library, in its own threads. It limits what untrusted clients can use:
+connections, bytes of a request head, and time, also for clients that send or read slowly. A connection carries one
+request.
 
-Errors of a request end its connection. Nothing here raises into the rest of the process.
+An error of a request ends its connection. No error reaches the rest of the process.
 """
 
 from __future__ import annotations
@@ -34,22 +35,22 @@ from barnabas.metrics.exposition import CONTENT_TYPE, Snapshots
 from barnabas.metrics.metric import Collect
 
 CONNECTIONS_MAX = 32
-"""A connection beyond these is closed at once."""
+"""The maximum number of connections. A further connection is closed immediately."""
 
 HEAD_BYTES_MAX = 16 * 1024
-"""The server reads no more bytes of a request than these."""
+"""The maximum number of bytes that the server reads of a request."""
 
 SILENT_S_MAX = 5.0
-"""A read that brings nothing for so long ends its connection. So does an answer that was not read within this time."""
+"""The maximum idle time in seconds: of a read without new bytes, and of a write to a client that does not read."""
 
 CONNECTION_S_MAX = 20.0
-"""The longest time of a connection."""
+"""The maximum time of a connection, in seconds."""
 
 SWEEP_S = 0.5
-"""The time between two searches for connections that are over their time."""
+"""The time between two checks for expired connections, in seconds."""
 
 LOOP_ANSWER_S_MAX = 2.0
-"""An event loop that does not answer within this time counts as dead."""
+"""The time in seconds after which an event loop without a reaction counts as dead."""
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 METHODS = ("GET", "HEAD")
@@ -59,11 +60,11 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class StatusPages:
-    """The content of the pages. Any thread may call these functions, several at a time.
+    """The content of the pages. Any thread may call these functions, also concurrently.
 
-    :param metrics: returns the text of all metrics, in pieces.
+    :param metrics: returns the text of all metrics, in chunks.
     :param is_alive: returns whether the process works.
-    :param not_ready: returns the reasons for which the process does not serve now.
+    :param not_ready: returns the reasons that the process is not ready; empty if it is.
     """
 
     metrics: Callable[[], Sequence[bytes]]
@@ -80,8 +81,8 @@ def serving_status(
 ) -> Iterator[StatusServer | None]:
     """Serve the pages within the context.
 
-    :param address: as of `StatusServer`; None: there are no pages.
-    :raises UnavailableError: the address cannot be listened on.
+    :param address: see `StatusServer`; None serves no pages.
+    :raises UnavailableError: the server cannot listen on the address.
     """
     if address is None:
         yield None
@@ -100,15 +101,15 @@ def serving_status(
 
 
 class LoopProbe:
-    """Asks an event loop from other threads whether it runs."""
+    """Checks from other threads whether an event loop runs."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
 
     def is_alive(self) -> bool:
-        """Return whether the loop answers within `LOOP_ANSWER_S_MAX`."""
+        """Return whether the loop runs a callback within `LOOP_ANSWER_S_MAX`."""
         answered = threading.Event()
-        with suppress(RuntimeError):  # the loop is closed
+        with suppress(RuntimeError):  # raised if the loop is closed
             self._loop.call_soon_threadsafe(answered.set)
             return answered.wait(LOOP_ANSWER_S_MAX)
         return False
@@ -117,8 +118,8 @@ class LoopProbe:
 class StatusServer:
     """Serves the pages from `start` until `close`.
 
-    :param address: see `split_listener`; port 0 is any free one.
-    :raises ValueError: it is no address.
+    :param address: see `split_listener`; port 0 selects a free port.
+    :raises ValueError: the address is invalid.
     """
 
     def __init__(self, address: str, pages: StatusPages, clock: Clock) -> None:
@@ -129,13 +130,13 @@ class StatusServer:
 
     @property
     def url(self) -> str:
-        """The address of the pages, once the server has started."""
+        """The URL of the pages, after the start of the server."""
         return f"http://{host_port(self._host, self._port)}"
 
     def start(self) -> None:
-        """Listen, and begin to serve.
+        """Listen, and start to serve.
 
-        :raises OSError: the address is in use, or is not one of this machine.
+        :raises OSError: the address is in use, or does not belong to this machine.
         """
         family, *_, address = socket.getaddrinfo(
             self._host, self._port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -145,10 +146,10 @@ class StatusServer:
         threading.Thread(target=server.serve_forever, args=(SWEEP_S,), name="status server", daemon=True).start()
 
     def close(self) -> None:
-        """Stop serving. Answers under way are cut off."""
+        """Stop serving. Unfinished responses are truncated."""
         server, self._server = self._server, None
         if server is not None:
-            with suppress(OSError):  # wakes `serve_forever`, which else looks at its end after `SWEEP_S` only
+            with suppress(OSError):  # wakes `serve_forever`, which otherwise checks for its end every `SWEEP_S`
                 server.socket.shutdown(socket.SHUT_RDWR)
             server.shutdown()
             server.server_close()
@@ -167,11 +168,11 @@ class _Server(ThreadingHTTPServer):
         self.pages = pages
         self._clock = clock
         self._due: dict[socket.socket, float] = {}
-        """The monotonic time by which each open connection ends."""
+        """The monotonic time at which each open connection expires."""
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        # Not that of HTTPServer, which asks the name service for the name of the host.
+        # The method of HTTPServer would look up the host name, which can take long.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "", int(self.server_address[1])
 
@@ -187,7 +188,7 @@ class _Server(ThreadingHTTPServer):
         super().shutdown_request(request)
 
     def service_actions(self) -> None:
-        """Called in each round of `serve_forever`: end the connections that are over their time."""
+        """Called in each iteration of `serve_forever`: close the expired connections."""
         now_s = self._clock.monotonic()
         for request, due_s in list(self._due.items()):
             if now_s >= due_s:
@@ -202,13 +203,13 @@ class _Server(ThreadingHTTPServer):
 
 
 def _end(request: socket.socket) -> None:
-    """Let all that a connection's thread does with it fail from now on."""
-    with suppress(OSError):  # the client has ended it
+    """Shut down a connection, so that all reads and writes of its thread fail."""
+    with suppress(OSError):  # the client has closed the connection already
         request.shutdown(socket.SHUT_RDWR)
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers the one request of a connection."""
+    """Responds to the single request of a connection."""
 
     server: _Server
     timeout = SILENT_S_MAX
@@ -239,7 +240,7 @@ class _Handler(BaseHTTPRequestHandler):
             else:
                 self._answer(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz")
         except OSError:
-            raise  # of the connection
+            raise  # an error of the connection
         except Exception:
             log.exception("cannot answer a request for %s; the next request tries again", path)
             self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the log has the error")
@@ -248,7 +249,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.do_GET()
 
     def send_error(self, code: int, message: str | None = None, explain: str | None = None) -> None:
-        """Called by the base class for what is no request."""
+        """Called by the base class for an invalid request."""
         self._answer(HTTPStatus(code), message or HTTPStatus(code).phrase)
 
     def _answer(
@@ -275,14 +276,14 @@ class _Handler(BaseHTTPRequestHandler):
         return "barnabas"
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is that of the base class
-        """Log nothing: each request would be a line."""
+        """Log nothing, because each request would produce a line."""
 
 
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
 
 
 class _Head:
-    """The head of a request; it ends after `HEAD_BYTES_MAX`, whatever follows."""
+    """The head of a request, limited to `HEAD_BYTES_MAX`."""
 
     def __init__(self, stream: io.BufferedIOBase) -> None:
         self._stream = stream

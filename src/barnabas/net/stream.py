@@ -1,13 +1,13 @@
 """A connected socket on an event loop, and the frames in its stream of bytes.
 
-`Stream` works on the socket itself instead of a transport. So a `FileRegion` goes from the page cache to the socket
-with sendfile between two pieces that are in memory (uvloop's transports cannot do that), and `unsent_bytes` counts
-everything that is buffered. A stream is used from the thread of its event loop only.
+`Stream` uses the socket itself instead of a transport. So it can send a `FileRegion` from the page cache with sendfile
+between two chunks in memory, which uvloop's transports cannot do, and `unsent_bytes` includes everything that is
+buffered. A stream is used only from the thread of its event loop.
 
-`FrameReader` cuts the bytes into frames: an int32 size, then as many bytes. The frames are the same whatever the pieces
-in which the bytes arrive. A reader has memory for the frame that arrives alone. The memory grows with the bytes that
-have come, not with the size that was announced. A caller that trusts its peer asks for `get_buffer`: memory for the
-whole frame at once. For these callers, the memory of two large frames is kept for reuse.
+`FrameReader` splits the bytes into frames: an int32 size, then as many bytes. The frames do not depend on the chunks in
+which the bytes arrive. A reader has memory only for the arriving frame. The memory grows with the received bytes, not
+with the announced size. A caller that trusts its peer calls `get_buffer` for the memory of the whole frame at once. For
+these callers, the memory of two large frames is kept for reuse.
 """
 
 from __future__ import annotations
@@ -29,19 +29,21 @@ from barnabas.protocol.codec import Buffer, Chunk
 SIZE_BYTES = 4
 
 OWN_MEMORY_BYTES_MIN = 64 * 1024
-"""Smaller frames are copied, which costs less than memory of their own."""
+"""The minimum size of a frame with its own memory. Smaller frames are copied, which costs less."""
 
 OWN_MEMORY_BYTES_MAX = 64 * 1024 * 1024
-"""For larger frames, memory grows as the bytes arrive."""
+"""The maximum size of a frame whose memory is allocated at once. For larger frames, memory grows as the bytes arrive.
+"""
 
 KEPT_MAX = 2
-"""How many memory blocks for large frames are kept: one frame is used while the next one arrives."""
+"""The maximum number of kept memory blocks for large frames: one frame is used while the next one arrives."""
 
 KEPT_BYTES_MAX = 8 * 1024 * 1024
-"""Memory larger than this is not kept."""
+"""The maximum size of a kept memory block."""
 
 _PLACE_UNIT_BYTES = 1024 * 1024
-"""Consecutive frames have nearly the same size, so a block is a little larger than its first frame."""
+"""The unit of block sizes. Consecutive frames have nearly the same size, so a block is a little larger than its first
+frame."""
 
 _SIZE = struct.Struct(">i")
 
@@ -62,7 +64,7 @@ class _Places:
         if size > KEPT_BYTES_MAX:
             return memoryview(bytearray(size))
         for number in range(len(self._kept)):
-            # The list and this call have two references: nothing else refers to the memory.
+            # Two references, of the list and of this call, mean that nothing else refers to the memory.
             if sys.getrefcount(self._kept[number]) == 2 and len(self._kept[number]) >= size:
                 return memoryview(self._kept[number])[:size]
         place = bytearray(-(-size // _PLACE_UNIT_BYTES) * _PLACE_UNIT_BYTES)
@@ -73,9 +75,9 @@ class _Places:
 class FrameReader:
     """Collects the frames of one connection.
 
-    :param frame_bytes_max: a larger frame is an error.
-    :param allowed: returns the limit of one frame, the one that `feed` completes after so many others. It is called if
-        a frame does not arrive whole together with its size.
+    :param frame_bytes_max: the maximum size of a frame.
+    :param allowed: returns the maximum size of the frame that `feed` completes after the given number of other frames.
+        It is called if a frame does not arrive in one piece.
 
     >>> reader = FrameReader(100)
     >>> reader.feed(b"\\0\\0\\0\\2ok\\0\\0")
@@ -89,34 +91,35 @@ class FrameReader:
     def __init__(self, frame_bytes_max: int, allowed: Callable[[int], int] | None = None) -> None:
         self._allowed = allowed
         self._frame_bytes_max = frame_bytes_max
-        self._size = -1  # of the frame under way, -1 while its size is incomplete
-        self._frame = bytearray()  # the frame under way, or the first bytes of its size
+        self._size = -1  # the size of the incomplete frame; -1 while the size is incomplete
+        self._frame = bytearray()  # the incomplete frame, or the first bytes of its size
         self._places = _Places()
-        self._place: memoryview | None = None  # of the whole frame under way, after `get_buffer`
-        self._filled = 0  # bytes that have arrived there
+        self._place: memoryview | None = None  # the memory of the whole incomplete frame, after `get_buffer`
+        self._filled = 0  # the number of bytes received into `_place`
 
     @property
     def partial(self) -> bool:
-        """Return whether a frame has begun and not ended."""
+        """True if a frame is incomplete."""
         return self._size >= 0 or bool(self._frame)
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that have arrived of the frame under way."""
+        """The number of received bytes of the incomplete frame."""
         return len(self._frame) if self._place is None else self._filled
 
     @property
     def announced_bytes(self) -> int:
-        """The size of the frame under way; 0 while it is not known."""
+        """The size of the incomplete frame; 0 while it is unknown."""
         return max(self._size, 0)
 
     def get_buffer(self, bytes_max: int = OWN_MEMORY_BYTES_MAX) -> memoryview | None:
-        """Return the memory for the next bytes of a large frame under way, to receive them without a copy.
+        """Return the memory for the next bytes of a large incomplete frame, to receive them without a copy.
 
         Call `buffer_updated` with the number of bytes that arrived.
 
-        :param bytes_max: for a larger frame, memory grows as the bytes arrive.
-        :returns: None if no large frame is under way.
+        :param bytes_max: the maximum frame size for memory in advance; for a larger frame, memory grows as the bytes
+            arrive.
+        :returns: None if no large frame is incomplete.
         """
         if self._place is None:
             bytes_max = min(bytes_max, OWN_MEMORY_BYTES_MAX)
@@ -129,7 +132,7 @@ class FrameReader:
         return self._place[self._filled :]
 
     def buffer_updated(self, size: int) -> memoryview | None:
-        """Note that `size` bytes were put into the buffer; return the frame if it is complete."""
+        """Record `size` bytes received into the buffer; return the frame if it is complete."""
         self._filled += size
         if self._filled < self._size:
             return None
@@ -138,18 +141,18 @@ class FrameReader:
         return frame
 
     def feed(self, data: bytes | memoryview) -> list[bytes | bytearray]:
-        """Take the next bytes of the stream and return the frames that they complete.
+        """Process the next bytes of the stream; return the frames that they complete.
 
-        :raises MalformedMessageError: a size is negative or over the limit. The stream cannot be used afterwards.
+        :raises MalformedMessageError: a size is negative or above the limit. The reader cannot be used afterwards.
         """
         if self._size < 0 and not self._frame and len(data) >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(data)
-            if SIZE_BYTES + size == len(data) and size <= self._frame_bytes_max:  # nearly always
+            if SIZE_BYTES + size == len(data) and size <= self._frame_bytes_max:  # the usual case
                 return [bytes(data[SIZE_BYTES:])]
         return [bytes(frame) if isinstance(frame, memoryview) else frame for frame in self.feed_views(data)]
 
     def feed_views(self, data: bytes | memoryview) -> list[bytearray | memoryview]:
-        """Do as `feed` does, but return the frames that are whole in `data` as views of it.
+        """Process bytes as `feed` does, but return frames that are whole in `data` as views of it.
 
         :raises MalformedMessageError: as `feed` does.
         """
@@ -172,7 +175,7 @@ class FrameReader:
         return frames
 
     def _finish_frame_under_way(self, data: bytes | memoryview, frames: list[bytearray | memoryview]) -> int:
-        """Continue the frame that began earlier; return the number of bytes taken."""
+        """Continue the incomplete frame; return the number of bytes used."""
         position = 0
         if self._size < 0:
             position = min(SIZE_BYTES - len(self._frame), len(data))
@@ -200,31 +203,31 @@ class FrameReader:
 
     def _check_allowed(self, size: int, number: int) -> None:
         if self._allowed is not None and size > (allowed := self._allowed(number)):
-            asked = "nothing was asked for" if allowed < 0 else f"at most {allowed} were asked for"
+            asked = "no request is pending" if allowed < 0 else f"the maximum is {allowed}"
             raise MalformedMessageError(f"a frame of {size} bytes ({asked})")
 
     def _refuse(self, size: int) -> NoReturn:
-        raise MalformedMessageError(f"a frame of {size} bytes (at most {self._frame_bytes_max} are allowed)")
+        raise MalformedMessageError(f"a frame of {size} bytes (the maximum is {self._frame_bytes_max})")
 
 
 RECEIVE_BYTES = 256 * 1024
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
-"""After so many bytes a stream lets other connections send."""
+"""The number of bytes after which a stream lets other connections send."""
 
 CALLS_PER_TURN = 32
-"""The same limit in system calls: a response about many partitions has many small pieces."""
+"""The same limit in system calls: a response about many partitions has many small chunks."""
 
 COPIED_BYTES_MAX = 16 * 1024
-"""File regions up to this size are read into memory, to leave in one packet with the chunks around them: another packet
-would cost both ends more than the copy. Larger regions are sent with sendfile."""
+"""The maximum size of file regions that are read into memory, to share a packet with the chunks around them: another
+packet would cost both ends more than the copy. Larger regions are sent with sendfile."""
 
 _PIECES_PER_CALL = 64
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
-"""With this flag the kernel sends no packet for this piece alone."""
+"""The flag that more data follows, so that the kernel does not send a packet for this chunk alone."""
 
 
 class _ReceivePlace:
-    """The receive buffer of many streams, one stream after the other."""
+    """The receive buffer that many streams use, one after the other."""
 
     __slots__ = ("buffer",)
 
@@ -232,17 +235,17 @@ class _ReceivePlace:
         self.buffer = bytearray(RECEIVE_BYTES)
 
     def leave_if_kept(self) -> None:
-        """Make a new buffer if a stream still refers to this one."""
-        # This object and the call have one reference each.
+        """Allocate a new buffer if a stream still refers to this one."""
+        # This object and the call hold one reference each.
         if sys.getrefcount(self.buffer) > 2:
             self.buffer = bytearray(RECEIVE_BYTES)
 
 
 class _ReceivePlaces(threading.local):
-    """One buffer for all streams of a thread: a stream uses or keeps its bytes before another stream reads.
+    """One buffer for all streams of a thread: a stream uses or copies its bytes before another stream reads.
 
-    Threads must not share a buffer: each client has a thread and an event loop of its own, and a socket is read without
-    the interpreter's lock.
+    Threads must not share a buffer: each client has its own thread and event loop, and a socket read releases the
+    interpreter lock.
     """
 
     def __init__(self) -> None:
@@ -253,19 +256,20 @@ _places = _ReceivePlaces()
 
 
 class InPlaceReceiver(Protocol):
-    """Receives bytes into its own memory, without a copy; the methods are named as in `asyncio.BufferedProtocol`."""
+    """Receives bytes into its own memory, without a copy. The names of the methods are those of
+    `asyncio.BufferedProtocol`."""
 
     def get_buffer(self) -> memoryview | None:
-        """Return the memory for the next bytes; with None, `on_bytes` gets them."""
+        """Return the memory for the next bytes, or None to receive them with `on_bytes`."""
         ...
 
     def buffer_updated(self, size: int) -> None:
-        """Note that `size` bytes were put at the beginning of the buffer."""
+        """Called after `size` bytes were received into the buffer."""
         ...
 
 
 class ByteStream(Protocol):
-    """The stream of a connection, as the connection uses it; a simulation has streams of its own."""
+    """The stream of a connection, as the connection uses it. The simulation has its own implementation."""
 
     in_place_receiver: InPlaceReceiver | None
 
@@ -286,16 +290,16 @@ class ByteStream(Protocol):
 OpenStream = Callable[
     [Callable[[memoryview], None], Callable[[], None], Callable[[Exception | None], None]], ByteStream
 ]
-"""Makes a stream; the arguments are `on_bytes`, `on_drained` and `on_closed` of `Stream`."""
+"""Creates a stream; the arguments are `on_bytes`, `on_drained` and `on_closed` of `Stream`."""
 
 
 class Stream:
-    """One connection's bytes.
+    """The bytes of one connection.
 
-    :param sock: a connected socket; it is made non-blocking and belongs to the stream from now on.
-    :param on_bytes: called with the bytes that arrived, in a writable view. A view that is kept after the call, or a
-        part of it, keeps `RECEIVE_BYTES` of memory.
-    :param on_drained: called when all chunks have left, after some of them had to wait.
+    :param sock: a connected socket. The stream makes it non-blocking and owns it.
+    :param on_bytes: called with the received bytes, in a writable view. If the callee keeps the view or a part of it,
+        `RECEIVE_BYTES` of memory remain allocated.
+    :param on_drained: called when all chunks have been sent, after some of them had to wait.
     :param on_closed: called once, with the error that ended the stream or None.
     """
 
@@ -343,21 +347,20 @@ class Stream:
 
     @property
     def unsent_bytes(self) -> int:
-        """Bytes that the socket has not taken yet."""
+        """The number of bytes that the socket has not accepted yet."""
         return sum(map(len, self._out)) if self._out else 0
 
     @property
     def unsent_memory_bytes(self) -> int:
-        """The unsent bytes that are in memory; file regions are not."""
+        """The number of unsent bytes in memory, without file regions."""
         return sum(len(chunk) for chunk in self._out if not isinstance(chunk, FileRegion)) if self._out else 0
 
     @property
     def is_reading(self) -> bool:
-        """Return whether the stream receives bytes."""
         return self._reading
 
     def pause_reading(self) -> None:
-        """Stop reading: bytes that arrive wait in the kernel, and in the end the sender has to wait."""
+        """Stop reading. The kernel buffers further bytes until TCP makes the sender wait."""
         if self._reading:
             self._reading = False
             self._loop.remove_reader(self._fd)
@@ -369,7 +372,7 @@ class Stream:
             self._loop.add_reader(self._fd, self._readable)
 
     def send(self, chunks: Iterable[Chunk]) -> None:
-        """Send the chunks in order; chunks that the socket does not take now follow later."""
+        """Send the chunks in order; chunks that the socket does not accept now are sent later."""
         if not self.is_open:
             return
         self._out.extend(chunks)
@@ -377,7 +380,7 @@ class Stream:
             self._writable()
 
     def close(self, error: Exception | None = None) -> None:
-        """End the stream now; unsent chunks are dropped."""
+        """End the stream immediately; unsent chunks are dropped."""
         if not self.is_open:
             return
         self.pause_reading()
@@ -388,7 +391,7 @@ class Stream:
         self._out.clear()
         self._sock.close()
         on_closed = self._on_closed
-        # The owner of a stream refers to it. Without references back to the owner, both are freed at once.
+        # The owner refers to the stream. Without references back to the owner, both are freed immediately.
         self._on_bytes, self._on_drained, self._on_closed, self.in_place_receiver = _ignore, _ignore, _ignore, None
         on_closed(error)
 
@@ -440,7 +443,7 @@ class Stream:
             self._on_drained()
 
     def _send_some(self) -> int:
-        """Send as many bytes from the head of the queue as one system call takes; return their number."""
+        """Send as many bytes from the head of the queue as one system call accepts; return their number."""
         pieces: list[Buffer] = []
         copied, flags = 0, 0
         for number in range(min(len(self._out), _PIECES_PER_CALL)):
@@ -465,7 +468,7 @@ class Stream:
     def _send_region(self, region: FileRegion) -> int:
         sent = os.sendfile(self._fd, region.file.fileno(), region.position, region.length)
         if sent == 0:
-            raise OSError(f"the file ended {region.length} bytes before the region that was to be sent")
+            raise OSError(f"the file ended {region.length} bytes before the end of the region to send")
         region.position += sent
         region.length -= sent
         if not region.length:
@@ -473,7 +476,7 @@ class Stream:
         return sent
 
     def _drop(self, sent: int) -> None:
-        """Remove `sent` bytes from the head of the queue; they are of chunks in memory."""
+        """Remove `sent` bytes of chunks in memory from the head of the queue."""
         while self._out:
             chunk = cast(Buffer, self._out[0])
             if isinstance(chunk, FileRegion) or len(chunk) > sent:
@@ -485,11 +488,11 @@ class Stream:
 
 
 def _ignore(*_: object) -> None:
-    """Replaces the callbacks of a stream that has ended."""
+    """Do nothing: replaces the callbacks of a stream that has ended."""
 
 
 def _content(region: FileRegion) -> bytes:
     data = os.pread(region.file.fileno(), region.length, region.position)
     if len(data) < region.length:
-        raise OSError(f"the file ended {region.length - len(data)} bytes before the region that was to be sent")
+        raise OSError(f"the file ended {region.length - len(data)} bytes before the end of the region to send")
     return data

@@ -1,7 +1,7 @@
-"""Record batches: built by producers, checked and stamped by brokers, read by consumers.
+"""Record batches: producers build them, brokers check and stamp them, consumers read them.
 
-A broker needs `header` only; producers `builder`; consumers `reader`, or `arrow` for columns. The loops over
-single records are behind `codec`, which is compiled where that was possible, and nowhere else.
+A broker uses only `header`, a producer `builder`, and a consumer `reader`, or `arrow` for columns. All loops over
+single records are in `codec`, which is compiled if the compiled module was built.
 """
 
 from barnabas.records.builder import BatchBuilder

@@ -1,7 +1,7 @@
-"""Records and Arrow: batches decoded into Arrow columns, and Arrow columns taken for sending.
+"""Records and Arrow: decodes batches into Arrow columns, and reads Arrow columns for sending.
 
-No Python object is made for a record on either way (with the compiled codec). pyarrow is imported when it is first
-needed; it comes with the extra `barnabas[arrow]`.
+With the compiled codec, neither direction creates a Python object per record. pyarrow is imported at first use; the
+extra `barnabas[arrow]` installs it.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ if TYPE_CHECKING:
 def import_pyarrow() -> Any:
     """Return the module pyarrow.
 
-    :raises MissingExtraError: it is not installed.
+    :raises MissingExtraError: pyarrow is not installed.
     """
     return require("pyarrow", "arrow")
 
 
 def header_type() -> pa.DataType:
-    """Return the type of the column of headers: lists of (name, value)."""
+    """Return the type of the headers column: lists of (name, value)."""
     pa = import_pyarrow()
     return pa.list_(pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
 
 def arrow_schema(*, include_headers: bool = True) -> pa.Schema:
-    """Return the columns of a record: the attributes of `Record`, the timestamp as a point in time (UTC)."""
+    """Return the columns of a record: the attributes of `Record`, with the timestamp as an Arrow timestamp (UTC)."""
     pa = import_pyarrow()
     fields = [
         pa.field("topic", pa.string(), nullable=False),
@@ -56,9 +56,9 @@ def arrow_schema(*, include_headers: bool = True) -> pa.Schema:
 
 
 class ArrowReader:
-    """Gathers the records of many batches into Arrow columns.
+    """Collects the records of many batches into Arrow columns.
 
-    :param include_headers: whether there is a column of headers.
+    :param include_headers: True to add a column of headers.
     :raises ConfigurationError: pyarrow is not installed.
     """
 
@@ -68,7 +68,7 @@ class ArrowReader:
         self._include_headers = include_headers
         self._decoder = ColumnDecoder(include_headers)
         self._stretches: list[tuple[str, int, int]] = []
-        """Topic, partition and how many rows they hold for."""
+        """Topic, partition and number of rows of each series of rows from one partition."""
 
     def __len__(self) -> int:
         return len(self._decoder)
@@ -86,9 +86,10 @@ class ArrowReader:
     ) -> int:
         """Add the records with `min_offset <= offset < max_offset` of all complete batches in `buffer`.
 
-        :param max_records: the most to add; None for all. It may be fewer: a column is smaller than 2 GiB.
-        :returns: the offset to go on from: after the last complete batch, or of the first record that did not fit.
-        :raises CorruptBatchError: a batch is damaged; what came before it has been added.
+        :param max_records: the maximum number of records to add; None adds all. Fewer may be added, because a column is
+            smaller than 2 GiB.
+        :returns: the offset to continue from: after the last complete batch, or of the first record that was not added.
+        :raises CorruptBatchError: a batch is damaged; the records before it have been added.
         """
         left = OFFSET_MAX if max_records is None else max_records
         before = len(self)
@@ -109,11 +110,11 @@ class ArrowReader:
         return next_offset
 
     def stretches(self, row: int, width_ms: int) -> list[tuple[int, int, int]]:
-        """Return the records added from a row on by windows of their timestamps (`ColumnDecoder.stretches`)."""
+        """Group the records from a row on by windows of their timestamps; see `ColumnDecoder.stretches`."""
         return self._decoder.stretches(row, width_ms)
 
     def finish(self) -> pa.RecordBatch:
-        """Return what was added since the last time."""
+        """Return the records added since the last call."""
         pa = self._pa
         stretches, self._stretches = self._stretches, []
         buffers = self._decoder.finish()
@@ -126,7 +127,8 @@ class ArrowReader:
         )
 
     def _topics(self, stretches: list[tuple[str, int, int]], length: int) -> pa.Array:
-        """Return the column of topics, made of buffers: pyarrow looks for pandas when it converts Python's objects."""
+        """Return the column of topics, made from buffers, because pyarrow imports pandas when it converts Python
+        objects."""
         pa = self._pa
         names = [topic.encode() for topic in dict.fromkeys(topic for topic, _, _ in stretches)]
         ends = array("i", accumulate(map(len, names), initial=0))
@@ -169,12 +171,12 @@ class ArrowReader:
 
 
 class ArrowRows(NamedTuple):
-    """Rows to be sent: columns of the same length."""
+    """Rows to send: columns of the same length."""
 
     values: BinaryBuffers
     keys: BinaryBuffers | None
     timestamps_ms: memoryview | None
-    """int64; None: the records have no times of their own."""
+    """int64 values, or None if the records have no timestamps of their own."""
 
     def rows(self) -> Iterator[tuple[bytes | None, bytes | None, int | None]]:
         """Yield value, key and timestamp of each row."""
@@ -185,7 +187,7 @@ class ArrowRows(NamedTuple):
             yield value_of(row), None if key_of is None else key_of(row), stamp
 
     def key(self, row: int) -> bytes | None:
-        """Return the key of one row; there must be keys."""
+        """Return the key of one row. The rows must have keys."""
         assert self.keys is not None
         return column_reader(self.keys)(row)
 
@@ -193,10 +195,10 @@ class ArrowRows(NamedTuple):
 def arrow_rows(
     data: Any, *, value: str | None = None, key: str | None = None, timestamp: str | None = None
 ) -> list[ArrowRows]:
-    """Return the columns of `data` that are to be sent, part by part, without a copy unless a type must change.
+    """Return the columns of `data` to send, one element per chunk, without a copy unless a type must be converted.
 
-    :param data: see `Producer.send_arrow`, as for the names of the columns.
-    :raises TypeError: it is no Arrow data, or a column has values of another type.
+    :param data: Arrow data; see `Producer.send_arrow` for its types and for the names of the columns.
+    :raises TypeError: `data` is not Arrow data, or a column has an unsupported type.
     :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
     """
     table = arrow_table(data)
@@ -217,7 +219,7 @@ def arrow_rows(
 
 
 def arrow_table(data: Any) -> Any:
-    """Return Arrow data of any kind as a table; a single column is called `value`."""
+    """Convert Arrow data of any kind to a table; a single column gets the name `value`."""
     pa = import_pyarrow()
     if isinstance(data, pa.Table):
         return data
@@ -229,14 +231,14 @@ def arrow_table(data: Any) -> Any:
         raise TypeError(f"send_arrow takes Arrow data (a pyarrow Table, an Array ...), not {type(data).__name__}")
     try:
         return pa.table(data)
-    except (TypeError, pa.ArrowInvalid):  # not a table but a single column, as a series of Polars is
+    except (TypeError, pa.ArrowInvalid):  # a single column instead of a table, such as a Polars series
         return pa.table({"value": pa.chunked_array(data)})
 
 
 def _timestamps_ms(column: Any, what: str) -> memoryview:
     pa = import_pyarrow()
     if column.null_count:
-        raise ValueError(f"{what} has {column.null_count} nulls; a record has a timestamp")
+        raise ValueError(f"{what} has {column.null_count} nulls; each record needs a timestamp")
     if pa.types.is_timestamp(column.type):
         column = column.cast(pa.timestamp("ms", tz=column.type.tz), safe=False).cast(pa.int64())
     elif pa.types.is_integer(column.type):

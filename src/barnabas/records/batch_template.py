@@ -1,4 +1,4 @@
-"""A batch that is written again and again with the same keys, and other numbers in its values."""
+"""A batch that is sent repeatedly with the same keys, and with changing numbers in its values."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ _pack_int64_into = struct.Struct(">q").pack_into
 
 
 class BatchTemplate:
-    """Batches that differ only in their time and in INT64 fields of their values.
+    """Batches that differ only in their timestamp and in INT64 fields of their values.
 
-    :param records_with: returns keys and values that have a number in all of these fields.
+    :param records_with: returns the keys and values for a number, which each of these fields contains.
 
     >>> from barnabas.records.reader import read_records
     >>> batch = BatchTemplate(lambda number: [(b"key", number.to_bytes(8, signed=True))])
@@ -35,7 +35,7 @@ class BatchTemplate:
         self._batch = zeros
 
     def with_numbers(self, timestamp_ms: int, numbers: Sequence[int]) -> bytearray:
-        """Return the batch with other numbers in its fields. The batch is valid until the next call.
+        """Return the batch with new numbers in its fields. The next call overwrites the returned batch.
 
         :param numbers: one for each field, in the order of the bytes.
         """

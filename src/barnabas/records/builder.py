@@ -1,4 +1,4 @@
-"""Builds a record batch, in the format of the wire, of segments and of consumers."""
+"""Builds a record batch, whose format is the same on the wire and in segments."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from barnabas.records.header import (
 
 
 class BatchBuilder(RecordEncoder):
-    """Collects records and builds them into one batch. Not safe to use from several threads.
+    """Collects records and builds them into one batch. Not thread-safe.
 
     >>> builder = BatchBuilder(Compression.LZ4)
     >>> builder.append(1_700_000_000_000, b"member-1", b"/jobs", [("host", b"web-7")])
@@ -45,10 +45,10 @@ class BatchBuilder(RecordEncoder):
     def build(
         self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1, base_sequence: int = -1
     ) -> bytearray | memoryview:
-        """Return the batch, with base offset 0 and no leader epoch, which the broker stamps.
+        """Return the batch, with base offset 0 and without a leader epoch, which the broker stamps.
 
-        Another call, with another producer id, encodes and compresses no record again. Batches that earlier calls
-        returned do not change.
+        A further call with another producer id does not encode or compress the records again. Batches that earlier
+        calls returned do not change.
 
         :raises ValueError: there are no records.
         """

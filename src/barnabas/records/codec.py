@@ -1,7 +1,7 @@
-"""The record codec in use: the compiled one where it was built, else its twin in Python, with the same results.
+"""The record codec in use: the compiled module if it was built, otherwise the Python module with the same results.
 
-`CODEC` says which ("compiled" or "pure"). The environment variable BARNABAS_CODEC asks for one of the two; that is for
-tests and for comparisons. The scan over batch headers and log compaction are chosen in the same way.
+`CODEC` is "compiled" or "pure". The environment variable BARNABAS_CODEC selects one of them, for tests and comparisons.
+The scan over batch headers and log compaction are selected in the same way.
 """
 
 from __future__ import annotations
@@ -14,22 +14,24 @@ from typing import TYPE_CHECKING
 from barnabas.errors import ConfigurationError
 
 WANTED = os.environ.get("BARNABAS_CODEC", "")
-"""The codec that the environment asks for; empty: the compiled one if there is one."""
+"""The value of BARNABAS_CODEC. An empty value selects the compiled codec if it was built."""
 if WANTED not in ("", "compiled", "pure"):
     raise ConfigurationError(f"BARNABAS_CODEC={WANTED!r} must be 'compiled', 'pure' or empty")
 
 
 def load_implementation(name: str) -> ModuleType:
-    """Return the module in use of `barnabas.records.<name>_compiled` and `..._pure`.
+    """Return the module `barnabas.records.<name>_compiled` or `..._pure`, whichever is in use.
 
-    :raises ConfigurationError: the compiled one was asked for, and was not built here.
+    :raises ConfigurationError: the compiled module was requested, but was not built.
     """
     if WANTED != "pure":
         try:
             return importlib.import_module(f"barnabas.records.{name}_compiled")
         except ImportError as error:
             if WANTED:
-                raise ConfigurationError(f"BARNABAS_CODEC={WANTED}, but it was not built here: {error}") from error
+                raise ConfigurationError(
+                    f"BARNABAS_CODEC={WANTED}, but the compiled module was not built: {error}"
+                ) from error
     return importlib.import_module(f"barnabas.records.{name}_pure")
 
 

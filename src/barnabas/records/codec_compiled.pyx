@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The loops that run once per record, compiled. Its twin in Python is `codec_pure`: same names, same results.
+"""The loops per record, compiled. The equivalent in Python is `codec_pure`, with the same names and results.
 
-Whoever changes one changes the other; the tests of `records` run on both and compare them.
+A change of one must change the other, too; the tests of `records` run on both and compare them.
 
-Memory safety: `parse_rows` is the only reader of bytes that came from outside. It checks every length against
-the end of the record, and every record against the end of the body, before anything is read; what it leaves in
-its rows lies within the body. Damage is told by the twin, which reads the same body again to say what is wrong.
+Memory safety: `parse_rows` is the only function that parses untrusted bytes. It checks every length against the end of
+the record, and every record against the end of the body, before it reads them; the rows in its result lie within the
+body. For damaged bodies, the Python module decodes the same body again and raises the error.
 
-Threads: methods that never give up the interpreter lock are atomic. `RecordEncoder.put` is such a one, and this
-is why `Appender.send` needs no lock of its own: an encoder is closed under the interpreter lock too, so a
-record is either in the batch that the sender takes, or finds the encoder closed.
+Threads: methods that never release the interpreter lock are atomic. `RecordEncoder.put` is atomic, so `Appender.send`
+needs no own lock. An encoder is closed under the interpreter lock, too. So a record is either in the batch that the
+sender takes, or the append finds the encoder closed.
 """
 
 cimport cython
@@ -41,7 +41,7 @@ cdef enum:
     FIRST_CAPACITY = 512
     RECORD_SIZE_MIN = 7
     TIMESTAMP_TYPE_MASK = 0x08
-    # Work on less than this is done sooner than another thread could take the interpreter lock and give it back.
+    # Smaller work finishes sooner than another thread could acquire and release the interpreter lock.
     RELEASING_BYTES_MIN = 32768
 
 CODEC = "compiled"

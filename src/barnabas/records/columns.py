@@ -1,6 +1,7 @@
-"""Columns as Arrow lays them out in memory: what bulk readers get, and what `send_arrow` gives.
+"""Columns in Arrow's memory layout: the output of bulk reads, and the input of `send_arrow`.
 
-Plain buffers, so that neither codec needs pyarrow; `arrow` makes arrays of them and out of arrays, without a copy.
+The columns are plain buffers, so that neither codec needs pyarrow. `arrow` converts them from and to arrays without a
+copy.
 """
 
 from __future__ import annotations
@@ -15,17 +16,17 @@ class BinaryBuffers(NamedTuple):
 
     length: int
     offsets: Buffer
-    """int32, or int64 where `is_wide`."""
+    """int32 values, or int64 values if `is_wide`."""
     data: Buffer
     validity: Buffer | None
-    """A bit for each value, least significant first, clear where it is null; None: there is no null."""
+    """One bit per value, least significant bit first; a zero bit means null. None: there are no nulls."""
     null_count: int
     start: int = 0
     is_wide: bool = False
 
 
 class HeaderBuffers(NamedTuple):
-    """A column of lists of headers: those of row `i` are the names and values `offsets[i]` to `offsets[i + 1]`."""
+    """A column of lists of headers: row `i` has the names and values from `offsets[i]` up to `offsets[i + 1]`."""
 
     offsets: Buffer
     names: BinaryBuffers
@@ -37,12 +38,12 @@ class ColumnBuffers(NamedTuple):
 
     length: int
     offsets: Buffer
-    """int64."""
+    """int64 values."""
     timestamps_ms: Buffer
-    """int64."""
+    """int64 values."""
     timestamp_types: Buffer
-    """int8, see `TimestampType`."""
+    """int8 values, see `TimestampType`."""
     keys: BinaryBuffers
     values: BinaryBuffers
     headers: HeaderBuffers | None
-    """None if the reader leaves headers out."""
+    """None if the reader skips headers."""

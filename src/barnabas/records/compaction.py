@@ -1,8 +1,8 @@
-"""What log compaction does for each record: compiled where it was built, else its twin in Python, as the record codec.
-`COMPACTION` says which ("compiled" or "pure").
+"""The work of log compaction per record: the compiled module if it was built, otherwise the Python module.
 
-A cleaner gives the dirty part of a log to an `OffsetMap`, then all of it up to there to `filter_batches`, and writes
-what that returns. No file is opened here, and nothing is decided about segments.
+`COMPACTION` is "compiled" or "pure". The cleaner adds the keys of the dirty part of a log to an `OffsetMap`. Then it
+passes all batches of the log up to the same offset to `filter_batches`, and writes the result. This module opens no
+file and makes no decision about segments.
 """
 
 from __future__ import annotations

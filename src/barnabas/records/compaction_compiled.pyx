@@ -1,16 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""What log compaction does for each record, compiled. Its twin in Python is `compaction_pure`: same names, same results.
-Only the keyed hash is another, for each twin has the fastest of its own; no result depends on it.
+"""The work of log compaction per record, compiled. The equivalent in Python is `compaction_pure`.
 
-Whoever changes one changes the other; the tests of `records` run on both and compare them.
+Both have the same names and results; only the keyed hash differs, and no result depends on it. A change of one must
+change the other, too; the tests of `records` run on both and compare them.
 
-Memory safety: `find_batch` compares the size of a batch with what is there before it is believed, and `parse_record`
-checks every length against the end of the record, and every record against the end of the body. What was read from a
-header is not read a second time: the bytes could change. Damage is told by the twin, which looks at the same batch
-again to say what is wrong.
+Memory safety: `find_batch` compares the size of a batch with the remaining bytes before using it. `parse_record` checks
+every length against the end of the record, and every record against the end of the body. Header fields are read only
+once, because the bytes could change. For damaged batches, the Python module reads the same batch again and raises the
+error.
 
-Threads: the interpreter lock is given up. A map to which another thread adds refuses to be used; several threads may
-filter by one map at a time.
+Threads: the functions release the interpreter lock. A map refuses calls while another thread adds to it; several
+threads may filter with one map.
 """
 
 cimport cython
@@ -35,7 +35,7 @@ cdef extern from *:
 
 cdef enum:
     NULL_SIZE = -1
-    # An offset, timestamp or producer id that is none; each of them is -1 (`barnabas.model`).
+    # The value of an unknown offset, timestamp or producer id; each of them is -1 (`barnabas.model`).
     UNKNOWN = -1
     RECORD_SIZE_MIN = 7
     VARINT_BYTES_MAX = 10
@@ -44,13 +44,13 @@ cdef enum:
     DELETE_HORIZON_MASK = 0x40
     DIGEST_BYTES = 16
     ENTRY_BYTES = 21
-    # Records whose entries are asked for before the first of them is looked at.
+    # The number of records whose entries are prefetched before the first one is read.
     GROUP = 32
-    # So many records without keys are told of a batch (`compaction_pure`).
+    # The maximum number of records without keys that are reported for a batch (`compaction_pure`).
     KEYLESS_MAX = 1000
-    # In less memory than this, small pages do not slow down the search for keys.
+    # Below this memory size, small pages do not slow down the search for keys.
     HUGE_PAGES_BYTES_MIN = 4194304
-    # A shorter run of unchanged batches is copied: that takes less time than a piece of its own in every later step.
+    # A shorter run of unchanged batches is copied, which costs less than a separate piece in every later step.
     VIEW_BYTES_MIN = 16384
 
 cdef enum Outcome:

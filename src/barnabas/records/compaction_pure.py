@@ -1,10 +1,9 @@
-"""What log compaction does for each record, in Python. The compiled twin is `compaction_compiled`: same names, same
-results.
+"""The work of log compaction per record, in Python. The compiled equivalent is `compaction_compiled`.
 
-Whoever changes one changes the other; the tests of `records` run on both and compare them. What is wrong with a batch
-is said here for both of them.
+Both have the same names and results. A change of one must change the other, too; the tests of `records` run on both and
+compare them. If a batch is damaged, this module makes the error texts for both.
 
-The rules are those of Kafka's cleaner (KIP-58, KIP-98, KIP-534): what stays is told at `filter_batches`.
+The rules are those of Kafka's cleaner (KIP-58, KIP-98, KIP-534); `filter_batches` describes them.
 """
 
 from __future__ import annotations
@@ -42,114 +41,113 @@ DIGEST_BYTES = 16
 OFFSET_BYTES = 5
 ENTRY_BYTES = DIGEST_BYTES + OFFSET_BYTES
 RELATIVE_OFFSET_MAX = 2 ** (8 * OFFSET_BYTES) - 2
-"""An entry holds the offset above the map's base offset, plus one: 0 is a free slot."""
+"""The stored value of an entry is the offset relative to the map's base offset, plus one. 0 marks a free slot."""
 
 SLOTS_MAX = 2**32 - 1
-"""More memory than 84 GiB is of no use: places are computed with 64 bits."""
+"""The maximum number of slots, 84 GiB of memory, because slot positions are computed with 64 bits."""
 
 DELETE_HORIZON_MAX_MS = 2**61 - 1
-"""The differences between this time and usual timestamps fit 64 bits."""
+"""The limit of times whose differences from usual timestamps fit into 64 bits."""
 
 KEYLESS_MAX = 1_000
-"""So many records without keys are told of a batch."""
+"""The maximum number of records without keys that are reported for a batch."""
 
 
 class Added(NamedTuple):
-    """What became of batches given to `OffsetMap.add`."""
+    """The result of `OffsetMap.add`."""
 
     size: int
-    """Bytes of the batches that were taken; what follows is partial, or did not fit."""
+    """The size of the batches that were added, in bytes. The next batch is incomplete, or did not fit."""
     next_offset: int
-    """Records below this offset are in the map, as far as they were given to it."""
+    """The offset below which the map contains all added records."""
     is_full: bool
-    """The next batch did not fit. Where it was the first that an empty map was given, the map is too small for it."""
+    """True if the next batch did not fit. If it was the first one for an empty map, the map is too small for it."""
 
 
 class Filtering(NamedTuple):
-    """What `filter_batches` decides by, beside the map."""
+    """The parameters of `filter_batches` besides the map."""
 
     now_ms: int
-    """Tombstones whose delete horizon is not later than this go."""
+    """The current time. Tombstones whose delete horizon is not later are removed."""
     delete_retention_ms: int
-    """The delete horizon of a batch is this much later than the time when its tombstones are first seen."""
+    """The time from the first cleaning of a tombstone to the delete horizon of its batch."""
     last_of_producers: Mapping[int, int]
-    """Of each active producer, by its id, the last offset of its newest batch in the log."""
+    """For each active producer id, the last offset of its newest batch in the log."""
     decompressed_bytes_max: int
-    """The size that the records of a batch may have when decompressed."""
+    """The maximum decompressed size of the records of a batch."""
     round_end_offset: int = NO_OFFSET
-    """Where the range to be cleaned ends. The batch that ends there stays, empty if it must: or else nobody could tell
-    from the files where the log ends, once all behind is empty."""
+    """The end of the range to clean. The batch that ends there remains, even if it becomes empty. Otherwise the files
+    would not show the log end offset if all later segments are empty."""
 
 
 class Filtered(NamedTuple):
-    """What is left of batches. Indexes of what is written are made by feeding it to a `SegmentScan`."""
+    """The remaining batches. The caller feeds the written bytes to a `SegmentScan` to build the indexes."""
 
     chunks: list[Buffer]
-    """The batches that stay, in order; views of the given buffer where batches are as they were."""
+    """The remaining batches in order; views of the input buffer for unchanged batches."""
     bytes_read: int
-    """Bytes of the whole batches in the given buffer."""
+    """The size of the whole batches in the input buffer, in bytes."""
     bytes_kept: int
-    """Bytes of all chunks."""
+    """The size of all chunks, in bytes."""
     batches_read: int
     batches_kept: int
     records_read: int
     records_kept: int
     next_offset: int
-    """The offset after the last batch that was read; -1 if there was none."""
+    """The offset after the last batch in the input; -1 if there was none."""
 
 
 class OffsetMap:
     """The latest offset of each key in a range of the log, in memory of a fixed size.
 
-    One allocation holds all entries; the system gives it memory as entries come. An entry is 21 bytes: a keyed hash
-    of 128 bits in place of the key, and the offset. At most nine of ten slots are used, so that a key costs less than
-    24 bytes.
+    One allocation contains all entries; the operating system provides the memory as entries are added. An entry has 21
+    bytes: a keyed hash of 128 bits instead of the key, and the offset. At most nine of ten slots are used, so a key
+    takes less than 24 bytes.
 
-    Two keys with the same hash would be taken for one, and the record of one of them be lost. Keys come from
-    strangers, who know the hash function but not the secret; so they can do no better than chance, and chance gives
-    n keys a pair of equal hashes with a probability of about n * n / 2**129: less than 10**-20 for a thousand million.
-    Kafka's cleaner relies on MD5 in the same way, and MD5 has no secret.
+    Two keys with the same hash would count as one key, and a record would be lost. Untrusted clients choose the keys;
+    they know the hash function, but not the secret. So they cannot do better than chance: the probability of two equal
+    hashes among n keys is about n * n / 2**129, less than 10**-20 for a thousand million keys. Kafka's cleaner relies
+    on MD5 in the same way, without a secret.
 
     >>> OffsetMap(24 * 1000, 0, bytes(16)).capacity
     1027
 
-    :param memory_bytes: memory for the entries. No more than 24 bytes for each record that will be added helps.
-    :param base_offset: nothing below it is added; offsets are kept as their distance from it, up to 2**40 - 2.
+    :param memory_bytes: the memory for the entries. More than 24 bytes per added record is not useful.
+    :param base_offset: the least offset of a record. Entries contain the distance from it, up to 2**40 - 2.
     :param secret: 16 random bytes that no client knows.
-    :raises ValueError: the memory does not suffice for one key, the offset is negative, or the secret is of another
-        size.
+    :raises ValueError: the memory is too small for one key, the offset is negative, or the secret has another size.
     """
 
     def __init__(self, memory_bytes: int, base_offset: int, secret: bytes) -> None:
         self._slots = check_map_parameters(memory_bytes, base_offset, secret)
         self.base_offset = base_offset
         self.end_offset = base_offset
-        """Records below this offset were added; records at or above it are not for this map to judge."""
+        """The offset below which records were added. The map cannot decide on records at or above it."""
         self.capacity = capacity_of(self._slots)
-        """How many different keys fit."""
+        """The maximum number of different keys."""
         self._count = 0
         self._secret = secret
-        # Unlike a bytearray, it is not written to before there is something to write.
+        # Unlike a bytearray, this memory is not written before the first entry.
         self._table = mmap.mmap(-1, self._slots * ENTRY_BYTES)
 
     def __len__(self) -> int:
         return self._count
 
     def latest(self, key: Buffer) -> int | None:
-        """Return the latest offset of a key, or None: it was not added."""
+        """Return the latest offset of a key, or None if the key was not added."""
         slot, _, is_there = self._find(self._digest(key))
         return self.base_offset + self._relative_offset(slot) if is_there else None
 
     def add(self, batches: Buffer, first_offset: int, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Added:
-        """Take in the keys of records in whole batches, as many batches as fit.
+        """Add the keys of records in whole batches, as many batches as fit.
 
-        Control batches have no keys. Of the batch that does not fit some keys may be in the map: that does no harm,
-        since the records they belong to are not below `end_offset`.
+        Control batches have no keys. The map may contain some keys of the batch that does not fit. These keys are
+        harmless, because the records they belong to are not below `end_offset`.
 
-        :param batches: as they stand in the log, one after the other; the last one may be there in part.
-        :param first_offset: records below it are passed over.
-        :param decompressed_bytes_max: the size that the records of a batch may have when decompressed.
-        :raises CorruptBatchError: a batch is damaged. The map may hold keys of it then: do not filter by it.
+        :param batches: contiguous batches of a log; the last one may be incomplete.
+        :param first_offset: records below this offset are skipped.
+        :param decompressed_bytes_max: the maximum decompressed size of the records of a batch.
+        :raises CorruptBatchError: a batch is damaged. The map may contain some of its keys and must not be used.
         :raises ValueError: `first_offset` is below the map's base offset.
         """
         check_first_offset(first_offset, self.base_offset)
@@ -181,7 +179,7 @@ class OffsetMap:
         return hashlib.blake2b(key, digest_size=DIGEST_BYTES, key=self._secret).digest()
 
     def _put(self, key: bytes, offset: int) -> bool:
-        """Remember an offset, unless a later one is known; return False where there is no room for another key."""
+        """Store an offset, unless a later one is stored; return False if there is no space for another key."""
         digest = self._digest(key)
         relative_offset = offset - self.base_offset
         slot, free, is_there = self._find(digest)
@@ -197,7 +195,7 @@ class OffsetMap:
         return True
 
     def _relative_offset(self, slot: int) -> int:
-        """Return the offset in a slot; -1 if it is free."""
+        """Return the relative offset in a slot; -1 if the slot is free."""
         end = (slot + 1) * ENTRY_BYTES
         return int.from_bytes(self._table[end - OFFSET_BYTES : end], "little") - 1
 
@@ -205,10 +203,11 @@ class OffsetMap:
         return int.from_bytes(digest[:8], "little") * self._slots >> 64
 
     def _find(self, digest: bytes) -> tuple[int, int, bool]:
-        """Return the slot of a key or where it belongs, the next free slot from there on, and whether it is there.
+        """Return the slot of a key or its insertion slot, the next free slot from there on, and whether the key was
+        found.
 
-        Entries stand in the order of their home slots (linear probing after Robin Hood): a search is over at an entry
-        that is nearer to its home than the key would be.
+        Entries are in the order of their home slots (linear probing with Robin Hood hashing). A search ends at an entry
+        that is nearer to its home slot than the key would be.
         """
         slot = self._home(digest)
         distance = 0
@@ -236,47 +235,50 @@ class OffsetMap:
 
 
 def check_map_parameters(memory_bytes: int, base_offset: int, secret: bytes) -> int:
-    """Return how many slots a map has.
+    """Return the number of slots of a map.
 
     :raises ValueError: a parameter is out of range.
     """
     slots = min(memory_bytes // ENTRY_BYTES, SLOTS_MAX)
     if capacity_of(slots) < 1:
-        raise ValueError(f"{memory_bytes} bytes hold no key, it takes {2 * ENTRY_BYTES}")
+        raise ValueError(f"{memory_bytes} bytes are too few for a key; at least {2 * ENTRY_BYTES} are needed")
     if not 0 <= base_offset < OFFSET_MAX:
         raise ValueError(f"base offset {base_offset} is out of range")
     if len(secret) != SECRET_BYTES:
-        raise ValueError(f"a secret of {len(secret)} bytes, it must have {SECRET_BYTES}")
+        raise ValueError(f"the secret has {len(secret)} bytes, not {SECRET_BYTES}")
     return slots
 
 
 def check_first_offset(first_offset: int, base_offset: int) -> None:
-    """:raises ValueError: an offset that the map cannot hold."""
+    """Check that a map can contain records from an offset on.
+
+    :raises ValueError: the offset is below the map's base offset.
+    """
     if first_offset < base_offset:
         raise ValueError(f"records from offset {first_offset} for a map from offset {base_offset}")
 
 
 def capacity_of(slots: int) -> int:
-    """Return how many keys may be in so many slots."""
+    """Return the maximum number of keys in a number of slots."""
     return slots * 9 // 10
 
 
 def filter_batches(batches: Buffer, offset_map: OffsetMap, filtering: Filtering) -> Filtered:
-    """Return what stays of batches.
+    """Remove superseded records from batches; return the remaining batches.
 
-    - Batches from the map's `end_offset` on stay as they are, and so do control batches.
-    - A record stays if the map knows no later one with its key. Records without a key go.
-    - Tombstones (no value) stay until the delete horizon of their batch, which the first cleaning sets:
-      `now_ms + delete_retention_ms`. It stands in place of the base timestamp, bit 6 of the attributes says so, and
-      timestamps of records count from it (KIP-534).
-    - A batch without records goes, unless it is the newest of an active producer, whose sequence it tells, or ends at
-      `round_end_offset`.
+    - Batches at or above the map's `end_offset`, and control batches, remain unchanged.
+    - A record remains if the map contains no later offset of its key. Records without a key are removed.
+    - Tombstones (records without a value) remain until the delete horizon of their batch. The first cleaning sets it to
+      `now_ms + delete_retention_ms`. The horizon replaces the base timestamp, bit 6 of the attributes marks it, and
+      timestamps of records become relative to it (KIP-534).
+    - A batch without records is removed, unless it ends at `round_end_offset`, or is the newest batch of an active
+      producer, whose sequence it contains.
 
-    Offsets, timestamps, headers, producer, sequence, leader epoch and compression stay as they were. A batch that
-    changed has the greatest timestamp of the records that are left, unless its time is that of the append. One from
-    which nothing was taken is not encoded anew.
+    Offsets, timestamps, headers, producer, sequence, leader epoch and compression do not change. A changed batch gets
+    the greatest timestamp of its remaining records, unless it has a log append time. A batch without removed records is
+    not encoded again.
 
-    :param batches: as they stand in the log, one after the other; the last one may be there in part.
+    :param batches: contiguous batches of a log; the last one may be incomplete.
     :raises CorruptBatchError: a batch is damaged.
     """
     chunks: list[Buffer] = []
@@ -317,7 +319,7 @@ def _filter_batch(
     filtering: Filtering,
     decompressor: Decompressor,
 ) -> bytes | bytearray | None:
-    """Return what a batch becomes, empty where it goes, or None: it stays as it is."""
+    """Return the new bytes of a batch, empty bytes if it is removed, or None if it remains unchanged."""
     if header.is_control or header.base_offset >= offset_map.end_offset:
         return None
     body, lists = records_of(view, position, header, decompressor)
@@ -340,7 +342,7 @@ def _filter_batch(
 
 
 def _rows_kept(lists: Lists, header: BatchHeader, offset_map: OffsetMap, now_ms: int) -> list[int]:
-    """Return which records of a batch stay."""
+    """Return the indexes of the records of a batch that remain."""
     horizon_ms = header.delete_horizon_ms
     keeps_tombstones = horizon_ms is None or now_ms < horizon_ms
     kept = []
@@ -356,7 +358,7 @@ def _rows_kept(lists: Lists, header: BatchHeader, offset_map: OffsetMap, now_ms:
 
 
 def must_stay(header: BatchHeader, filtering: Filtering) -> bool:
-    """Return whether a batch stays even without records."""
+    """Return whether a batch remains even without records."""
     is_newest = (
         header.producer_id != NO_PRODUCER_ID
         and filtering.last_of_producers.get(header.producer_id) == header.last_offset
@@ -365,8 +367,8 @@ def must_stay(header: BatchHeader, filtering: Filtering) -> bool:
 
 
 def delete_horizon(filtering: Filtering) -> int:
-    """Return the delete horizon that tombstones get now, in ms; never such that usual timestamps could not count
-    from it.
+    """Return the delete horizon of newly cleaned tombstones, in ms. It is limited so that differences from usual
+    timestamps do not overflow.
 
     >>> delete_horizon(Filtering(5, 10, {}, 0))
     15
@@ -375,7 +377,7 @@ def delete_horizon(filtering: Filtering) -> int:
 
 
 def empty_batch(header: BatchHeader) -> bytearray:
-    """Return a batch without records that tells the same offsets, producer and sequence; as Kafka's cleaner does it."""
+    """Return a batch without records that keeps offsets, producer and sequence, as Kafka's cleaner does."""
     return _batch(
         header._replace(
             attributes=header.attributes & ~(COMPRESSION_MASK | DELETE_HORIZON_MASK),
@@ -387,9 +389,9 @@ def empty_batch(header: BatchHeader) -> bytearray:
 
 
 def _parts_from(horizon_ms: int, parts: list[bytes], header: BatchHeader, kept: list[int]) -> list[bytes] | None:
-    """Return the records that stay, with timestamps that count from the horizon.
+    """Return the remaining records with timestamps relative to the horizon.
 
-    None: a batch of 2 GiB would become larger. Such a batch gets no horizon, and keeps its tombstones.
+    None: a batch of nearly 2 GiB would become too large. Such a batch gets no horizon, and keeps its tombstones.
     """
     counted = []
     for row in kept:
@@ -404,7 +406,7 @@ def _parts_from(horizon_ms: int, parts: list[bytes], header: BatchHeader, kept: 
 
 
 def _rebuilt(header: BatchHeader, lists: Lists, kept: list[int], parts: list[bytes]) -> bytearray:
-    """Return a batch of the records that stay; `parts` are these only."""
+    """Return a batch of the remaining records, whose encoded bytes are `parts`."""
     if header.timestamp_type is TimestampType.CREATE_TIME:
         latest_ms = max(lists.timestamps_ms[row] for row in kept)
         header = header._replace(max_timestamp_ms=max(NO_TIMESTAMP, latest_ms))
@@ -420,7 +422,7 @@ def _batch(header: BatchHeader, body: bytes) -> bytearray:
 
 
 def record_spans(body: bytes) -> Iterator[tuple[int, int]]:
-    """Yield where each record of a sound body begins and ends."""
+    """Yield the start and the end of each record of a valid body."""
     start = 0
     while start < len(body):
         length, position = decode_varint(body, start)
@@ -429,7 +431,7 @@ def record_spans(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def whole_batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of each sound batch that `view` holds as a whole.
+    """Yield position and header of each valid batch that `view` contains as a whole.
 
     :raises CorruptBatchError: as `sound_header` does.
     """
@@ -441,10 +443,10 @@ def whole_batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
 
 
 def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHeader | None:
-    """Return the header of the batch at `position`, or None: it is not there as a whole.
+    """Return the header of the batch at `position`, or None if the batch is incomplete.
 
-    :param next_offset: the least offset that it may have.
-    :raises CorruptBatchError: a header that no batch can have, a wrong CRC, or offsets that go back.
+    :param next_offset: the least valid base offset.
+    :raises CorruptBatchError: the header is invalid, the CRC is wrong, or the offsets do not ascend.
     """
     if len(view) - position < BATCH_HEADER_SIZE:
         return None
@@ -462,9 +464,9 @@ def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHead
 
 
 def records_without_key(batch: Buffer, decompressed_bytes_max: int) -> list[int]:
-    """Return the numbers of the records of a batch that have no key, of the first `KEYLESS_MAX` of them.
+    """Return the indexes of the records of a batch without a key, at most `KEYLESS_MAX`.
 
-    All that a cleaner will look at is checked, whatever the base offset.
+    This checks everything that the cleaner will read later, regardless of the base offset.
 
     :param batch: one batch, whose header and CRC were checked.
     :raises CorruptBatchError: a record is damaged, or the records are larger than `decompressed_bytes_max`.
@@ -476,9 +478,9 @@ def records_without_key(batch: Buffer, decompressed_bytes_max: int) -> list[int]
 
 
 def body_of(view: memoryview, position: int, header: BatchHeader, decompressor: Decompressor) -> Buffer:
-    """Return the body of a batch as it is without compression.
+    """Return the decompressed body of a batch.
 
-    :raises CorruptBatchError: it is damaged, or larger than the decompressor allows.
+    :raises CorruptBatchError: the body is damaged, or larger than the decompressor allows.
     """
     stored = view[position + BATCH_HEADER_SIZE : position + header.size]
     if header.compression is Compression.NONE or (not stored and not header.record_count):
@@ -490,13 +492,13 @@ def body_of(view: memoryview, position: int, header: BatchHeader, decompressor: 
 
 
 def records_of(view: memoryview, position: int, header: BatchHeader, decompressor: Decompressor) -> tuple[bytes, Lists]:
-    """Return the body of a batch as it is without compression, and the fields of its records.
+    """Return the decompressed body of a batch, and the fields of its records.
 
-    :raises CorruptBatchError: as `body_of` does, or the body is not what the header announces and nothing else.
+    :raises CorruptBatchError: as `body_of` does, or the body does not match the header.
     """
     body = bytes(body_of(view, position, header, decompressor))
     try:
-        # The records that stay are copied with their offset deltas, so these have to be right.
+        # The remaining records keep their offset deltas, so these must be correct.
         lists, _ = decode_batch(body, header, 0, OFFSET_MAX, any_deltas=False)
     except CorruptBatchError as error:
         raise _corrupt(position, header, error) from error

@@ -1,12 +1,13 @@
-"""The four compressions of record batches, bounded: no input makes them allocate more than the caller allows.
+"""The four compression codecs of record batches. No input makes them allocate more memory than the caller allows.
 
 Every Kafka client can read the output:
 
-- gzip: one gzip member. Read as Java's GZIPInputStream reads: several members are joined, and bytes behind a member
-  that begin no other, such as padding with zeros, are ignored.
-- snappy: the block framing of xerial's snappy-java (a 16-byte header, then length-prefixed blocks of 32 KiB).
-  Read both framed and raw, since librdkafka and Go clients write raw snappy.
-- lz4: an LZ4 frame with independent blocks (`compress_frame`); Java's reader knows no linked ones (KIP-57).
+- gzip: one gzip member. The reader follows Java's GZIPInputStream: it joins several members, and ignores bytes after a
+  member that do not start another one, such as zero padding.
+- snappy: the block framing of xerial's snappy-java (a 16-byte header, then length-prefixed blocks of 32 KiB). The
+  reader also accepts raw snappy, which librdkafka and Go clients write.
+- lz4: an LZ4 frame with independent blocks (`compress_frame`), because Java's reader does not support linked blocks
+  (KIP-57).
 - zstd: one zstd frame (KIP-110).
 """
 
@@ -24,7 +25,8 @@ from barnabas.errors import CorruptBatchError
 Data = bytes | bytearray | memoryview
 
 _HEADER = bytes.fromhex("04224d18604082")
-"""Magic, version 1 with independent blocks and nothing else, blocks of 64 KiB, a byte of the header's xxHash."""
+"""The LZ4 frame header: magic number, version 1 with independent blocks of 64 KiB, and a byte of the header's xxHash.
+"""
 _BLOCK_BYTES = 64 * 1024
 _PLAIN_HEADERS = {
     _HEADER: _BLOCK_BYTES,
@@ -32,14 +34,14 @@ _PLAIN_HEADERS = {
     bytes.fromhex("04224d18606051"): 1024 * 1024,
     bytes.fromhex("04224d18607073"): 4 * 1024 * 1024,
 }
-"""The frame headers that this module reads, with the size of their blocks."""
+"""The LZ4 frame headers that this module reads itself, with the size of their blocks."""
 _BLOCK_SIZE = struct.Struct("<I")
 _STORED_FLAG = 0x80000000
-"""A block that is not compressed, since that would make it larger."""
+"""The flag of an uncompressed block: compression would enlarge it."""
 
 
 def compress_frame(data: Data) -> bytes:
-    """Return `data` as a frame.
+    """Return `data` as an LZ4 frame.
 
     >>> compress_frame(b"").hex()
     '04224d1860408200000000'
@@ -54,22 +56,22 @@ def compress_frame(data: Data) -> bytes:
 
 
 def decompress_frame_into(data: Data, output: bytearray) -> int:
-    """Write the content of a frame into `output`; return the number of bytes.
+    """Write the content of an LZ4 frame into `output`; return the number of bytes.
 
-    :raises cramjam.DecompressionError: `data` is damaged, or holds more than `output` has room for.
+    :raises cramjam.DecompressionError: `data` is damaged, or its content does not fit into `output`.
     """
     written = _decompress_blocks_into(data, output)
     return cramjam.lz4.decompress_into(data, output) if written is None else written
 
 
 def _frame_bytes_max(size: int) -> int:
-    """Return the memory for a frame of `size` bytes while it is written; a block needs one more byte for each 255."""
+    """Return the maximum size of a frame for `size` bytes of content; a block may grow by one byte per 255 bytes."""
     blocks = -(-size // _BLOCK_BYTES)
     return len(_HEADER) + size + size // 255 + blocks * (16 + _BLOCK_SIZE.size) + _BLOCK_SIZE.size
 
 
 def _write_block(content: memoryview, frame: memoryview, at: int) -> int:
-    """Write a block with its size at `at`; return where it ends."""
+    """Write a block with its size at position `at`; return the end position."""
     start = at + _BLOCK_SIZE.size
     size = cramjam.lz4.compress_block_into(content, frame[start:], store_size=False)
     if size < len(content):
@@ -81,7 +83,7 @@ def _write_block(content: memoryview, frame: memoryview, at: int) -> int:
 
 
 def _decompress_blocks_into(data: Data, output: bytearray) -> int | None:
-    """Do as `decompress_frame_into` does, or return None: this is a matter for the library."""
+    """Decompress a frame of independent blocks into `output`; return None if the library must decompress it."""
     block_bytes_max = _PLAIN_HEADERS.get(bytes(data[: len(_HEADER)]))
     if block_bytes_max is None:
         return None
@@ -106,21 +108,21 @@ def _read_block(block: memoryview, size: int, room: memoryview) -> int:
     if not size & _STORED_FLAG:
         return cramjam.lz4.decompress_block_into(block, room, output_len=len(room))
     if len(block) > len(room):
-        raise cramjam.DecompressionError("a block is larger than the room for it")
+        raise cramjam.DecompressionError("an uncompressed block is larger than its limit")
     room[: len(block)] = block
     return len(block)
 
 
 DECOMPRESSED_BYTES_MAX = 128 * 1024 * 1024
-"""The size that a batch may have when decompressed, unless the caller says otherwise."""
+"""The default maximum size of a decompressed batch, in bytes."""
 
 
 class DecompressedTooLargeError(CorruptBatchError):
-    """Compressed data whose content is larger than the caller allows."""
+    """The decompressed content is larger than the caller allows."""
 
 
 class Compression(enum.IntEnum):
-    """The compression of a batch, in the low bits of its attributes."""
+    """The compression of a batch, as in the low bits of its attributes."""
 
     NONE = 0
     GZIP = 1
@@ -130,7 +132,7 @@ class Compression(enum.IntEnum):
 
 
 def compress(kind: Compression, data: Data) -> bytes:
-    """Return `data` compressed.
+    """Compress `data`.
 
     >>> decompress(Compression.ZSTD, compress(Compression.ZSTD, b"to be " * 9), max_bytes=100) == b"to be " * 9
     True
@@ -139,9 +141,9 @@ def compress(kind: Compression, data: Data) -> bytes:
 
 
 def decompress(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
-    """Return `data` decompressed.
+    """Decompress `data`.
 
-    :param max_bytes: the largest result allowed; memory beyond it is never allocated for the result.
+    :param max_bytes: the maximum size of the result; no more memory is allocated for the result.
     :raises DecompressedTooLargeError: the content is larger than `max_bytes`.
     :raises CorruptBatchError: `data` is damaged.
     """
@@ -150,8 +152,8 @@ def decompress(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTE
 
 
 def decompressed(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes | bytearray:
-    """Do as `decompress` does, without the last copy: it takes milliseconds where there is much, and all other threads
-    wait meanwhile."""
+    """Decompress as `decompress` does, but without the final copy to bytes. The copy of a large result takes
+    milliseconds and blocks all other threads."""
     try:
         return _DECOMPRESSORS[kind](data, max_bytes)
     except (cramjam.DecompressionError, zlib.error, struct.error) as error:
@@ -159,11 +161,11 @@ def decompressed(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BY
 
 
 class Decompressor:
-    """Decompresses one batch after the other, into memory that is used again.
+    """Decompresses one batch after the other into reused memory.
 
-    Fresh memory would have to be cleared for each batch, which takes longer than decompressing a small one.
+    New memory must be cleared for each batch, which takes longer than the decompression of a small batch.
 
-    :param max_bytes: the largest result allowed; no more memory than that is allocated.
+    :param max_bytes: the maximum size of a result, and of the memory.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -171,7 +173,7 @@ class Decompressor:
         self._memory = bytearray()
 
     def decompress(self, kind: Compression, data: Data) -> Data:
-        """Return `data` decompressed; the next call overwrites the result.
+        """Decompress `data`; the next call overwrites the result.
 
         :raises CorruptBatchError: as `decompress` does.
         """
@@ -180,7 +182,8 @@ class Decompressor:
             try:
                 return memoryview(self._memory)[: decompress_into(data, self._memory)]
             except cramjam.DecompressionError:
-                self._memory = bytearray()  # It does not fit, or it is damaged: what comes now finds that out.
+                # The result does not fit, or `data` is damaged; the next step finds the cause.
+                self._memory = bytearray()
         content = decompressed(kind, data, self._max_bytes)
         if isinstance(content, bytearray):
             self._memory = content
@@ -188,7 +191,7 @@ class Decompressor:
 
 
 def expanded_bytes_max(kind: Compression, size: int) -> int:
-    """Return a size that nothing which is compressed to `size` bytes can exceed; the formats allow no more."""
+    """Return the maximum decompressed size of `size` compressed bytes that the format allows."""
     if kind == Compression.ZSTD:
         return size // _ZSTD_BLOCK_SIZE_MIN * _ZSTD_BLOCK_CONTENT_MAX
     return size * _RATIO_MAX[kind]
@@ -213,11 +216,12 @@ _GZIP_WINDOW_BITS = 31
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_HEADER_SIZE = 10
 _GZIP_EMPTY_MEMBERS_MAX = 16
-"""How many members without content are accepted: each is 20 bytes, and costs as much work as one with content."""
+"""The maximum number of members without content. Each has 20 bytes, and costs as much time as one with content."""
 _GZIP_FIRST_INPUT_BYTES = 4 * 1024
 _GZIP_INPUT_GROWTH = 8
 _GZIP_RATIO_MAX = 1032
-"""Deflate codes a match of 258 bytes with at least two bits: one for its length, one for its distance (RFC 1951)."""
+"""The maximum ratio of deflate: a match of 258 bytes takes at least two bits, one for its length and one for its
+distance (RFC 1951)."""
 
 
 def _compress_gzip(data: Data) -> bytes:
@@ -241,7 +245,7 @@ def _decompress_gzip(data: Data, max_bytes: int) -> bytes:
 
 
 def _is_gzip_over(view: memoryview, position: int) -> bool:
-    """Return whether no member begins here: bytes behind the first member are padding then."""
+    """Return whether no member begins at this position. Bytes after the first member are then padding."""
     begins = view[position : position + len(_GZIP_MAGIC)] == _GZIP_MAGIC
     return position > 0 and not (begins and len(view) - position >= _GZIP_HEADER_SIZE)
 
@@ -249,16 +253,16 @@ def _is_gzip_over(view: memoryview, position: int) -> bool:
 def _decompress_gzip_member(
     view: memoryview, position: int, left: int, max_bytes: int, parts: list[bytes]
 ) -> tuple[int, int]:
-    """Add a member's content to `parts`; return its size, and where the next member begins."""
+    """Append the content of a member to `parts`; return its size and the position of the next member."""
     member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
     size = 0
-    # The input that a member does not use is copied, so it is not given much more than it needs.
+    # zlib copies the unused input of a member, so the input is not much larger than the member needs.
     input_bytes = _GZIP_FIRST_INPUT_BYTES
     while not member.eof:
         if position >= len(view):
             raise CorruptBatchError("gzip data ends within a member")
         given = view[position : position + input_bytes]
-        # A max_length of 0 would mean "no limit". One byte more than the limit shows that there is too much.
+        # A max_length of 0 would mean "no limit". One byte above the limit detects content that is too large.
         content = member.decompress(given, left - size + 1)
         size += len(content)
         if size > left:
@@ -278,7 +282,7 @@ _XERIAL_BLOCK_SIZE = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">i")
 
 _SNAPPY_RATIO_MAX = 22
-"""The densest element of snappy is a copy of 64 bytes in 3."""
+"""The maximum ratio of snappy: its densest element is a copy of 64 bytes in 3 bytes."""
 
 
 def _compress_snappy(data: Data) -> bytes:
@@ -301,7 +305,7 @@ def _decompress_snappy(data: Data, max_bytes: int) -> bytes:
         (size,) = _XERIAL_LENGTH.unpack_from(view, position)
         position += _XERIAL_LENGTH.size
         if not 0 < size <= len(view) - position:
-            raise CorruptBatchError(f"snappy block of {size} bytes, {len(view) - position} bytes are left")
+            raise CorruptBatchError(f"the snappy block has size {size}, but {len(view) - position} bytes are left")
         block = _decompress_snappy_block(view[position : position + size], left, max_bytes)
         blocks.append(block)
         left -= len(block)
@@ -312,20 +316,20 @@ def _decompress_snappy(data: Data, max_bytes: int) -> bytes:
 def _decompress_snappy_block(block: memoryview, left: int, max_bytes: int) -> bytes:
     size = cramjam.snappy.decompress_raw_len(block)
     if size > len(block) * _SNAPPY_RATIO_MAX:
-        raise CorruptBatchError(f"snappy block of {len(block)} bytes claims to hold {size}")
+        raise CorruptBatchError(f"snappy block of {len(block)} bytes claims a content of {size} bytes")
     if size > left:
         raise _too_large(Compression.SNAPPY, max_bytes)
     content = bytearray(size)
     written = cramjam.snappy.decompress_raw_into(block, content)
     if written != size:
-        raise CorruptBatchError(f"snappy block holds {written} bytes and claims to hold {size}")
+        raise CorruptBatchError(f"the snappy block contains {written} bytes, but claims {size}")
     return bytes(content)
 
 
 # --- lz4 ---
 
 _LZ4_RATIO_MAX = 255
-"""A run of matches costs one byte for 255."""
+"""The maximum ratio of LZ4: each byte of a match length stands for at most 255 bytes."""
 
 
 def _decompress_lz4(data: Data, max_bytes: int) -> bytearray:
@@ -344,8 +348,8 @@ _ZSTD_LEVEL = 3
 """Kafka's default level."""
 _ZSTD_BLOCK_SIZE_MIN = 4
 _ZSTD_BLOCK_CONTENT_MAX = 128 * 1024
-"""A block that repeats one byte has a header of three bytes and that byte; no block holds more than 128 KiB (RFC 8878,
-3.1.1.2)."""
+"""The maximum content of a zstd block (RFC 8878, 3.1.1.2). Its smallest encoding has four bytes: a header of three
+bytes and one byte to repeat."""
 
 
 def _decompress_zstd(data: Data, max_bytes: int) -> bytearray:
@@ -356,7 +360,7 @@ _FIRST_GUESS_BYTES = 64 * 1024
 _FIRST_GUESS_RATIO = 8
 _GROWTH = 4
 _FULL = "failed to write whole buffer"
-"""How cramjam says that the output did not fit (the message of Rust's io::ErrorKind::WriteZero)."""
+"""The text of cramjam's error when the output does not fit (the message of Rust's io::ErrorKind::WriteZero)."""
 
 
 def _decompress_growing(
@@ -366,7 +370,7 @@ def _decompress_growing(
     content_max: int,
     max_bytes: int,
 ) -> bytearray:
-    """Decompress into a buffer that grows with what really comes out; sizes claimed in `data` are not believed."""
+    """Decompress into a buffer that grows with the actual output. Sizes stated in `data` are not trusted."""
     if not data:
         raise CorruptBatchError(f"{kind.name.lower()} data is empty")
     size = min(content_max, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))

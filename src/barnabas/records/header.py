@@ -1,7 +1,7 @@
-"""The 61 bytes at the head of a record batch: read, checked and stamped without looking at a single record.
+"""The header of a record batch, 61 bytes: functions that read, check and stamp it without parsing a record.
 
-A broker needs nothing else of a batch. A function takes a buffer (bytes, bytearray or memoryview) and a position in it,
-and copies nothing but the header fields.
+A broker needs only this part of a batch. The functions take a buffer (bytes, bytearray or memoryview) and a position in
+it, and copy only the header fields.
 
 Layout (format version 2 of Kafka's protocol documentation, KIP-98), big-endian:
 
@@ -9,8 +9,8 @@ Layout (format version 2 of Kafka's protocol documentation, KIP-98), big-endian:
     last offset delta i32 | base timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 |
     base sequence i32 | record count i32 | records
 
-The batch length counts what follows it. The CRC covers everything from the attributes to the end, so base
-offset and leader epoch can be stamped by the broker without touching it.
+The batch length is the number of bytes after this field. The CRC covers all bytes from the attributes to the end, so
+the broker can stamp base offset and leader epoch without a new CRC.
 
 Attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon.
 """
@@ -29,32 +29,33 @@ from barnabas.model import NO_LEADER_EPOCH, NO_PRODUCER_ID, NO_TIMESTAMP, Timest
 from barnabas.records.compression import Compression
 
 Buffer = bytes | bytearray | memoryview
-"""What batches are read from."""
+"""A buffer that contains batches."""
 
 BATCH_HEADER_SIZE = 61
-"""Bytes of a batch before its records."""
+"""The size of a batch header, in bytes."""
 
 MAGIC = 2
-"""The only batch format that is stored or served."""
+"""The only batch format that the broker stores and serves."""
 
 LENGTH_OVERHEAD = 12
-"""Bytes of a batch that its length field does not count: base offset and the length itself."""
+"""The bytes that the length field of a batch does not include: base offset and the length itself."""
 
 CRC_START = 21
-"""Position in a batch where the bytes begin that the CRC covers."""
+"""The position in a batch of the first byte that the CRC covers."""
 
 COMPRESSED_RECORDS_MAX = 4_000_000
-"""No compressed batch has more records: a few KB of it could else become a GB of objects in a reader."""
+"""The maximum number of records in a compressed batch. Without a limit, a few KB could expand to a GB of objects."""
 
 SEQUENCE_MAX = 2**31 - 1
-"""Sequence numbers of an idempotent producer go on with 0 after this one (KIP-98)."""
+"""The greatest sequence of an idempotent producer; the next one is 0 (KIP-98)."""
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
-"""The base timestamp is when the tombstones of the batch may go (KIP-534); timestamps of records count from it."""
+"""The attribute of a batch whose base timestamp is the delete horizon of its tombstones (KIP-534). The timestamps of
+its records are relative to this base timestamp."""
 
 _COMPRESSION_LAST = max(Compression)
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -84,9 +85,9 @@ assert HEADER.size == BATCH_HEADER_SIZE
 
 
 class BatchHeader(NamedTuple):
-    """The header of one batch as it stands in the buffer; nothing in it has been checked yet.
+    """The unchecked header of one batch.
 
-    A named tuple because the broker makes one for every batch that passes through it.
+    A named tuple, because the broker creates one for each batch.
     """
 
     base_offset: int
@@ -105,7 +106,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def size(self) -> int:
-        """Bytes of the whole batch."""
+        """The size of the whole batch, in bytes."""
         return self.batch_length + LENGTH_OVERHEAD
 
     @property
@@ -114,12 +115,15 @@ class BatchHeader(NamedTuple):
 
     @property
     def next_offset(self) -> int:
-        """The offset of the record after this batch."""
+        """The offset after the last record of this batch."""
         return self.base_offset + self.last_offset_delta + 1
 
     @property
     def compression(self) -> Compression:
-        """:raises CorruptBatchError: a compression that does not exist."""
+        """The compression of the batch.
+
+        :raises CorruptBatchError: the attributes contain an unknown compression.
+        """
         kind = self.attributes & COMPRESSION_MASK
         if kind > _COMPRESSION_LAST:
             raise CorruptBatchError(f"compression {kind} does not exist (0 to {_COMPRESSION_LAST})")
@@ -141,12 +145,12 @@ class BatchHeader(NamedTuple):
 
     @property
     def delete_horizon_ms(self) -> int | None:
-        """When the tombstones of the batch may go; None: compaction has not said so yet."""
+        """The time after which the tombstones of the batch can be removed, or None if compaction has not set it yet."""
         return self.base_timestamp_ms if self.attributes & DELETE_HORIZON_MASK else None
 
     @property
     def last_sequence(self) -> int:
-        """The sequence number of the last record, or -1 in a batch without sequence."""
+        """The sequence of the last record, or -1 for a batch without a sequence."""
         if self.base_sequence < 0:
             return self.base_sequence
         last = self.base_sequence + self.last_offset_delta
@@ -166,15 +170,15 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
 
 
 def pack_header(buffer: bytearray | memoryview, header: BatchHeader | tuple[int, ...]) -> None:
-    """Write a header, or its fields in their order, to the beginning of `buffer`; the CRC as it stands there."""
+    """Write a header, or its fields in order, to the beginning of `buffer`. The CRC is not recomputed."""
     HEADER.pack_into(buffer, 0, *header)
 
 
 def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[int, BatchHeader]]:
     """Yield the position and header of each complete batch in `buffer`.
 
-    :param partial_ok: end silently at a batch that the buffer holds only in part, as fetch responses do.
-    :raises CorruptBatchError: a length that no batch can have, or, unless `partial_ok`, a partial batch.
+    :param partial_ok: True to stop without an error at an incomplete batch, as fetch responses may contain.
+    :raises CorruptBatchError: a batch length is impossible, or a batch is incomplete and `partial_ok` is false.
     """
     position = 0
     end = len(buffer)
@@ -198,9 +202,9 @@ def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[
 
 
 def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check a batch without reading a record: format, length, CRC, counts.
+    """Check format, length, CRC and counts of a batch without parsing a record.
 
-    :raises CorruptBatchError: the error and the expected value are in the message.
+    :raises CorruptBatchError: the check failed; the message contains the expected value.
     """
     check_structure(header, position)
     end = position + header.batch_length + LENGTH_OVERHEAD
@@ -215,9 +219,9 @@ def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
 
 
 def check_structure(header: BatchHeader, position: int) -> None:
-    """Check the fields of the header.
+    """Check the fields of a header.
 
-    :raises CorruptBatchError: the error and the expected value are in the message.
+    :raises CorruptBatchError: the check failed; the message contains the expected value.
     """
     if header.magic != MAGIC:
         raise CorruptBatchError(f"batch at position {position}: magic {header.magic}, should be {MAGIC}")
@@ -239,14 +243,14 @@ def check_structure(header: BatchHeader, position: int) -> None:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Give the batch at `position` its offset and leader epoch, in place; both lie outside the CRC."""
+    """Write the base offset and the leader epoch of the batch at `position`, in place. The CRC does not cover them."""
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def set_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int) -> None:
-    """Make a whole batch one that this producer sends (KIP-98), in place: with offset 0, as brokers want it, without a
-    leader epoch, and with its CRC. All else stays as it was."""
+    """Set the producer identity of a whole batch in place (KIP-98). The batch gets base offset 0, no leader epoch and a
+    new CRC; the other fields do not change."""
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, epoch, sequence)
     batch[:_BASE_OFFSET_BYTES] = _OFFSET_0
     _EPOCH_MAGIC_CRC.pack_into(
@@ -257,19 +261,19 @@ def set_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, se
 read_producer: Callable[[Buffer], tuple[int, int, int]] = functools.partial(
     _PRODUCER.unpack_from, offset=_PRODUCER_POSITION
 )
-"""Returns producer id, epoch and base sequence of the batch in a buffer; -1 each in a batch without a producer id."""
+"""Returns producer id, epoch and base sequence of the batch in a buffer; -1 each for a batch without a producer id."""
 
 
 def set_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Give the batch at `position`, whose records have the same timestamp, another one, in place; its CRC stays as it
-    was."""
+    """Set the timestamp of the batch at `position`, whose records share one timestamp, in place. The CRC is not
+    updated."""
     _TIMESTAMPS.pack_into(buffer, position + _BASE_TIMESTAMP_POSITION, timestamp_ms, timestamp_ms)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Mark the batch at `position` as timestamped by the broker, in place, and update its CRC.
+    """Set the broker's timestamp for the batch at `position`, in place, and update its CRC.
 
-    The records keep the timestamps they were sent with; readers take the batch's max timestamp (KIP-32).
+    The records keep the producer's timestamps; readers use the max timestamp of the batch for all of them (KIP-32).
     """
     header = read_header(buffer, position)
     _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, header.attributes | TIMESTAMP_TYPE_MASK)
@@ -285,7 +289,7 @@ def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
 
 
 def empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytearray:
-    """Return a batch without records that covers the offsets from the first to the last; clients skip it."""
+    """Return a batch without records that covers the offsets `base_offset` to `last_offset`; clients skip it."""
     batch = bytearray(BATCH_HEADER_SIZE)
     header = BatchHeader(
         base_offset=base_offset,

@@ -1,20 +1,21 @@
-"""What a mirrored batch says of where it came from: in its producer id, epoch and sequence, by arithmetic alone.
+"""The source of a mirrored batch, encoded in its producer id, epoch and sequence.
 
-A stretch is a run of source offsets without holes. Its *origin* is the source offset that sequence number 0 stands for,
-and origin + sequence is the source offset of each of its records. The origin is told by producer id and epoch:
+A stretch is a series of consecutive source offsets. Its *origin* is the source offset of sequence 0; origin + sequence
+is the source offset of each record in the stretch. Producer id and epoch contain the origin:
 
     producer id   1 bit that marks mirrors | 20 bits of the lineage | 42 bits: origin >> 15
     epoch                                                             15 bits: origin & 0x7fff
 
-Invariants, on which exactly-once rests:
+Invariants, which exactly-once delivery requires:
 
-- Of any mirrored batch, origin + last sequence + 1 is the source offset after the batch that it was made of. A batch
-  with holes (the source is compacted) begins a stretch of its own, with that origin for which this holds.
-- Origins only grow in a partition. So the pair of producer id and epoch only grows, and each stretch begins with
-  sequence 0, as brokers demand of a new epoch (KIP-98).
-- Nothing is drawn: any mirror, whenever it runs, gives the same batch the same identity, and a broker stores it once.
+- For each mirrored batch, origin + last sequence + 1 is the source offset after the original batch. A batch with gaps,
+  from a compacted source, starts a new stretch, whose origin satisfies this equation.
+- Origins only grow within a partition. So the pair of producer id and epoch only grows, and each stretch begins with
+  sequence 0, as brokers require for a new epoch (KIP-98).
+- No part is random: every mirror gives the same batch the same identity at any time, so a broker stores it once.
 
-That an unknown producer may begin is what KIP-360 says; no broker hands out ids so large (they count from 0).
+KIP-360 lets an unknown producer start. No broker allocates producer ids as large as these, because allocation counts
+from 0.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ LINEAGE_BITS = 20
 REGION_BITS = 42
 EPOCH_BITS = 15
 ORIGIN_MAX = (1 << (REGION_BITS + EPOCH_BITS)) - 1
-"""No log gets as far."""
+"""The greatest origin, which no log reaches."""
 
 _LINEAGE_MASK = (1 << LINEAGE_BITS) - 1
 _REGION_MASK = (1 << REGION_BITS) - 1
@@ -38,14 +39,15 @@ _EPOCH_MASK = (1 << EPOCH_BITS) - 1
 
 
 class Producer(NamedTuple):
-    """What stands in the header of a batch for who sent it."""
+    """The producer id and epoch in a batch header."""
 
     id: int
     epoch: int
 
 
 def lineage_of(cluster_id: str, topic_id: bytes) -> int:
-    """Return the 20 bits for a topic of a cluster: batches of another one are not taken for this one's.
+    """Return 20 bits that identify a topic of a cluster, so that batches of another topic or cluster are not confused
+    with it.
 
     >>> lineage_of("a", b"1") == lineage_of("a", b"2")
     False
@@ -54,9 +56,9 @@ def lineage_of(cluster_id: str, topic_id: bytes) -> int:
 
 
 def producer_of(lineage: int, origin: int) -> Producer:
-    """Return the producer of a stretch.
+    """Return the producer id and epoch of a stretch.
 
-    :raises ValueError: an origin that no log reaches.
+    :raises ValueError: the origin is out of range.
 
     >>> origin_of(5, producer_of(5, 1_000_000)), origin_of(6, producer_of(5, 1_000_000))
     (1000000, None)
@@ -68,7 +70,7 @@ def producer_of(lineage: int, origin: int) -> Producer:
 
 
 def origin_of(lineage: int, producer: Producer) -> int | None:
-    """Return the origin of a stretch, or None where the producer is no mirror of this lineage."""
+    """Return the origin of a stretch, or None if the producer is not a mirror of this lineage."""
     if producer.id < MIRROR_MARK or producer.epoch < 0:
         return None
     if (producer.id & ~MIRROR_MARK) >> REGION_BITS != lineage:
@@ -77,15 +79,15 @@ def origin_of(lineage: int, producer: Producer) -> int | None:
 
 
 class Provenance(NamedTuple):
-    """Where a mirrored batch came from."""
+    """The origin of a mirrored batch, and its end in the source."""
 
     origin: int
     source_next: int
-    """The source offset after the batch that it was made of."""
+    """The source offset after the original batch."""
 
 
 def provenance_of(lineage: int, header: BatchHeader) -> Provenance | None:
-    """Return where a batch came from, or None where no mirror of this lineage has sent it."""
+    """Return the origin and the source end of a batch, or None if no mirror of this lineage sent it."""
     origin = origin_of(lineage, Producer(header.producer_id, header.producer_epoch))
     if origin is None or header.base_sequence < 0:
         return None
@@ -93,21 +95,21 @@ def provenance_of(lineage: int, header: BatchHeader) -> Provenance | None:
 
 
 class SourcePlace(NamedTuple):
-    """Which records of which source a mirrored batch has."""
+    """The source of the records of a mirrored batch."""
 
     producer_id: int
-    """Of the lineage as a whole, whatever the stretch."""
+    """The producer id of the whole lineage, independent of the stretch."""
     first: int
-    """The source offset of the first of them."""
+    """The source offset of the first record."""
 
 
 def producer_id_of(lineage: int) -> int:
-    """Return the id under which all records of a lineage are counted, their source offsets for numbers."""
+    """Return the id under which the audit counts all records of a lineage, with their source offsets as numbers."""
     return MIRROR_MARK | lineage << REGION_BITS
 
 
 def source_place_of(header: BatchHeader) -> SourcePlace | None:
-    """Return which records a batch has, or None where no mirror has sent it.
+    """Return the source of the records of a batch, or None if no mirror sent the batch.
 
     >>> from barnabas.records import BatchBuilder, read_header
     >>> builder = BatchBuilder()
@@ -124,5 +126,5 @@ def source_place_of(header: BatchHeader) -> SourcePlace | None:
 
 
 def fits_stretch(first_sequence: int, count: int) -> bool:
-    """Return whether so many records may be in a stretch from this sequence number on: none goes round."""
+    """Return whether `count` records fit into a stretch from this sequence on, without an overflow of the sequence."""
     return first_sequence + count - 1 <= SEQUENCE_MAX

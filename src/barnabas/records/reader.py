@@ -1,8 +1,8 @@
-"""Reads records out of the batches of a fetch response; `arrow` reads them into columns.
+"""Reads records from the batches of a fetch response; `arrow` reads them into columns.
 
-Damaged input raises CorruptBatchError and nothing else, and allocates no more than its real content needs.
-Control batches (transaction markers) hold nothing for users and are skipped. A batch that the buffer holds only
-in part, as the last one of a fetch response may be, is left out.
+Damaged input raises only CorruptBatchError, and causes no larger allocations than its real content needs. Control
+batches (transaction markers) contain no user data and are skipped. An incomplete batch at the end of the buffer is
+skipped, too; a fetch response may end with one.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from barnabas.records.header import (
 from barnabas.records.scan import usual_header
 
 SMALL_BYTES_MAX = 4096
-"""A single batch up to this size is checked in one step. A consumer that waits for new records gets little else, and
-the steps cost more than its records."""
+"""The size up to which a single batch is checked in one step. A consumer that waits for new records mostly gets small
+batches, for which the separate steps cost more than the records."""
 
 
 def read_records(
@@ -41,8 +41,8 @@ def read_records(
 ) -> list[Record]:
     """Return the records of all complete batches in `buffer`.
 
-    :param min_offset: records before it are left out; a fetch answers with whole batches.
-    :param max_batch_bytes: the size that a batch may have when decompressed.
+    :param min_offset: the result excludes earlier records, because a fetch returns whole batches.
+    :param max_batch_bytes: the maximum decompressed size of a batch.
     :raises CorruptBatchError: a batch is damaged, or larger than `max_batch_bytes`.
     """
     if check_crc and len(buffer) <= SMALL_BYTES_MAX and (fields := usual_header(buffer, SMALL_BYTES_MAX)) is not None:
@@ -56,8 +56,11 @@ def read_records(
 
 
 def record_stretches(records: list[Record], width_ms: int) -> list[tuple[int, int, int]]:
-    """Return records by windows of their timestamps: of those that follow on each other and are in the same window the
-    offset of the first, how many there are, and when the window begins, in ms (-1 for those without a timestamp)."""
+    """Group consecutive records whose timestamps are in the same window.
+
+    :returns: for each group, the offset of its first record, the number of records, and the start of the window in ms,
+        or -1 for records without a timestamp.
+    """
     return twin.record_stretches(records, width_ms)
 
 
@@ -69,7 +72,7 @@ def iter_bodies(
     check_crc: bool = True,
     max_batch_bytes: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Yield the header and the decompressed body of each batch that may hold records of the range.
+    """Yield the header and the decompressed body of each batch that may contain records of the offset range.
 
     :raises CorruptBatchError: a batch is damaged, or larger than `max_batch_bytes`.
     """
@@ -83,7 +86,7 @@ def iter_bodies(
             continue
         body = view[position + BATCH_HEADER_SIZE : position + header.size]
         compression = header.compression
-        # A batch that lost all its records to compaction may still say how they were compressed.
+        # A batch whose records were all removed by compaction may keep its compression attribute.
         is_plain = compression is Compression.NONE or not body
         if not is_plain and header.record_count > COMPRESSED_RECORDS_MAX:
             raise CorruptBatchError(

@@ -1,7 +1,7 @@
-"""Compresses batches again, for topics whose `compression.type` is not the choice of their producers.
+"""Compresses batches again, for topics whose `compression.type` differs from the compression of their producers.
 
-The body is decompressed and compressed as one piece, without a look at records. Offsets, producer id and sequence of
-the batch do not change.
+The body is decompressed and compressed as a whole, and no record is parsed. Offsets, producer id and sequence of the
+batch do not change.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from barnabas.records.header import (
 
 
 def recompress(buffer: Buffer, kind: Compression, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """Return the batches of `buffer`, each compressed as `kind`; `buffer` itself if all of them are already.
+    """Return the batches of `buffer`, each compressed as `kind`; `buffer` itself if all of them already are.
 
-    :param max_bytes: of all bodies together when decompressed.
+    :param max_bytes: the maximum decompressed size of all bodies together.
     :raises CorruptBatchError: a batch is damaged, or the bodies are larger than `max_bytes`.
     """
     placed = list(iter_headers(buffer))

@@ -1,7 +1,7 @@
-"""What both twins of `Record` share: the protocols of named tuples and data classes, times, pickling.
+"""The parts that both implementations of `Record` share: protocols of named tuples and data classes, times, pickling.
 
-The compiled record makes its fields when they are asked for, so it is no tuple. It has the protocol of one: pandas
-reads a list of records by `_fields`, polars by the fields of a data class.
+The compiled record computes its fields on access, so it is not a tuple. It implements the protocol of a named tuple:
+pandas reads a list of records by `_fields`, and polars by the fields of a data class.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def timestamp_of(timestamp_ms: int) -> datetime | None:
-    """Return a timestamp in UTC; None where a record has none, or one before 1970 or beyond the year 9999.
+    """Return a timestamp in UTC, or None if it is negative or beyond the year 9999.
 
     >>> timestamp_of(1_700_000_000_123).isoformat(), timestamp_of(-1), timestamp_of(2**62)
     ('2023-11-14T22:13:20.123000+00:00', None, None)
@@ -43,6 +43,6 @@ def timestamp_of(timestamp_ms: int) -> datetime | None:
 
 
 def record_of(*fields: Any) -> Any:
-    """Return a record of the codec in use: a pickled record does not depend on the codec that it was made by."""
-    codec = importlib.import_module("barnabas.records.codec")  # which imports this module
+    """Return a record of the codec in use, so that a pickled record does not depend on the codec that created it."""
+    codec = importlib.import_module("barnabas.records.codec")  # imported here, because `codec` imports this module
     return codec.Record(*fields)

@@ -1,8 +1,7 @@
-"""The scan over batch headers in use: compiled where it was built, else its twin in Python, as the record codec.
-`SCAN` says which ("compiled" or "pure").
+"""The scan over batch headers: the compiled module if it was built, otherwise the Python module.
 
-Recovery, searches by time and rebuilt indexes scan the headers of many batches. The caller of a scan reads the bytes;
-this module opens no file.
+`SCAN` is "compiled" or "pure". Recovery, searches by time and the rebuilding of indexes scan the headers of many
+batches. The caller of a scan reads the bytes; this module opens no file.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ else:
 
 SCAN = scan.CODEC
 ANY_GAPS = scan_pure.OFFSET_MAX
-"""`SegmentScan.gaps_up_to` where batches need not follow one another."""
+"""The value of `SegmentScan.gaps_up_to` that accepts gaps at all offsets."""
 BATCHES_KEPT = scan_pure.BATCHES_KEPT
 PRODUCERS_ATTRIBUTES = scan_pure.PRODUCERS_ATTRIBUTES
 RELATIVE_OFFSET_MAX = scan_pure.RELATIVE_OFFSET_MAX

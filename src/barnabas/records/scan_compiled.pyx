@@ -1,15 +1,15 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The loops that run once per batch, of a file or of what producers send, compiled. Its twin in Python is `scan_pure`:
-same names, same results.
+"""The loops per batch, over a file or over produce requests, compiled. The equivalent in Python is `scan_pure`.
 
-Whoever changes one changes the other; the tests of `records` run on both and compare them.
+Both have the same names and results. A change of one must change the other, too; the tests of `records` run on both and
+compare them.
 
-Memory safety: `load_header` reads 61 bytes, and who calls it has seen that they are there. A batch's size is believed
-after it was compared with the end of the chunk, and what was loaded is not read a second time: the bytes could change.
-Damage is told by the twin, which looks at the same batch again to say what is wrong.
+Memory safety: `load_header` reads 61 bytes; its caller has checked that they exist. The size of a batch is compared
+with the end of the chunk before it is used. Loaded fields are not read a second time, because the bytes could change.
+For damaged batches, the Python module reads the same batch again and describes the damage.
 
-Threads: `feed` gives up the interpreter lock for chunks worth it. A scan that another thread feeds at that time refuses
-to be fed, and to hand out what it has gathered.
+Threads: `feed` releases the interpreter lock for large chunks. While another thread feeds a scan, the scan refuses
+further chunks and access to its results.
 """
 
 cimport cython
@@ -27,12 +27,12 @@ from barnabas.records.compression import Compression
 
 cdef enum:
     PRODUCERS_ATTRIBUTES = 0x0F
-    # An offset, timestamp, epoch or producer id that is none; each of them is -1 (`barnabas.model`).
+    # The value of an unknown offset, timestamp, epoch or producer id; each of them is -1 (`barnabas.model`).
     UNKNOWN = -1
     RECORD_SIZE_MIN = 7
     BATCHES_KEPT = 5
     FIRST_CAPACITY = 64
-    # Work on less than this is done sooner than another thread could take the interpreter lock and give it back.
+    # Smaller work finishes sooner than another thread could acquire and release the interpreter lock.
     RELEASING_BYTES_MIN = 32768
 
 cdef enum Outcome:
@@ -51,7 +51,7 @@ include "scan_parts/sent_batches.pxi"
 
 
 def crc32c(data, *, portable=False):
-    """Return the CRC-32C of `data`; `portable`: as where there is no instruction for it."""
+    """Return the CRC-32C of `data`. `portable` selects the code without the processor's CRC instruction."""
     cdef Py_buffer view
     PyObject_GetBuffer(data, &view, PyBUF_SIMPLE)
     crc = (barnabas_crc_portable if portable else barnabas_crc)(<const uint8_t*>view.buf, view.len)

@@ -1,8 +1,7 @@
-"""The loops that run once per batch, of a file or of what producers send, in Python. The compiled twin is
-`scan_compiled`: same names, same results.
+"""The loops per batch, over a file or over produce requests, in Python. The compiled equivalent is `scan_compiled`.
 
-Whoever changes one changes the other; the tests of `records` run on both and compare them. What is wrong with a batch
-is said here for both of them.
+Both have the same names and results. A change of one must change the other, too; the tests of `records` run on both and
+compare them. If a batch is damaged, this module makes the error texts for both.
 """
 
 from __future__ import annotations
@@ -33,65 +32,68 @@ CODEC = "pure"
 
 OFFSET_MAX = 2**63 - 1
 RELATIVE_OFFSET_MAX = 2**31 - 1
-"""Kafka's indexes hold offsets as signed 32-bit numbers above the base offset of the segment."""
+"""The greatest relative offset: Kafka's indexes contain signed 32-bit offsets relative to the base offset of the
+segment."""
 
 SEGMENT_BYTES_MAX = 2**31 - 1
-"""Positions in a segment are signed 32-bit numbers."""
+"""The greatest position in a segment, a signed 32-bit number."""
 
 BATCHES_KEPT = 5
-"""Batches per producer: what `max.in.flight.requests.per.connection` may be with idempotence (KIP-98)."""
+"""The number of batches kept per producer, the maximum of `max.in.flight.requests.per.connection` with idempotence
+(KIP-98)."""
 
 RECORD_SIZE_MIN = 7
-"""Bytes of a record with neither key nor value nor headers: six fields of one byte, and their length."""
+"""The size of a record without key, value and headers, in bytes: its length, and six fields of one byte."""
 
 PRODUCERS_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE_MASK
-"""What a producer without transactions may say of a batch."""
+"""The attributes that a producer without transactions may set."""
 
 ProducerBatches = tuple[int, tuple[tuple[int, int, int, int], ...]]
 """A producer's epoch, and first sequence, last sequence, base offset and last offset of its last batches."""
 
 
 StampedBatch = tuple[int, int, int]
-"""Size in bytes, last offset and greatest timestamp of a batch."""
+"""The size in bytes, the last offset and the greatest timestamp of a batch."""
 
 
 class Expected(NamedTuple):
-    """What the next batch of a segment must fit."""
+    """The expected properties of the next batch of a segment."""
 
     base_offset: int
-    """Of the segment."""
+    """The base offset of the segment."""
     next_offset: int
-    """The base offset of the batch, or -1: any."""
+    """The base offset of the batch, or -1 for any."""
     epoch: int
-    """The leader epoch of the batch before."""
+    """The leader epoch of the previous batch."""
     end: int
-    """Where the file ends, or -1: not known."""
+    """The end of the file, or -1 if it is unknown."""
     gaps_up_to: int = 0
-    """Up to which offset a batch may begin later than where the one before ended."""
+    """The offset up to which a gap before a batch is accepted."""
 
 
 class SegmentScan:
-    """Goes along the batches of a segment, checks each, and keeps what the indexes hold of them.
+    """Scans the batches of a segment: checks each, and collects the entries of the indexes.
 
-    A chunk of the file is fed, and the next chunk begins where the scan says. The first batch that is damaged ends
-    the scan. Not safe to use from several threads at once; different scans in different threads go on side by side.
+    The caller feeds a chunk of the file; the scan determines the start of the next chunk. The first damaged batch ends
+    the scan. Not thread-safe; different threads may run different scans in parallel.
 
     >>> scan = SegmentScan(0, check_crc=True)
     >>> scan.feed(b"", 0), scan.wanted_bytes, scan.damage
     (0, 61, None)
 
-    :param base_offset: of the segment.
-    :param next_offset: the base offset of the first batch that is fed; None: the segment's at position 0, else any.
-    :param index_interval_bytes: an index entry is made for the batch after more bytes than these.
-    :param check_crc: check CRC-32C of each batch; else bodies are neither looked at nor wanted.
-    :param epoch: the leader epoch of the batch before, or -1.
-    :param position: where the first batch begins that is fed.
-    :param end: where the file ends: a batch that goes on beyond it is damaged. None: not known.
-    :param bytes_since_entry: bytes from the last index entry to `position`. To scan again from an index entry, and
-        to make that entry again: `index_interval_bytes` + 1.
-    :param max_timestamp_ms: the last entry of the time index that is kept, with `max_timestamp_offset`; or -1 both.
-    :param gaps_up_to: a batch that begins at or below this offset may begin later than where the one before ended, as
-        compaction leaves them; the others must follow one another.
+    :param base_offset: the base offset of the segment.
+    :param next_offset: the base offset of the first batch. None: that of the segment at position 0, otherwise any.
+    :param index_interval_bytes: the number of bytes after which a batch gets an index entry.
+    :param check_crc: True to check the CRC-32C of each batch. False to read only headers.
+    :param epoch: the leader epoch of the previous batch, or -1.
+    :param position: the position of the first batch.
+    :param end: the end of the file; a batch that extends beyond it is damaged. None: unknown.
+    :param bytes_since_entry: the number of bytes from the last index entry to `position`. With `index_interval_bytes` +
+        1, a scan from an index entry adds this entry again.
+    :param max_timestamp_ms: the last remaining entry of the time index, together with `max_timestamp_offset`; or -1 for
+        both.
+    :param gaps_up_to: the offset up to which a gap before a batch is accepted, as compaction leaves it. Batches above
+        must be contiguous.
     :raises ValueError: a parameter is out of range.
     """
 
@@ -148,28 +150,28 @@ class SegmentScan:
         self._producers: dict[int, ProducerBatches] = {}
         self.base_offset = base_offset
         self.next_offset = next_offset
-        """The offset after the last batch; -1 as long as it is not known."""
+        """The offset after the last batch; -1 while it is unknown."""
         self.size = position
-        """The position after the last sound batch, where the next one begins."""
+        """The position after the last valid batch, where the next one begins."""
         self.wanted_bytes = BATCH_HEADER_SIZE
-        """How long the next chunk must be at least for the scan to go on."""
+        """The minimum size of the next chunk."""
         self.damage: str | None = None
-        """What is wrong with the batch at `size`; the scan is over then."""
+        """A description of the damage at `size`, which ended the scan, or None."""
         self.batch_count = 0
         self.bytes_since_entry = bytes_since_entry
         self.epoch = epoch
         """The leader epoch of the last batch."""
         self.first_last_offset = NO_OFFSET
-        """The last offset of the first batch, to be compared with the index entry that led to it; or -1."""
+        """The last offset of the first batch, to compare with its index entry; or -1."""
         self.first_timestamp_ms: int | None = None
         """The greatest timestamp of the first batch."""
         self.max_timestamp_ms = max_timestamp_ms
         self.max_timestamp_offset = max_timestamp_offset
-        """The last offset of the batch that has the greatest timestamp, or -1."""
+        """The last offset of the batch with the greatest timestamp, or -1."""
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
-        """Leader epochs other than that of the batch before, with the base offset of their first batch."""
+        """The changes of the leader epoch: each new epoch with the base offset of its first batch."""
         return list(self._epochs)
 
     @property
@@ -186,26 +188,26 @@ class SegmentScan:
 
     @property
     def producers(self) -> dict[int, ProducerBatches]:
-        """Of each idempotent producer, in the order in which they first wrote, its epoch and last five batches."""
+        """The epoch and the last five batches of each idempotent producer, in the order of their first batches."""
         return dict(self._producers)
 
     def feed(self, chunk: Buffer, position: int) -> int:
-        """Take in the whole sound batches of a chunk of the file.
+        """Process the whole valid batches of a chunk of the file.
 
-        :param position: where in the file the chunk begins; must be `size`.
-        :returns: the new `size`, where the next chunk must begin. Unchanged where the chunk is shorter than
-            `wanted_bytes`. Without CRC it may lie behind the chunk, of which only headers are looked at.
-        :raises ValueError: another position.
+        :param position: the position of the chunk in the file; must be `size`.
+        :returns: the new `size`, where the next chunk must begin. It is unchanged if the chunk is shorter than
+            `wanted_bytes`. Without CRC checks it may be beyond the chunk, of which only headers are read.
+        :raises ValueError: `position` is not `size`.
         """
         if position != self.size:
-            raise ValueError(f"a chunk from position {position}, the scan goes on at {self.size}")
+            raise ValueError(f"the chunk begins at position {position}, but the scan continues at {self.size}")
         with memoryview(chunk) as view:
             while self.damage is None and self._take_batch(view, self.size - position):
                 continue
         return self.size
 
     def _take_batch(self, view: memoryview, at: int) -> bool:
-        """Take in the batch at `at`; return whether it was there, and sound."""
+        """Process the batch at `at`; return False if it is incomplete or damaged."""
         if self._end >= 0 and self.size >= self._end:
             return False
         self.damage = tail_damage(self.size, self._end)
@@ -267,7 +269,7 @@ def check_scan_range(
 ) -> None:
     """Check the parameters of a scan.
 
-    :raises ValueError: one is out of range.
+    :raises ValueError: a parameter is out of range.
     """
     if base_offset < 0 or position < 0 or (end is not None and end < 0) or next_offset < NO_OFFSET:
         raise ValueError(f"base offset {base_offset}, next offset {next_offset}, position {position}, end {end}")
@@ -276,7 +278,7 @@ def check_scan_range(
 
 
 def damage_at(view: memoryview, at: int, position: int, expected: Expected, *, check_crc: bool) -> str | None:
-    """Return what is wrong with the batch at `at`, which lies at `position` of the file."""
+    """Return the damage of the batch at `at`, which has `position` in the file, or None."""
     damage = tail_damage(position, expected.end)
     if damage is None:
         header = BatchHeader._make(HEADER.unpack_from(view, at))
@@ -287,14 +289,14 @@ def damage_at(view: memoryview, at: int, position: int, expected: Expected, *, c
 
 
 def tail_damage(position: int, end: int) -> str | None:
-    """Return what is wrong where a file ends so soon that there can be no batch."""
+    """Return the damage of a file that is too short for another batch, or None."""
     if 0 <= end < position + BATCH_HEADER_SIZE:
         return f"batch at position {position}: {end - position} bytes left, a batch header has {BATCH_HEADER_SIZE}"
     return None
 
 
 def header_damage(header: BatchHeader, position: int, expected: Expected) -> str | None:
-    """Return what is wrong with a header, by itself or in its place."""
+    """Return the damage of a header, or its conflict with the expected batch, or None."""
     try:
         check_structure(header, position)
     except CorruptBatchError as error:
@@ -325,7 +327,7 @@ def _offset_damage(header: BatchHeader, position: int, expected: Expected) -> st
 
 
 def crc_damage(view: memoryview, at: int, header: BatchHeader, position: int) -> str | None:
-    """Return what is wrong with the CRC of a batch that lies in `view` as a whole."""
+    """Return the damage of the CRC of a batch that `view` contains as a whole, or None."""
     crc = crc32c(view[at + CRC_START : at + header.size])
     if crc != header.crc:
         return f"batch at position {position}: CRC {crc:#010x} computed, {header.crc:#010x} stored"
@@ -333,9 +335,9 @@ def crc_damage(view: memoryview, at: int, header: BatchHeader, position: int) ->
 
 
 def count_records(body: Buffer, count: int) -> bool:
-    """Return whether an uncompressed body of a batch is exactly `count` records, by their lengths alone.
+    """Return whether an uncompressed body consists of exactly `count` records, according to their lengths.
 
-    Each has at least the bytes that a record without key, value and headers has. Their fields are not looked at.
+    Each record must have at least the minimum size. The fields of the records are not read.
 
     >>> count_records(bytes((12, 0, 0, 0, 1, 1, 0)), 1)
     True
@@ -356,7 +358,7 @@ def count_records(body: Buffer, count: int) -> bool:
                 return False
         zigzag |= byte << shift
         at += 1
-        # An odd zigzag number stands for a negative one.
+        # An odd zigzag number means a negative length.
         if zigzag & 1 or not RECORD_SIZE_MIN - 1 <= zigzag >> 1 <= size - at:
             return False
         at += zigzag >> 1
@@ -364,7 +366,7 @@ def count_records(body: Buffer, count: int) -> bool:
 
 
 def max_record_count(body_size: int, compression: Compression) -> int:
-    """Return a number of records that a body of `body_size` bytes, as it is stored, cannot hold more of.
+    """Return an upper limit for the number of records in a stored body of `body_size` bytes.
 
     >>> max_record_count(70, Compression.NONE), max_record_count(0, Compression.ZSTD)
     (10, 0)
@@ -374,10 +376,10 @@ def max_record_count(body_size: int, compression: Compression) -> int:
 
 
 def usual_header(records: Buffer, bytes_max: int) -> tuple[int, ...] | None:
-    """Return the fields of the header of a batch that a producer sent, if it is usual; else None.
+    """Return the header fields of a producer's batch on the fast path, or None if the batch is unusual.
 
-    Usual is a batch that is alone in its buffer, holds what its header says, and may come from any producer:
-    `barnabas.storage.log_appender` would find nothing wrong with it.
+    A usual batch is alone in its buffer, its content matches its header, and any producer may send it:
+    `barnabas.storage.log_appender` would find no error.
     """
     with memoryview(records) as view:
         return _usual_header(view, bytes_max)
@@ -394,20 +396,20 @@ def stamp_plain_batches(
     offset_max: int,
     timestamp_ms_max: int,
 ) -> list[StampedBatch]:
-    """Give batches of producers their offsets and leader epoch, in place, from `requests[start]` on: one after the
-    other, up to the first that is not plain.
+    """Stamp offsets and leader epoch into plain batches of producers, in place, from `requests[start]` on; stop at the
+    first batch that is not plain.
 
-    Plain is a usual batch without producer id; or, where the first one has a producer id, a usual batch of the same
-    producer and epoch whose sequence follows on the one before. Whether the first one may come is for the caller to
-    know. Where sequences go round (`SEQUENCE_MAX`) nothing follows. What is not plain is not touched.
+    A plain batch is a usual batch without a producer id. If the first batch has a producer id, a plain batch is a usual
+    batch of the same producer and epoch with the next sequence; the caller has checked the first batch. A sequence
+    overflow (`SEQUENCE_MAX`) ends the series. Other batches are not changed.
 
-    :param requests: of which those that are not writable are not plain.
-    :param base_offset: of the first batch; not negative.
-    :param batch_bytes_max: of each batch.
-    :param bytes_max: of all of them together.
-    :param offset_max: the greatest offset that a record may have.
-    :param timestamp_ms_max: the greatest timestamp that a batch may have.
-    :returns: what became of the plain ones.
+    :param requests: batches; a read-only buffer is not plain.
+    :param base_offset: the offset of the first batch; not negative.
+    :param batch_bytes_max: the maximum size of each batch.
+    :param bytes_max: the maximum size of all batches together.
+    :param offset_max: the greatest offset of a record.
+    :param timestamp_ms_max: the greatest timestamp of a batch.
+    :returns: the stamped batches.
     """
     stamped: list[StampedBatch] = []
     before: BatchHeader | None = None
@@ -432,7 +434,7 @@ def stamp_plain_batches(
 
 
 def _follows(before: BatchHeader, header: BatchHeader) -> bool:
-    """Return whether a batch is of the same producer as the one before, and the next of it; or of none either."""
+    """Return whether a batch is the next one of the same producer, or both batches have no producer id."""
     if header.producer_id != before.producer_id:
         return False
     return header.producer_id == NO_PRODUCER_ID or (
@@ -444,14 +446,14 @@ def _follows(before: BatchHeader, header: BatchHeader) -> bool:
 def plain_replicas(
     records: Buffer, next_offset: int, leader_epoch: int, *, offset_max: int, timestamp_ms_max: int
 ) -> list[StampedBatch]:
-    """Return the batches at the beginning of what a leader sent that are plain, up to the first that is not.
+    """Return the plain batches at the beginning of a leader's response; stop at the first batch that is not plain.
 
-    Plain is a sound batch without producer id that comes right after the one before, in the same leader epoch.
-    `barnabas.storage.log_appender` would find nothing wrong with it.
+    A plain batch is valid, has no producer id, and follows the previous batch directly, in the same leader epoch.
+    `barnabas.storage.log_appender` would find no error.
 
-    :param next_offset: of the first batch; not negative.
-    :param offset_max: the greatest offset that a record may have.
-    :param timestamp_ms_max: the greatest timestamp that a batch may have.
+    :param next_offset: the offset of the first batch; not negative.
+    :param offset_max: the greatest offset of a record.
+    :param timestamp_ms_max: the greatest timestamp of a batch.
     """
     found: list[StampedBatch] = []
     at = 0

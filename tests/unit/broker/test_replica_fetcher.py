@@ -155,7 +155,7 @@ LIES: dict[str, list[Answer]] = {
     "no session": [answer(data(), session=0)],
     "an unknown error": [answer(error=31_999)],
     "a closed connection": [DisconnectedError("closed")],
-    "what is no answer, by turns": [answer(data()), DisconnectedError("sent what is not an answer")],
+    "what is no answer, by turns": [answer(data()), DisconnectedError("sent an invalid response")],
     "damaged batches": [answer(data(records=b"damaged"))],
     "damaged batches by turns": [answer(data(records=b"damaged")), answer(data())],
     "an error of the partition": [answer(data(error_code=31_999))],

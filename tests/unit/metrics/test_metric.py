@@ -13,7 +13,7 @@ LAG = gauge("barnabas_test_lag", "Lag, with a \\ and a\nline end.", "topic")
 
 
 def test_counter_name_ends_with_total() -> None:
-    with pytest.raises(ValueError, match="barnabas_test_records: the name of a counter"):
+    with pytest.raises(ValueError, match="barnabas_test_records: only the name of a counter"):
         counter("barnabas_test_records", "Records.")
 
 

@@ -109,13 +109,13 @@ def test_unknown_fields_of_all_wire_types_are_passed_over() -> None:
 @pytest.mark.parametrize(
     ("data", "reason"),
     [
-        (b"\x0a\x05\x00", "a field of 5 bytes, 1 bytes are left"),
+        (b"\x0a\x05\x00", "a field has 5 bytes, but only 1 bytes are left"),
         (b"\x0a", "ends too early"),
         (b"\x0b", "wire type 3"),
         (b"\xff" * 11, "more than 10 bytes"),
-        (field(1, field(2, field(2, b"\x0a\x7f"))), "a metric cannot be decoded"),
-        (field(1, field(1, b"\x0a\x7f")), "a resource cannot be decoded"),
-        (field(1, field(2, field(2, field(1, b"\xff")))), "a metric cannot be decoded"),
+        (field(1, field(2, field(2, b"\x0a\x7f"))), "cannot decode a metric"),
+        (field(1, field(1, b"\x0a\x7f")), "cannot decode a resource"),
+        (field(1, field(2, field(2, field(1, b"\xff")))), "cannot decode a metric"),
         (b"\x0a\x00" * (FIELDS_MAX + 1), f"more than {FIELDS_MAX} fields"),
     ],
     ids=["field", "varint", "wire type", "long varint", "metric", "resource", "text", "many fields"],

@@ -154,7 +154,7 @@ def test_an_answer_that_cannot_be_read_fails_the_request_and_ends_the_connection
     async def test(peer):
         future = peer.connection.send_soon(heartbeat())
         peer.stream.on_bytes(memoryview(b"\0\0\0\5\0\0\0\2\0"))
-        with pytest.raises(DisconnectedError, match="sent what is not an answer"):
+        with pytest.raises(DisconnectedError, match="sent an invalid response"):
             await future
         assert not peer.connection.is_open
 

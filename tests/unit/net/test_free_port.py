@@ -48,5 +48,5 @@ def test_port_at_which_somebody_listens_is_not_given(monkeypatch) -> None:
 
 def test_address_of_nobody_has_no_ports(monkeypatch) -> None:
     monkeypatch.setattr("barnabas.net.free_port.LOWEST", HIGHEST - 10)
-    with pytest.raises(ConfigurationError, match=r"192\.0\.2\.1 has no 1 free ports"):
+    with pytest.raises(ConfigurationError, match=r"192\.0\.2\.1 has fewer than 1 free ports"):
         lasting_ports("192.0.2.1", 1)

@@ -219,10 +219,10 @@ def test_keys_are_hashed_with_siphash(size: int, digest: str) -> None:
 @pytest.mark.parametrize(
     ("parameters", "words"),
     [
-        pytest.param((41, 0, SECRET), "41 bytes hold no key, it takes 42", id="memory"),
-        pytest.param((-1, 0, SECRET), "-1 bytes hold no key", id="negative memory"),
+        pytest.param((41, 0, SECRET), "41 bytes are too few for a key; at least 42 are needed", id="memory"),
+        pytest.param((-1, 0, SECRET), "-1 bytes are too few for a key", id="negative memory"),
         pytest.param((1_000, -1, SECRET), "base offset -1 is out of range", id="offset"),
-        pytest.param((1_000, 0, SECRET[1:]), "a secret of 15 bytes, it must have 16", id="secret"),
+        pytest.param((1_000, 0, SECRET[1:]), "the secret has 15 bytes, not 16", id="secret"),
     ],
 )
 def test_a_map_refuses_what_it_cannot_work_with(twin: ModuleType, parameters: tuple, words: str) -> None:

@@ -75,7 +75,7 @@ def test_without_crc_a_header_is_enough(scan: ModuleType) -> None:
 
 def test_a_chunk_from_elsewhere_is_refused(scan: ModuleType) -> None:
     result = scanned(scan, batch(0))
-    with pytest.raises(ValueError, match="a chunk from position 0, the scan goes on at 100"):
+    with pytest.raises(ValueError, match="the chunk begins at position 0, but the scan continues at 100"):
         result.feed(batch(1), 0)
 
 

@@ -1,10 +1,10 @@
-# The way of one record into a batch; the twin is `codec_pure/appending.py`.
+# Appends one record to a batch; the equivalent in Python is `codec_pure/appending.py`.
 
 @cython.final
 @cython.no_gc
 @cython.freelist(64)
 cdef class Delivery:
-    """The outcome of one `send`, now or later; see the twin."""
+    """The outcome of one `send`, now or later; see `codec_pure`."""
 
     cdef readonly object batch
     cdef readonly Py_ssize_t index
@@ -20,15 +20,15 @@ cdef class Delivery:
         return self.batch.done
 
     def result(self, timeout_s=None):
-        """Return the record's place, waiting for it if need be."""
+        """Return the partition and offset of the record; wait for the acknowledgement if needed."""
         return self.batch.result(self.index, self.timestamp_ms, timeout_s)
 
     def exception(self, timeout_s=None):
-        """Return why the record was not delivered, or None if it was; waits like `result`."""
+        """Return the error of a failed delivery, or None after a successful one; waits like `result`."""
         return self.batch.exception(self.index, timeout_s)
 
     def add_done_callback(self, function):
-        """Call `function(delivery)` when the outcome is known, at once if it is already."""
+        """Call `function(delivery)` when the outcome is known, immediately if it already is."""
         self.batch.when_done(lambda: function(self))
 
     def __await__(self):
@@ -39,7 +39,7 @@ cdef class Delivery:
 
 
 cdef class OpenEncoders:
-    """The encoders that records of one topic go to just now; see the twin."""
+    """The encoders that currently receive the records of one topic; see `codec_pure`."""
 
     cdef public RecordEncoder sticky_encoder
     cdef public list encoders
@@ -50,7 +50,7 @@ cdef class OpenEncoders:
 
 @cython.final
 cdef class Appender:
-    """`send`, for the usual record; see the twin."""
+    """`send` for plain records; see `codec_pure`."""
 
     cdef object __weakref__
     cdef dict _open_encoders
@@ -65,7 +65,7 @@ cdef class Appender:
     def send(
         self, topic, value=None, key=None, *, partition=None, timestamp_ms=None, headers=(), on_delivery=None
     ):
-        """Send one record; see the twin."""
+        """Send one record; see `codec_pure`."""
         cdef RecordEncoder encoder
         cdef Delivery delivery
         cdef PyObject* found
@@ -84,7 +84,8 @@ cdef class Appender:
                 encoder = encoder_for(<OpenEncoders><object>found, key)
                 if encoder is not None:
                     stamp = <int64_t>(<double>self._time_s() * 1000.0)
-                    # From here on nothing gives up the interpreter lock: open means open until the record is in.
+                    # From here on no call releases the interpreter lock, so the encoder remains open until the record
+                    # is appended.
                     if not (encoder.closed or encoder._busy):
                         index = encoder.put(
                             stamp,
@@ -149,14 +150,14 @@ cdef uint32_t murmur2_hash(const uint8_t* data, Py_ssize_t size) noexcept nogil:
 
 
 def murmur2(bytes data):
-    """Return the 32-bit murmur2 hash of `data`, unsigned, with the seed that Kafka uses."""
+    """Return the 32-bit murmur2 hash of `data`, unsigned, with Kafka's seed."""
     return murmur2_hash(bytes_data(data), PyBytes_GET_SIZE(data))
 
 
 def group_rows(keys, Py_ssize_t partition_count):
-    """Return the rows in the order of their keys' partitions, as int64 bytes, and how many each partition has.
+    """Return the rows in the order of their keys' partitions, as int64 bytes, and the number of rows per partition.
 
-    Rows without a key are counted for partition `partition_count`.
+    Rows without a key count for partition `partition_count`.
     """
     cdef BufferReader reader = BufferReader(keys)
     cdef Py_ssize_t length = reader.length
@@ -187,6 +188,6 @@ def group_rows(keys, Py_ssize_t partition_count):
     if not sound:
         raise ValueError(codec_pure.BAD_COLUMN)
     order.size = 8 * length
-    # Each place has moved to the end of its partition by now.
+    # Each position has moved to the end of its partition.
     ends = [places[partition] for partition in range(partition_count + 1)]
     return memoryview(order), [end - begin for begin, end in zip([0, *ends], ends)]

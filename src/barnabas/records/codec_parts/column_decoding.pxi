@@ -1,4 +1,4 @@
-# The same decoded to columns; the twin is `codec_pure/column_decoding.py`.
+# Decodes bodies into columns; the equivalent in Python is `codec_pure/column_decoding.py`.
 
 @cython.final
 cdef class BinaryColumn:
@@ -18,7 +18,7 @@ cdef class BinaryColumn:
         self.offsets.size = 4
 
     cdef bint reserve(self, Py_ssize_t rows, Py_ssize_t data_bytes) noexcept nogil:
-        """Make room, so that `put` need not look; False where there is no memory."""
+        """Reserve memory, so that `put` need not check; return False if memory is exhausted."""
         cdef Py_ssize_t more = (self.length + rows + 7) // 8 - self.validity.size
         if not (self.offsets.reserve(4 * rows) and self.data.reserve(data_bytes) and self.validity.reserve(more)):
             return False
@@ -46,7 +46,7 @@ cdef class BinaryColumn:
 
 @cython.final
 cdef class ColumnDecoder:
-    """Gathers the records of many batches as columns; see the twin."""
+    """Collects the records of many batches as columns; see `codec_pure`."""
 
     cdef Storage offsets
     cdef Storage timestamps_ms
@@ -86,19 +86,19 @@ cdef class ColumnDecoder:
 
     @property
     def size_bytes(self):
-        """The bytes of keys, values and headers gathered so far."""
+        """The size of the collected keys, values and headers, in bytes."""
         return (
             self.keys.data.size + self.values.data.size + self.header_names.data.size + self.header_values.data.size
         )
 
     @property
     def last_offset(self):
-        """The offset of the last record gathered; there must be one."""
+        """The offset of the last collected record; there must be one."""
         assert self.length
         return (<int64_t*>self.offsets.data)[self.length - 1]
 
     def stretches(self, Py_ssize_t row, int64_t width_ms):
-        """Return the records gathered from a row on by windows; see the twin."""
+        """Group the records collected from a row on by windows of their timestamps; see `codec_pure`."""
         cdef StretchList stretches = StretchList(width_ms)
         cdef const int64_t* offsets = <const int64_t*>self.offsets.data
         cdef const int64_t* timestamps_ms = <const int64_t*>self.timestamps_ms.data
@@ -117,7 +117,7 @@ cdef class ColumnDecoder:
         int64_t max_offset=codec_pure.OFFSET_MAX,
         Py_ssize_t max_records=codec_pure.OFFSET_MAX,
     ):
-        """Add the records of a body; return how many; see the twin."""
+        """Add the records of a body; return their number; see `codec_pure`."""
         cdef View view = View(body, 0)
         cdef int timestamp_type = header.timestamp_type
         cdef bint sound = False
@@ -127,7 +127,7 @@ cdef class ColumnDecoder:
         self._busy = True
         try:
             self.table.prepare(view.size, header)
-            # The lock is given away once, if at all: to get it back may take longer than all of this.
+            # The lock is released at most once: acquiring it again may take longer than the whole work.
             if view.size < RELEASING_BYTES_MIN:
                 sound = self.table.fill(view.at, view.size)
                 if sound:
@@ -146,7 +146,7 @@ cdef class ColumnDecoder:
             self._busy = False
 
     cdef int check_free(self) except -1:
-        """Refuse to touch what another thread fills without the interpreter lock."""
+        """Raise an error if another thread fills this decoder without the interpreter lock."""
         if self._busy:
             raise BufferError("this decoder is in use by another thread")
         return 0
@@ -160,7 +160,7 @@ cdef class ColumnDecoder:
         int64_t max_offset,
         Py_ssize_t max_records,
     ) noexcept nogil:
-        """Add the rows of the table that are asked for; return how many, or NO_ROOM."""
+        """Add the requested rows of the table; return their number, or NO_ROOM."""
         cdef Py_ssize_t first = self.table.lower_bound(self.table.count, min_offset)
         cdef Py_ssize_t last = self.table.lower_bound(self.table.count, max_offset)
         if last < first:
@@ -239,7 +239,7 @@ cdef class ColumnDecoder:
         return True
 
     def finish(self):
-        """Return what was gathered as the buffers of Arrow columns, and start anew."""
+        """Return the collected records as the buffers of Arrow columns, and reset the decoder."""
         self.check_free()
         headers = None
         if self.include_headers:

@@ -1,4 +1,4 @@
-# The body of a batch decoded to records; the twin is `codec_pure/decoding.py`.
+# Decodes the body of a batch into records; the equivalent in Python is `codec_pure/decoding.py`.
 
 cdef struct Row:
     int64_t offset
@@ -23,12 +23,13 @@ cdef inline bint parse_rows(
     Row* rows,
     bint is_lenient,
 ) noexcept nogil:
-    """Find the fields of all records; False if the body is not `count` records and nothing else.
+    """Find the fields of all records; return False if the body is not exactly `count` records.
 
-    As in the twin, sums of timestamps wrap around.
+    As in `codec_pure`, sums of timestamps wrap around.
 
-    :param is_lenient: accept any negative length for null. In a batch with as many records as offsets, the position of a
-        record is its offset, whatever its offset delta. Nearly all batches need neither, and are parsed faster without.
+    :param is_lenient: True to accept any negative length as null, and any offset deltas in a batch with as many records
+        as offsets, where the position of a record determines its offset. Nearly all batches need neither, and are
+        parsed faster without it.
     """
     cdef const uint8_t* at = body
     cdef const uint8_t* body_end = body + size
@@ -77,14 +78,14 @@ cdef inline bint parse_rows(
 @cython.final
 @cython.no_gc
 cdef class Body:
-    """The bytes that the records of one batch lie in, and what these have in common."""
+    """The bytes that contain the records of one batch, and the fields that the records share."""
 
     cdef bytes data
     cdef str topic
     cdef object partition
     cdef object timestamp_type
     cdef tuple headers
-    """Given where a record was made by hand; None where they lie in `data`."""
+    """The fields of a record that was created from values, or None if the record is in `data`."""
 
 
 @cython.final
@@ -92,9 +93,9 @@ cdef class Body:
 @cython.freelist(512)
 @cython.collection_type("sequence")
 cdef class Record:
-    """One record of a partition; see the twin. Its attributes are made when they are asked for.
+    """One record of a partition; see `codec_pure`. Its attributes are created on access.
 
-    It keeps the batch that it came in (decompressed) in memory.
+    A record keeps its decompressed batch in memory.
     """
 
     __match_args__ = FIELDS
@@ -161,7 +162,7 @@ cdef class Record:
 
     @property
     def timestamp(self):
-        """The timestamp in UTC; see the twin."""
+        """The timestamp in UTC; see `codec_pure`."""
         return timestamp_of(self.row.timestamp_ms)
 
     cdef tuple as_tuple(self):
@@ -206,11 +207,11 @@ cdef class Record:
         return record_of, self.as_tuple()
 
     def count(self, value):
-        """Return how many fields have a value, as a tuple does."""
+        """Return the number of fields with a value, as a tuple does."""
         return self.as_tuple().count(value)
 
     def index(self, value, *limits):
-        """Return the place of a field with a value, as a tuple does."""
+        """Return the index of the first field with a value, as a tuple does."""
         return self.as_tuple().index(value, *limits)
 
     def _asdict(self):
@@ -223,12 +224,12 @@ cdef class Record:
 
     @classmethod
     def __class_getitem__(cls, types):
-        """Return the type of records with keys and values of these types, as `Generic` does for the twin."""
+        """Return the type of records with keys and values of these types, as `Generic` does in `codec_pure`."""
         return GenericAlias(cls, types)
 
     @classmethod
     def _make(cls, fields):
-        """Return a record with fields in their order."""
+        """Return a record with the given fields, in order."""
         return cls(*fields)
 
     def __repr__(self):
@@ -246,7 +247,7 @@ cdef inline object slice_of(bytes data, int32_t position, int32_t size):
 
 
 cdef inline object new_header(object name, object value):
-    """Return a `RecordHeader`; its constructor would make a plain tuple first."""
+    """Return a `RecordHeader`; its constructor would create a plain tuple first."""
     header = PyType_GenericAlloc(RecordHeader, 2)
     Py_INCREF(name)
     PyTuple_SET_ITEM(header, 0, name)
@@ -278,7 +279,7 @@ cdef tuple read_headers(bytes data, int32_t position, int32_t count):
 
 @cython.final
 cdef class RowTable:
-    """The rows of one batch: found without the interpreter lock, memory that is used again."""
+    """The rows of one batch, which are found without the interpreter lock. Its memory is reused."""
 
     cdef Row* rows
     cdef Py_ssize_t capacity
@@ -295,7 +296,7 @@ cdef class RowTable:
     cdef int parse(self, const uint8_t* body, Py_ssize_t size, header) except -1:
         """Fill the table from a body.
 
-        :raises CorruptBatchError: as the twin would.
+        :raises CorruptBatchError: as in `codec_pure`.
         """
         cdef bint sound
         self.prepare(size, header)
@@ -309,9 +310,9 @@ cdef class RowTable:
         return 0
 
     cdef int prepare(self, Py_ssize_t size, header) except -1:
-        """Make room for the rows that a header tells of.
+        """Allocate the rows that a header announces.
 
-        :raises CorruptBatchError: the header does not agree with the size of the body.
+        :raises CorruptBatchError: the header contradicts the size of the body.
         """
         self.count = header.record_count
         self.base_offset = header.base_offset
@@ -321,7 +322,7 @@ cdef class RowTable:
         self.append_time_ms = header.max_timestamp_ms if self.has_append_time else 0
         if not self.is_in_range(size):
             codec_pure.check_ranges(size, header)
-            raise AssertionError("the two codecs do not agree on what a header may say")
+            raise AssertionError("the two codecs disagree on the validity of a header")
         if self.count > self.capacity:
             free(self.rows)
             self.capacity = 0
@@ -332,7 +333,7 @@ cdef class RowTable:
         return 0
 
     cdef bint is_in_range(self, Py_ssize_t size) noexcept nogil:
-        """Whether the twin's `check_ranges` would find nothing."""
+        """Return whether `check_ranges` of `codec_pure` would accept the header."""
         return (
             0 <= self.count <= size // RECORD_SIZE_MIN
             and size <= INT32_MAX
@@ -342,7 +343,7 @@ cdef class RowTable:
         )
 
     cdef bint fill(self, const uint8_t* body, Py_ssize_t size) noexcept nogil:
-        """Find the rows of the body that was prepared for; return whether it is sound."""
+        """Find the rows of the prepared body; return whether the body is valid."""
         return self.parse_body(body, size, False) or self.parse_body(body, size, True)
 
     cdef bint parse_body(self, const uint8_t* body, Py_ssize_t size, bint is_lenient) noexcept nogil:
@@ -352,9 +353,9 @@ cdef class RowTable:
         )
 
     cdef int complain(self, const uint8_t* body, Py_ssize_t size, header) except -1:
-        """Raise what the twin raises about a body that is not sound."""
+        """Raise the error of `codec_pure` for an invalid body."""
         codec_pure.decode_records(PyBytes_FromStringAndSize(<const char*>body, size), header, "", 0)
-        raise AssertionError("the two codecs do not agree on what is damage")
+        raise AssertionError("the two codecs disagree on the damage of a body")
 
     cdef Py_ssize_t lower_bound(self, Py_ssize_t count, int64_t offset) noexcept nogil:
         """Return the first row whose offset is at least `offset`."""
@@ -371,10 +372,10 @@ cdef class RowTable:
 
 
 def decode_records(body, header, str topic, partition, int64_t min_offset=0, int64_t max_offset=codec_pure.OFFSET_MAX):
-    """Return the records of a body with `min_offset <= offset < max_offset`; see the twin."""
+    """Return the records of a body with `min_offset <= offset < max_offset`; see `codec_pure`."""
     cdef RowTable table = RowTable()
     cdef Body shared = Body.__new__(Body)
-    # A copy, unless it is one already: a record that is kept would else keep a whole response.
+    # Copy the body unless it is bytes already, because a kept record would otherwise keep a whole response in memory.
     shared.data = body if PyBytes_CheckExact(body) else bytes(body)
     shared.topic = topic
     shared.partition = partition

@@ -1,7 +1,7 @@
-# Records encoded into the batch that is being built; the twin is `codec_pure/encoding.py`.
+# Encodes records into a batch; the equivalent in Python is `codec_pure/encoding.py`.
 
 cdef class RecordEncoder:
-    """Encodes the records of one batch, in order; see the twin."""
+    """Encodes the records of one batch, in order; see `codec_pure`."""
 
     cdef Storage _out
     cdef readonly Py_ssize_t count
@@ -27,7 +27,7 @@ cdef class RecordEncoder:
         return self._out.size
 
     cdef int check_free(self) except -1:
-        """Refuse to touch what another thread fills without the interpreter lock."""
+        """Raise an error if another thread fills this encoder without the interpreter lock."""
         if self._busy:
             raise BufferError("this encoder is in use by another thread")
         return 0
@@ -35,7 +35,7 @@ cdef class RecordEncoder:
     cdef int make_room(self, Py_ssize_t more) except -1:
         cdef Storage fresh
         if self._out.exports:
-            # A batch that was built from these bytes may be on its way still.
+            # A batch that was built from these bytes may still be in use.
             fresh = Storage.__new__(Storage, 2 * self._out.size + more)
             memcpy(fresh.data, self._out.data, self._out.size)
             fresh.size = self._out.size
@@ -55,7 +55,7 @@ cdef class RecordEncoder:
         Py_ssize_t headers_size,
         Py_ssize_t limit_bytes,
     ) except -2:
-        """Append one record; return its index, or NO_ROOM. Never gives up the interpreter lock."""
+        """Append one record; return its index, or NO_ROOM. Never releases the interpreter lock."""
         cdef Storage out = self._out
         cdef int64_t delta = wrapping_difference(timestamp_ms, self.base_timestamp_ms) if self.count else 0
         cdef Py_ssize_t size = 1 + varint_size(delta) + varint_size(self.count)
@@ -85,7 +85,7 @@ cdef class RecordEncoder:
         return self.count - 1
 
     def append(self, timestamp_ms, key, value, headers=(), bint limited=False):
-        """Add one record; return its index, or NO_ROOM."""
+        """Append one record; return its index, or NO_ROOM."""
         cdef bytes key_bytes = None if key is None else as_bytes(key)
         cdef bytes value_bytes = None if value is None else as_bytes(value)
         cdef bytes encoded = codec_pure.encode_headers(headers) if headers else b""
@@ -105,9 +105,9 @@ cdef class RecordEncoder:
         return index
 
     def append_many(self, timestamp_ms, values, keys=None, Py_ssize_t start=0, bint limited=False):
-        """Add `values[start:]`, with `limited` only as many as fit; return how many were added."""
+        """Append `values[start:]`, with `limited` only as many as fit; return the number of appended records."""
         cdef int64_t stamp = checked_timestamp(timestamp_ms)
-        # What fits is asked for again and again with the same lists: they are looked at as far as it gets.
+        # Callers repeat this call with the same lists, so only the records that fit are read.
         cdef list value_list = values if limited and type(values) is list else exact_bytes(values)
         cdef list key_list = None
         cdef Py_ssize_t limit_bytes = self.limit_bytes if limited else INT32_MAX
@@ -135,7 +135,7 @@ cdef class RecordEncoder:
         return place - start
 
     cdef int check_total(self, list values, list keys, Py_ssize_t start) except -1:
-        """Refuse all, before any is added, where together they cannot be one batch."""
+        """Raise an error before the first append if all records together exceed the size of a batch."""
         cdef Py_ssize_t total = self._out.size
         cdef Py_ssize_t place
         for place in range(start, PyList_GET_SIZE(values)):
@@ -147,7 +147,7 @@ cdef class RecordEncoder:
         return 0
 
     def append_columns(self, timestamps_ms, values, keys, rows, Py_ssize_t start, Py_ssize_t stop):
-        """Add rows of Arrow columns, as many as fit; return how many were added. Releases the interpreter lock."""
+        """Append rows of Arrow columns, as many as fit; return their number. Releases the interpreter lock."""
         cdef BufferReader value_reader = BufferReader(values)
         cdef BufferReader key_reader = None if keys is None else BufferReader(keys)
         cdef View order = View(rows, 8 * stop) if rows is not None else None
@@ -221,12 +221,13 @@ cdef class RecordEncoder:
         return stop - start
 
     def body(self):
-        """Return the records encoded one after the other."""
+        """Return the encoded records."""
         self.check_free()
         return PyBytes_FromStringAndSize(<char*>self._out.data + HEADER_SIZE, self._out.size - HEADER_SIZE)
 
     def whole(self):
-        """Return room for the header of a batch and behind it the body, without a copy unless one is being read."""
+        """Return a buffer with space for the header, followed by the body, without a copy unless the buffer is being
+        read."""
         cdef Storage copy
         self.check_free()
         if self._out.exports:

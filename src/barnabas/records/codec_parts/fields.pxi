@@ -1,9 +1,9 @@
-# Keys, values and headers of records that came from outside: every length is checked before what it counts is skipped.
+# Keys, values and headers of untrusted records: every length is checked before its bytes are skipped.
 
 cdef inline const uint8_t* read_blob(
     const uint8_t* body, const uint8_t* at, const uint8_t* end, int32_t* position, int32_t* size
 ) noexcept nogil:
-    """Read a length and skip what it counts; NULL is the one byte 1 and nothing else."""
+    """Read a length and skip its bytes; null is only the single byte 1."""
     cdef int64_t length
     if at == NULL or at >= end:
         return NULL
@@ -22,7 +22,7 @@ cdef inline const uint8_t* read_blob(
 cdef inline const uint8_t* read_any_blob(
     const uint8_t* body, const uint8_t* at, const uint8_t* end, int32_t* position, int32_t* size
 ) noexcept nogil:
-    """Do the same, but any negative length is null, as in Kafka's clients."""
+    """Read a length and skip its bytes; any negative length means null, as in Kafka's clients."""
     cdef int64_t length
     at = read_varint(at, end, &length)
     if at == NULL or length > end - at:
@@ -37,10 +37,10 @@ cdef inline const uint8_t* read_any_blob(
 
 
 cdef const uint8_t* skip_headers(const uint8_t* at, const uint8_t* end, int64_t count) noexcept nogil:
-    """Return what follows `count` headers, or NULL if they do not lie before `end`."""
+    """Return the position after `count` headers, or NULL if they extend beyond `end`."""
     cdef int64_t length
     cdef int64_t index
-    if count < 0 or count > (end - at) // 2 or count > 1000000:  # `HEADERS_MAX` of the twin
+    if count < 0 or count > (end - at) // 2 or count > 1000000:  # `HEADERS_MAX` of `codec_pure`
         return NULL
     for index in range(count):
         at = read_varint(at, end, &length)

@@ -1,4 +1,4 @@
-# Bytes as an application gives them: `bytes`, whatever can be turned into them, or a column of Arrow.
+# Bytes from an application: `bytes`, bytes-like objects, or an Arrow column.
 
 cdef inline const uint8_t* bytes_data(object given) noexcept:
     if given is None:
@@ -19,9 +19,9 @@ cdef inline bint is_exact(object given) noexcept:
 
 
 cpdef list exact_bytes(object given):
-    """Return a list of nothing but bytes and None; see the twin.
+    """Return a list that contains only bytes and None; see `codec_pure`.
 
-    Converting may run anybody's code, and appending must not.
+    The conversion may run arbitrary code, which appending must not do.
     """
     cdef list items = given if type(given) is list else list(given)
     cdef Py_ssize_t place
@@ -43,7 +43,7 @@ cdef inline int64_t checked_timestamp(object timestamp_ms) except? -1:
 
 @cython.final
 cdef class View:
-    """Somebody's bytes, held for as long as they are read."""
+    """A buffer of another object, held while its bytes are read."""
 
     cdef Py_buffer buffer
     cdef const uint8_t* at
@@ -62,7 +62,7 @@ cdef class View:
 
 @cython.final
 cdef class BufferReader:
-    """Reads an Arrow column of binary values; its offsets are checked, for nobody else has."""
+    """Reads an Arrow column of binary values, and checks its offsets, which no other code does."""
 
     cdef View offsets
     cdef View data
@@ -83,7 +83,7 @@ cdef class BufferReader:
         self.validity = None if column.validity is None else View(column.validity, (end + 7) // 8)
 
     cdef inline Py_ssize_t find(self, Py_ssize_t row, const uint8_t** value) noexcept nogil:
-        """Return the size of a value, NULL_SIZE for null, less for offsets that are wrong."""
+        """Return the size of a value, NULL_SIZE for null, or a lower number for invalid offsets."""
         cdef int64_t begin, end
         if not 0 <= row < self.length:
             return NULL_SIZE - 1

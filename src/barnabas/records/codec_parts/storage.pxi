@@ -3,7 +3,8 @@
 @cython.final
 @cython.no_gc
 cdef class Storage:
-    """Bytes that grow at their end. Readable through the buffer protocol; they do not move while somebody reads."""
+    """A byte buffer that grows at its end. Readable through the buffer protocol; it does not move while a reader
+    exists."""
 
     cdef uint8_t* data
     cdef Py_ssize_t size
@@ -30,7 +31,7 @@ cdef class Storage:
         self.exports -= 1
 
     cdef bint reserve(self, Py_ssize_t more) noexcept nogil:
-        """Make room for `more` bytes; False where there is no memory. Nobody may be reading."""
+        """Reserve `more` bytes; return False if memory is exhausted. There must be no reader."""
         cdef Py_ssize_t wanted = self.size + more
         cdef Py_ssize_t capacity = self.capacity
         cdef uint8_t* data

@@ -1,8 +1,8 @@
-# Records by windows of their timestamps; the twin is `codec_pure/stretches.py`.
+# Groups records by windows of their timestamps; the equivalent in Python is `codec_pure/stretches.py`.
 
 @cython.final
 cdef class StretchList:
-    """Gathers stretches of records; see the twin."""
+    """Collects groups of records; see `codec_pure`."""
 
     cdef list found
     cdef int64_t width_ms
@@ -14,13 +14,13 @@ cdef class StretchList:
 
     def __cinit__(self, int64_t width_ms):
         if width_ms <= 0:
-            raise ValueError(f"a window of {width_ms} ms")
+            raise ValueError(f"the window has {width_ms} ms")
         self.found = []
         self.width_ms = width_ms
         self.first = self.following = self.last_ms = -1
 
     cdef inline int add(self, int64_t offset, int64_t timestamp_ms) except -1:
-        """Add a record: nearly always it goes on with the last one."""
+        """Add a record, which usually extends the last group."""
         if offset == self.following and self.low_ms <= timestamp_ms <= self.last_ms:
             self.following += 1
             return 0
@@ -46,7 +46,7 @@ cdef class StretchList:
 
 
 def record_stretches(list records, int64_t width_ms):
-    """Return records by windows; see the twin."""
+    """Group records by windows of their timestamps; see `codec_pure`."""
     cdef StretchList stretches = StretchList(width_ms)
     cdef Record record
     for record in records:

@@ -1,4 +1,4 @@
-# Varints, as records have them: zigzag, seven bits a byte, the lowest first.
+# Zigzag varints of records: seven bits per byte, the lowest bits first.
 
 cdef extern from *:
     """
@@ -17,7 +17,7 @@ cdef inline uint64_t zigzag(int64_t value) noexcept nogil:
 
 
 cdef inline int64_t wrapping_sum(int64_t one, int64_t other) noexcept nogil:
-    """Timestamps that do not fit 64 bits wrap around, as in Kafka's clients."""
+    """Return a sum that wraps around at 64 bits, as timestamps do in Kafka's clients."""
     return <int64_t>(<uint64_t>one + <uint64_t>other)
 
 
@@ -40,7 +40,7 @@ cdef inline uint8_t* write_varint(uint8_t* out, int64_t value) noexcept nogil:
 
 
 cdef inline const uint8_t* read_varint(const uint8_t* at, const uint8_t* end, int64_t* value) noexcept nogil:
-    """Return what follows the varint, or NULL: it goes beyond `end`, or is more than 64 bits."""
+    """Return the position after the varint, or NULL if it extends beyond `end` or has more than 64 bits."""
     cdef uint64_t result
     cdef int shift
     if at == NULL or at >= end:

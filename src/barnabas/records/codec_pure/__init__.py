@@ -1,7 +1,7 @@
-"""The loops that run once per record, in Python. The compiled twin is `codec_compiled`: same names, same results.
+"""The loops per record, in Python. The compiled equivalent is `codec_compiled`, with the same names and results.
 
-A change of one is made in the other too; the tests of `records` run on both and compare them. `codec` says which of
-the two is in use.
+A change of one must change the other, too; the tests of `records` run on both and compare them. `codec` selects the one
+in use.
 """
 
 from barnabas.records.codec_pure.appending import Appender, Delivery, OpenEncoders, group_rows, murmur2

@@ -1,4 +1,4 @@
-"""What a producer does once for each record: choose the batch that it goes to, and promise an outcome."""
+"""The work of a producer per record: selects the batch of a record, and returns a delivery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.records.columns import BinaryBuffers, Buffer
 
 
 class Batch(Protocol):
-    """What deliveries ask: the producer's batch."""
+    """The interface of a producer's batch that deliveries use."""
 
     done: bool
 
@@ -27,10 +27,10 @@ class Batch(Protocol):
 
 
 class Delivery:
-    """The outcome of one `send`, now or later: a batch and a place in it. Safe to use from any thread.
+    """The outcome of one `send`, now or later. Thread-safe.
 
-    `result()` waits for the acknowledgement and returns where the record is, or raises why it is nowhere; in a
-    coroutine of an `AsyncProducer`, `await` does.
+    `result()` waits for the acknowledgement and returns the partition and offset of the record, or raises the error. In
+    a coroutine of an `AsyncProducer`, use `await` instead.
     """
 
     __slots__ = ("batch", "index", "timestamp_ms")
@@ -45,26 +45,26 @@ class Delivery:
         return self.batch.done
 
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
-        """Return the record's place, waiting for it if need be.
+        """Return the partition and offset of the record; wait for the acknowledgement if needed.
 
-        :param timeout_s: seconds to wait; None waits until `delivery_timeout_ms` decides.
-        :raises TimedOutError: the outcome is still open after `timeout_s`; the record may yet arrive.
-        :raises BarnabasError: why it was not delivered.
+        :param timeout_s: the maximum number of seconds to wait; None waits until `delivery_timeout_ms` ends.
+        :raises TimedOutError: the outcome is still unknown after `timeout_s`; the record may still be delivered.
+        :raises BarnabasError: the record was not delivered.
         """
         return self.batch.result(self.index, self.timestamp_ms, timeout_s)
 
     def exception(self, timeout_s: float | None = None) -> BarnabasError | None:
-        """Return why the record was not delivered, or None if it was; waits like `result`.
+        """Return the error of a failed delivery, or None after a successful one; waits like `result`.
 
-        :raises TimedOutError: the outcome is still open after `timeout_s`.
+        :raises TimedOutError: the outcome is still unknown after `timeout_s`.
         """
         return self.batch.exception(self.index, timeout_s)
 
     def add_done_callback(self, function: OnDelivery) -> None:
-        """Call `function(delivery)` when the outcome is known, at once if it is already.
+        """Call `function(delivery)` when the outcome is known, immediately if it already is.
 
-        The producer's own thread runs the function, so it should be quick and must not wait for other deliveries. The
-        producer logs what the function raises.
+        The producer's own thread runs the function, so it should be fast and must not wait for other deliveries. The
+        producer logs exceptions of the function.
         """
         self.batch.when_done(lambda: function(self))
 
@@ -79,10 +79,10 @@ OnDelivery = Callable[[Delivery], object]
 
 
 class OpenEncoders:
-    """The encoders that records of one topic go to just now.
+    """The encoders that currently receive the records of one topic.
 
-    `sticky_encoder` takes records without a key; `encoders` has one for each partition, or None where no batch
-    is open, and is empty where keys do not decide by their hash.
+    `sticky_encoder` receives records without a key. `encoders` contains one encoder per partition, or None for a
+    partition without an open batch. The list is empty if the partitioner does not use the hash of keys.
     """
 
     def __init__(self, *_args: Any, **_settings: Any) -> None:
@@ -91,13 +91,13 @@ class OpenEncoders:
 
 
 class Appender:
-    """`send`: the part of a producer that runs once for each record.
+    """`send`: the part of a producer that runs once per record.
 
-    The compiled twin appends the usual record (bytes, and maybe a key of bytes, nothing else given) straight to the
-    encoder that `open_encoders` names for its topic, if that one is neither closed nor full. Everything else goes
-    to `append`; here, that is every record.
+    The compiled class appends a plain record (a value and optionally a key of bytes, no other arguments) directly to
+    the encoder of its topic in `open_encoders`, if that encoder is neither closed nor full. All other records go to
+    `append`; this Python class passes every record to `append`.
 
-    :param open_encoders: by topic, the encoders that take records just now; who fills batches keeps it up to date.
+    :param open_encoders: the encoders that currently receive records, by topic. The accumulator updates them.
     :param append: takes the arguments of `send`, in their order.
     :param time_s: returns wall time in seconds.
     """
@@ -132,7 +132,7 @@ POSITIVE_MASK = 0x7FFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Return the 32-bit murmur2 hash of `data`, unsigned, with the seed that Kafka uses.
+    """Return the 32-bit murmur2 hash of `data`, unsigned, with Kafka's seed.
 
     >>> hex(murmur2(b"kafka"))
     '0xd067cf64'

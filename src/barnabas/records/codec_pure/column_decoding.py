@@ -1,4 +1,4 @@
-"""The bodies of many batches to columns."""
+"""Decodes the bodies of many batches into columns."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from barnabas.records.header import BatchHeader
 
 
 class ColumnDecoder:
-    """Gathers the records of many batches as columns, in the layout of Arrow.
+    """Collects the records of many batches as columns in Arrow's layout.
 
-    :param include_headers: gather headers as well.
+    :param include_headers: True to collect headers, too.
     """
 
     def __init__(self, include_headers: bool = True) -> None:
@@ -25,21 +25,22 @@ class ColumnDecoder:
         self._timestamp_types: list[int] = []
         self._lists = Lists()
         self.size_bytes = 0
-        """The bytes of keys, values and headers gathered so far; names that are not UTF-8 may count differently."""
+        """The size of the collected keys, values and headers, in bytes. Header names that are not UTF-8 may count
+        differently."""
 
     def __len__(self) -> int:
         return len(self._lists.offsets)
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last record gathered; there must be one."""
+        """The offset of the last collected record; there must be one."""
         return self._lists.offsets[-1]
 
     def stretches(self, row: int, width_ms: int) -> Stretches:
-        """Return the records gathered from a row on by windows of their timestamps.
+        """Group the records collected from a row on by windows of their timestamps.
 
-        :param row: how many were gathered before.
-        :param width_ms: of a window. Records without a timestamp are in one that begins at -1.
+        :param row: the number of records collected before.
+        :param width_ms: the size of a window. Records without a timestamp are in a window that begins at -1.
         """
         lists, rows = self._lists, slice(max(0, row), None)
         return stretches_of(zip(lists.offsets[rows], lists.timestamps_ms[rows], strict=True), width_ms)
@@ -54,10 +55,10 @@ class ColumnDecoder:
     ) -> int:
         """Add the records of a batch with `min_offset <= offset < max_offset`, at most `max_records`.
 
-        :param body: what follows the header, decompressed.
-        :returns: how many were added.
-        :raises CorruptBatchError: as `decode_records` does; nothing has been added.
-        :raises OverflowError: a column would be larger than 2 GiB; `finish` first.
+        :param body: the decompressed bytes after the header.
+        :returns: the number of added records.
+        :raises CorruptBatchError: as `decode_records` does; nothing was added.
+        :raises OverflowError: a column would be larger than 2 GiB; call `finish` first.
         """
         check_column_room(self.size_bytes, len(body))
         lists, part = decode_batch(body, header, min_offset, max_offset)
@@ -77,7 +78,7 @@ class ColumnDecoder:
         return count
 
     def finish(self) -> ColumnBuffers:
-        """Return what was gathered as the buffers of Arrow columns, and start anew."""
+        """Return the collected records as the buffers of Arrow columns, and reset the decoder."""
         lists, kinds = self._lists, self._timestamp_types
         headers = None
         if self._include_headers:
@@ -100,12 +101,12 @@ class ColumnDecoder:
 
 
 def check_column_room(size_bytes: int, more_bytes: int) -> None:
-    """Refuse what 32-bit offsets of a column could not count.
+    """Check that a column remains below 2 GiB, the limit of its 32-bit offsets.
 
     :raises OverflowError: a column would be larger than 2 GiB.
     """
     if size_bytes + more_bytes > BATCH_BYTES_MAX:
-        raise OverflowError(f"{size_bytes} bytes are gathered, {more_bytes} more do not fit a column; finish it first")
+        raise OverflowError(f"a column of {size_bytes} bytes cannot grow by {more_bytes} bytes; finish it first")
 
 
 def _running_totals(lengths: Iterable[int]) -> memoryview:
@@ -125,7 +126,7 @@ def _binary_buffers(blobs: Sequence[bytes | None]) -> BinaryBuffers:
 
 
 def with_valid_names(names: BinaryBuffers) -> BinaryBuffers:
-    """Return the names of headers with what is not UTF-8 replaced: Arrow's strings must be valid."""
+    """Return the header names with replacement characters for invalid UTF-8, because Arrow's strings must be valid."""
     find = column_reader(names)
     decoded = ((find(row) or b"").decode("utf-8", "replace") for row in range(names.length))
     return _binary_buffers([name.encode() for name in decoded])

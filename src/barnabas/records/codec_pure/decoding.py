@@ -1,7 +1,7 @@
-"""The body of a batch to records.
+"""Decodes the body of a batch into records.
 
-Speed decides the style of the loop: small varints are decoded in place; lengths are checked against the end of the
-record once per record, since slicing bytes beyond their end allocates nothing.
+The loop is written for speed. It decodes small varints inline. It checks lengths against the end of the record once per
+record; this is safe because slicing bytes beyond their end allocates nothing.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Record(NamedTuple, Generic[K_co, V_co]):
 
     @property
     def timestamp(self) -> datetime | None:
-        """The timestamp in UTC; None where the record has none, or where the calendar ends before it."""
+        """The timestamp in UTC, or None if the record has none or it is beyond the year 9999."""
         return timestamp_of(self.timestamp_ms)
 
     def __reduce__(self) -> tuple[Callable[..., Record[K_co, V_co]], tuple[object, ...]]:
@@ -85,8 +85,8 @@ def decode_records(
 ) -> list[Record]:
     """Return the records of a batch with `min_offset <= offset < max_offset`.
 
-    :param body: what follows the header, decompressed.
-    :raises CorruptBatchError: the body is not what the header announces and nothing else.
+    :param body: the decompressed bytes after the header.
+    :raises CorruptBatchError: the body does not match the header.
     """
     lists, part = decode_batch(body, header, min_offset, max_offset)
     rows = zip(
@@ -104,9 +104,9 @@ def decode_records(
 
 
 def check_ranges(size: int, header: BatchHeader) -> None:
-    """Check what the header of a batch says about its records, before anything is allocated for them.
+    """Check the numbers in a batch header before memory for records is allocated.
 
-    :raises CorruptBatchError: they cannot be in a body of `size` bytes, or their numbers are out of range.
+    :raises CorruptBatchError: the records cannot be in a body of `size` bytes, or numbers are out of range.
     """
     if not 0 <= header.record_count <= size // RECORD_SIZE_MIN:
         raise CorruptBatchError(f"{header.record_count} records cannot be in {size} bytes")
@@ -119,12 +119,13 @@ def check_ranges(size: int, header: BatchHeader) -> None:
 def decode_batch(
     body: Buffer, header: BatchHeader, min_offset: int, max_offset: int, *, any_deltas: bool = True
 ) -> tuple[Lists, slice]:
-    """Return all records of a batch, and which of them have offsets in the range.
+    """Return all records of a batch, and the range of those with offsets in the requested range.
 
-    What Kafka's clients read is read: sums of timestamps wrap around, any negative length is null. In a batch with as
-    many records as offsets, the position of a record is its offset: producers may write any offset deltas there.
+    The decoder accepts what Kafka's clients accept: sums of timestamps wrap around, and any negative length means null.
+    If a batch has as many records as offsets, the position of a record determines its offset, because producers may
+    write arbitrary offset deltas in such a batch.
 
-    :param any_deltas: False refuses offset deltas that do not ascend, in any batch.
+    :param any_deltas: False to refuse offset deltas that do not ascend, in any batch.
     """
     check_ranges(len(body), header)
     content = body if type(body) is bytes else bytes(body)
@@ -149,7 +150,7 @@ def decode_batch(
 def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field would double its time
     body: bytes, header: BatchHeader, lists: Lists, is_gapless: bool
 ) -> int:
-    """Return the position after the last record.
+    """Decode the records of a body; return the position after the last record.
 
     :raises IndexError: the body ends within a record.
     """
@@ -249,8 +250,8 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
 def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[RecordHeader, ...], int]:
     """Return the headers at `position` and the position after them.
 
-    Names that are not UTF-8 are decoded with replacement characters, as Java clients do: a record that another
-    client wrote wrongly must not stop a consumer.
+    Names that are not UTF-8 are decoded with replacement characters, as in Java clients: an invalid record of another
+    client must not stop a consumer.
     """
     byte = body[position]
     if byte < 0x80:
@@ -258,7 +259,7 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[RecordH
         position += 1
     else:
         count, position = decode_varint(body, position)
-    # Two bytes is the least that a header takes.
+    # A header takes at least two bytes.
     if not 0 <= count <= min((end - position) // 2, HEADERS_MAX):
         raise CorruptBatchError(f"{count} headers in {end - position} bytes (at most {HEADERS_MAX} are decoded)")
     headers: list[RecordHeader] = []

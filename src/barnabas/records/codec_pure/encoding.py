@@ -1,7 +1,7 @@
-"""Records into the body of a batch.
+"""Encodes records into the body of a batch.
 
-A record there (format version 2): length varint, attributes i8, timestamp delta varlong, offset delta varint, key
-length varint (-1: null), key, value length varint, value, header count varint, headers.
+A record in format version 2: length varint, attributes i8, timestamp delta varlong, offset delta varint, key length
+varint (-1: null), key, value length varint, value, header count varint, headers.
 """
 
 from __future__ import annotations
@@ -26,16 +26,16 @@ from barnabas.records.columns import BinaryBuffers, Buffer
 from barnabas.records.header import BATCH_HEADER_SIZE
 
 NO_ROOM = -1
-"""Instead of an index: the record does not fit."""
+"""The result instead of an index if the record does not fit."""
 
 
 class RecordEncoder:
     """Encodes the records of one batch, in order.
 
-    Each record is copied when it is appended, so the caller may change what it passed. An append that raises
-    leaves the encoder as it was.
+    Each record is copied when it is appended, so the caller may change its arguments afterwards. An append that raises
+    an error does not change the encoder.
 
-    `limit_bytes` is the largest size of the batch, its header included; `closed` and `owner` are used where several
+    `limit_bytes` is the maximum size of the batch, including its header. `closed` and `owner` are used if several
     threads fill a batch: see `Appender`.
     """
 
@@ -54,7 +54,7 @@ class RecordEncoder:
     def __init__(self) -> None:
         self._parts: list[bytes] = []
         self.count = 0
-        """Records so far."""
+        """The number of records."""
         self.size_bytes = BATCH_HEADER_SIZE
         """The size of the batch before compression."""
         self.base_timestamp_ms = NO_TIMESTAMP
@@ -72,11 +72,11 @@ class RecordEncoder:
         headers: Headers = (),
         limited: bool = False,
     ) -> int:
-        """Add one record.
+        """Append one record.
 
-        :param limited: add it only if it fits into `limit_bytes`.
-        :returns: its index in the batch; -1 if it does not fit.
-        :raises TypeError: key or value is neither bytes-like nor None, the timestamp is no int.
+        :param limited: True to append the record only if it fits into `limit_bytes`.
+        :returns: the index of the record in the batch; -1 if it does not fit.
+        :raises TypeError: key or value is neither bytes-like nor None, or the timestamp is not an int.
         :raises ValueError: the timestamp is out of range, or the batch would be larger than 2 GiB.
         """
         index = self.count
@@ -94,7 +94,7 @@ class RecordEncoder:
         return NO_ROOM
 
     def _put(self, timestamp_ms: int, key: bytes | None, value: bytes | None, headers: bytes, limit_bytes: int) -> bool:
-        """Add one record; False if it does not fit."""
+        """Append one record; return False if it does not fit."""
         index = self.count
         delta = timestamp_ms - self.base_timestamp_ms if index else 0
         if not TIMESTAMP_MIN <= delta <= TIMESTAMP_MAX:
@@ -134,12 +134,12 @@ class RecordEncoder:
         start: int = 0,
         limited: bool = False,
     ) -> int:
-        """Add the records `values[start:]`, which share a timestamp and have no headers.
+        """Append the records `values[start:]`, which share a timestamp and have no headers.
 
-        :param keys: as many as `values`, or None for records without key.
-        :param limited: add only as many as fit into `limit_bytes`.
-        :returns: how many were added.
-        :raises ValueError: there are not as many keys as values, or the batch would be larger than 2 GiB.
+        :param keys: as many keys as `values`, or None for records without keys.
+        :param limited: True to append only as many records as fit into `limit_bytes`.
+        :returns: the number of appended records.
+        :raises ValueError: the numbers of keys and values differ, or the batch would be larger than 2 GiB.
         """
         stamp = checked_timestamp(timestamp_ms)
         value_list = exact_bytes(values)
@@ -157,7 +157,7 @@ class RecordEncoder:
         return self.count - before
 
     def _check_total(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
-        """Refuse all, before any is added, where together they cannot be one batch."""
+        """Raise an error before the first append if all records together exceed the size of a batch."""
         total = self.size_bytes + RECORD_OVERHEAD_MAX * len(values)
         total += sum(len(blob or b"") for blob in (*values, *keys))
         if total > BATCH_BYTES_MAX:
@@ -172,13 +172,14 @@ class RecordEncoder:
         start: int,
         stop: int,
     ) -> int:
-        """Add rows of Arrow columns, as many as fit into `limit_bytes`.
+        """Append rows of Arrow columns, as many as fit into `limit_bytes`.
 
-        :param timestamps_ms: one for all, or an int64 for each row.
-        :param rows: the numbers of the rows to take, int64; None takes them as they stand.
-        :param start: the first place in `rows` to take, `stop` the place after the last.
-        :returns: how many were added.
-        :raises ValueError: the columns' offsets point outside of their data, or a timestamp is out of range.
+        :param timestamps_ms: one timestamp for all rows, or an int64 for each row.
+        :param rows: the numbers of the rows to append, int64; None appends them in order.
+        :param start: the first index of `rows` to append.
+        :param stop: the index after the last one.
+        :returns: the number of appended rows.
+        :raises ValueError: the offsets of a column point outside of its data, or a timestamp is out of range.
         """
         stamps = None if isinstance(timestamps_ms, int) else memoryview(timestamps_ms).cast("B").cast("q")
         stamp = checked_timestamp(timestamps_ms) if isinstance(timestamps_ms, int) else 0
@@ -197,20 +198,20 @@ class RecordEncoder:
         return stop - start
 
     def body(self) -> bytes:
-        """Return the records encoded one after the other."""
+        """Return the encoded records."""
         if len(self._parts) != 1:
             self._parts = [b"".join(self._parts)]
         return self._parts[0]
 
     def whole(self) -> bytearray | memoryview:
-        """Return room for the header of a batch, and behind it the body; writable."""
+        """Return a writable buffer with space for the header of a batch, followed by the body."""
         return bytearray(BATCH_HEADER_SIZE) + self.body()
 
 
 def exact_bytes(given: Sequence[bytes | None]) -> list[bytes | None]:
-    """Return keys or values as a list of nothing but bytes and None; the list itself if it is one already.
+    """Return keys or values as a list that contains only bytes and None; the same list if it already does.
 
-    :raises TypeError: one of them is neither bytes-like nor None.
+    :raises TypeError: an element is neither bytes-like nor None.
     """
     if type(given) is list and all(each is None or type(each) is bytes for each in given):
         return given
@@ -218,8 +219,8 @@ def exact_bytes(given: Sequence[bytes | None]) -> list[bytes | None]:
 
 
 def column_reader(column: BinaryBuffers) -> Callable[[int], bytes | None]:
-    """Return a function from the number of a row to its value; offsets are checked here, since nothing else checks
-    them."""
+    """Return a function that maps the number of a row to its value. The function checks the offsets, because no other
+    code does."""
     end = column.start + column.length
     width = 8 if column.is_wide else 4
     raw, data = memoryview(column.offsets).cast("B"), memoryview(column.data).cast("B")

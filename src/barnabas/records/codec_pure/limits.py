@@ -1,38 +1,39 @@
-"""The limits of the batch format, and checks of the values that users pass."""
+"""The limits of the batch format, and checks of values that applications pass."""
 
 from __future__ import annotations
 
 from typing import Any
 
 OFFSET_MAX = 2**63 - 1
-"""No record has a greater offset."""
+"""The greatest offset of a record."""
 
 BATCH_BYTES_MAX = 2**31 - 1
-"""Lengths in a batch are 32-bit numbers."""
+"""The maximum size of a batch, because its lengths are 32-bit numbers."""
 
 RECORD_OVERHEAD_MAX = 32
-"""What a record without headers takes beside its key and value, at most."""
+"""The maximum size of a record without headers, in addition to its key and value."""
 
 BATCH_TOO_LARGE = "a batch cannot be larger than 2 GiB"
 BAD_TIMESTAMP = "a timestamp must be between -2**63 and 2**63 - 1 ms"
 BAD_COLUMN = "the offsets of an Arrow column do not lie within its data"
 
 RECORD_SIZE_MIN = 7
-"""Bytes of a record with neither key nor value nor headers."""
+"""The size of a record without key, value and headers, in bytes."""
 
 HEADERS_MAX = 1_000_000
-"""A record with more headers is damage: two bytes of a decompressed batch could else become a hundred in memory."""
+"""The maximum number of headers of a record. Without a limit, two bytes of a decompressed batch could become a hundred
+in memory."""
 
 TIMESTAMP_MIN = -(2**63)
 TIMESTAMP_MAX = 2**63 - 1
-"""Timestamps are signed 64-bit numbers. The broker stores any of them."""
+"""The range of timestamps: signed 64-bit numbers. The broker stores all of them."""
 
 NEAR_TIMESTAMP_LIMIT = 2**62
-"""A base timestamp and a delta below this limit have a sum that fits 64 bits."""
+"""The limit below which the sum of a base timestamp and a delta fits into 64 bits."""
 
 
 def wrapped_timestamp(timestamp_ms: int) -> int:
-    """Return a sum or difference of timestamps as 64-bit arithmetic has it, which wraps around as in Kafka's clients.
+    """Return a sum or difference of timestamps with 64-bit wraparound, as in Kafka's clients.
 
     >>> wrapped_timestamp(2**63 - 1 + 1) == -(2**63)
     True
@@ -41,9 +42,9 @@ def wrapped_timestamp(timestamp_ms: int) -> int:
 
 
 def as_bytes(given: Any) -> bytes:
-    """Return what a bytes-like object holds now.
+    """Return the current content of a bytes-like object.
 
-    :raises TypeError: it is none.
+    :raises TypeError: `given` is not bytes-like.
     """
     return given if type(given) is bytes else bytes(memoryview(given))
 
@@ -51,8 +52,8 @@ def as_bytes(given: Any) -> bytes:
 def checked_timestamp(timestamp_ms: object) -> int:
     """Return a timestamp that fits its field.
 
-    :raises TypeError: it is no int.
-    :raises ValueError: it is out of range.
+    :raises TypeError: the timestamp is not an int.
+    :raises ValueError: the timestamp is out of range.
     """
     if not isinstance(timestamp_ms, int):
         raise TypeError(f"a timestamp is an int (ms since the epoch), not {type(timestamp_ms).__name__}")

@@ -1,4 +1,4 @@
-"""Records by windows of their timestamps, for the audit: stretches of them, where most are in the same window."""
+"""Groups of consecutive records by windows of their timestamps, for the audit."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from collections.abc import Iterable, Sequence
 from barnabas.records.codec_pure.decoding import Record
 
 Stretches = list[tuple[int, int, int]]
-"""Of records whose offsets follow on each other and that are in the same window: the offset of the first, how many
-there are, and when the window begins, in ms."""
+"""Groups of records with consecutive offsets and timestamps in the same window: the offset of the first record, the
+number of records, and the start of the window in ms."""
 
 
 def record_stretches(records: Sequence[Record], width_ms: int) -> Stretches:
-    """Return records, which are in the order of their offsets, by windows.
+    """Group records, which are in the order of their offsets, by windows of their timestamps.
 
-    :param width_ms: of a window. Records without a timestamp are in one that begins at -1.
+    :param width_ms: the size of a window. Records without a timestamp are in a window that begins at -1.
     """
     return stretches_of(((record.offset, record.timestamp_ms) for record in records), width_ms)
 
 
 def stretches_of(rows: Iterable[tuple[int, int]], width_ms: int) -> Stretches:
-    """Return offsets and timestamps by windows.
+    """Group pairs of offset and timestamp by windows.
 
     >>> stretches_of([(7, 0), (8, 59_999), (9, 60_000), (11, 60_000)], 60_000)
     [(7, 2, 0), (9, 1, 60000), (11, 1, 60000)]

@@ -1,4 +1,4 @@
-"""Zigzag varints, least significant group first. Small ones come out of tables: this is most of what encoding is."""
+"""Zigzag varints, least significant group first. Tables contain the small ones, which are the most frequent."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ def encode_varint(value: int) -> bytes:
 def decode_varint(data: bytes, position: int) -> tuple[int, int]:
     """Return the zigzag varint at `position` and the position after it.
 
-    :raises IndexError: `data` ends within it.
-    :raises CorruptBatchError: it is more than 64 bits.
+    :raises IndexError: `data` ends within the varint.
+    :raises CorruptBatchError: the varint has more than 64 bits.
     """
     zigzag = 0
     for index in range(_VARINT_BYTES_MAX):
@@ -42,7 +42,7 @@ def decode_varint(data: bytes, position: int) -> tuple[int, int]:
             if zigzag > _ZIGZAG_MAX:
                 break
             return (zigzag >> 1) ^ -(zigzag & 1), position + index + 1
-    raise CorruptBatchError(f"varint at position {position} is more than 64 bits")
+    raise CorruptBatchError(f"varint at position {position} has more than 64 bits")
 
 
 VARINTS = tuple(
@@ -52,16 +52,16 @@ VARINTS = tuple(
 
 
 SIGNED = tuple((n >> 1) ^ -(n & 1) for n in range(0x80))
-"""The number that each varint of one byte stands for."""
+"""The number of each varint of one byte."""
 
 
 def varint(value: int) -> bytes:
-    """Return `value` as a zigzag varint, faster than `encode_varint` for small ones."""
+    """Return `value` as a zigzag varint, faster than `encode_varint` for small values."""
     return VARINTS[value] if 0 <= value < TABLE_SIZE else encode_varint(value)
 
 
 def encode_headers(headers: Headers) -> bytes:
-    """Return the headers of a record, their count included."""
+    """Return the encoded headers of a record, including their count."""
     parts = [varint(len(headers))]
     for name, value in headers:
         encoded_name = name.encode()

@@ -1,8 +1,8 @@
-# What stays of batches; the twin is `filter_batches` of `compaction_pure.py`.
+# Filters batches; the equivalent in Python is `filter_batches` of `compaction_pure.py`.
 
 cdef struct Scouted:
-    # UNCHANGED: it stays whatever its records are. FOUND: all of its records have been found. COMPRESSED and LARGE ones
-    # are looked at when it is their turn.
+    # UNCHANGED: the batch remains, whatever its records are. FOUND: all its records were parsed. COMPRESSED and LARGE
+    # batches are parsed later, when they are filtered.
     Outcome kind
     Header header
     Candidate* records
@@ -18,12 +18,13 @@ cdef class Sieve:
     cdef int64_t round_end_offset
     cdef Walk walk
     cdef Header header
-    # Batches from `walk.at` on, as far as they have been looked at.
+    # The batches from `walk.at` on that were parsed in advance.
     cdef Scouted scouted[GROUP]
     cdef int32_t scouted_count
     cdef int32_t scouted_next
     cdef Candidate records[GROUP]
-    # What is left of the batch at `walk.at`, if something is: it lies in `kept`, or in `counted` from the horizon on.
+    # The remaining records of the batch at `walk.at`: in `kept`, or in `counted` with timestamps relative to the
+    # horizon.
     cdef Storage kept
     cdef Storage counted
     cdef bint has_new_horizon
@@ -31,11 +32,12 @@ cdef class Sieve:
     cdef int32_t copied_end
     cdef int32_t kept_count
     cdef int64_t kept_timestamp_ms
-    # Batches that changed, and short runs of others between them; what lies behind `output_start` is in no piece yet.
+    # Changed batches, and short runs of unchanged batches between them. Bytes from `output_start` on are in no piece
+    # yet.
     cdef Storage output
     cdef int64_t output_start
     cdef list pieces
-    # Where the run of unchanged batches begins that ends at `walk.at`.
+    # The start of the run of unchanged batches that ends at `walk.at`.
     cdef int64_t run_start
     cdef int64_t bytes_kept
     cdef int64_t batches_read
@@ -54,7 +56,7 @@ cdef class Sieve:
         self.pieces = []
 
     cdef Outcome sift_batches(self) noexcept nogil:
-        """Go along the batches up to one that is compressed, damaged, not there as a whole, or EMPTIED and may stay."""
+        """Process batches up to one that is compressed, damaged, incomplete, or EMPTIED and may remain."""
         cdef Outcome outcome
         cdef Scouted* batch
         while True:
@@ -76,9 +78,9 @@ cdef class Sieve:
                 return outcome
 
     cdef Outcome scout(self) noexcept nogil:
-        """Look at the next few batches, and ask for the entries of their keys; return why it was no more of them.
+        """Parse the next few batches, and prefetch the map entries of their keys; return the reason to stop.
 
-        Memory is slow, and in batches of one record there is nothing else to do until an entry has come.
+        Memory access is slow, and in batches of one record there is no other work until an entry is loaded.
         """
         cdef Walk ahead = self.walk
         cdef Outcome outcome
@@ -109,7 +111,7 @@ cdef class Sieve:
         return FOUND
 
     cdef bint scout_records(self, const Header* header, const uint8_t* body, Candidate* records) noexcept nogil:
-        """Find all records of a small batch; False where it is damaged."""
+        """Parse all records of a small batch; return False if it is damaged."""
         cdef const uint8_t* end = body + header.size - HEADER_SIZE
         cdef int64_t previous = -1
         return are_in_range(header, end - body) and end == self.find_records(
@@ -120,7 +122,7 @@ cdef class Sieve:
         self, const Header* header, const uint8_t* body, const uint8_t* at, const uint8_t* end, int32_t count,
         int64_t* previous, Candidate* records,
     ) noexcept nogil:
-        """Find the next records of a body; return what follows them, or NULL where one is damaged."""
+        """Parse the next records of a body; return the position after them, or NULL if one is damaged."""
         cdef int32_t i
         for i in range(count):
             at = parse_record(body, at, end, header, previous, &records[i])
@@ -141,7 +143,7 @@ cdef class Sieve:
         return self.end_batch(body, self.header.size - HEADER_SIZE)
 
     cdef Outcome sift(self, const uint8_t* body, int64_t size) noexcept nogil:
-        """Find what stays of a body without compression: UNCHANGED, CHANGED, EMPTIED, DAMAGED or NO_MEMORY."""
+        """Filter an uncompressed body: UNCHANGED, CHANGED, EMPTIED, DAMAGED or NO_MEMORY."""
         cdef const uint8_t* at = body
         cdef int64_t previous = -1
         cdef int32_t left = self.header.record_count
@@ -167,7 +169,7 @@ cdef class Sieve:
         self.has_tombstone = self.has_new_horizon = False
 
     cdef inline bint judge(self, const uint8_t* body, const Candidate* records, int32_t count) noexcept nogil:
-        """Keep what stays of some records; False where there is no memory."""
+        """Keep the remaining ones of some records; return False if memory is exhausted."""
         cdef int32_t i
         for i in range(count):
             if self.stays(&records[i]):
@@ -181,7 +183,7 @@ cdef class Sieve:
         return True
 
     cdef Outcome end_batch(self, const uint8_t* body, int64_t size) noexcept nogil:
-        """Return what becomes of a body whose records have been judged."""
+        """Return the outcome of a body after all its records were filtered."""
         cdef bint is_whole = self.kept_count == self.header.record_count
         cdef bint wants_horizon = self.has_tombstone and not self.header.attributes & DELETE_HORIZON_MASK
         if self.kept_count == 0:
@@ -210,8 +212,8 @@ cdef class Sieve:
         return entry == NULL or <int64_t>stored_offset(entry) - 1 <= record.offset - self.offset_map.base_offset
 
     cdef Outcome count_from_horizon(self) noexcept nogil:
-        """Copy the records that stay so that their timestamps count from the horizon: CHANGED, NO_MEMORY, or UNCHANGED
-        where that cannot be; see `_parts_from` of the twin."""
+        """Copy the remaining records with timestamps relative to the horizon: CHANGED, NO_MEMORY, or UNCHANGED if that
+        is impossible; see `_parts_from` of `compaction_pure`."""
         cdef const uint8_t* at = self.kept.data
         cdef const uint8_t* kept_end = at + self.kept.size
         cdef const uint8_t* end
@@ -241,7 +243,7 @@ cdef class Sieve:
         return CHANGED
 
     cdef inline bint is_needless(self) noexcept nogil:
-        """Whether a batch without records can tell nothing that must be known."""
+        """Return whether a batch without records contains no information that must be kept."""
         return self.header.producer_id == UNKNOWN and (
             self.header.base_offset + self.header.last_offset_delta + 1 != self.round_end_offset
         )
@@ -258,7 +260,7 @@ cdef class Sieve:
         pass_batch(&self.walk, &self.header)
 
     cdef Outcome drop_batch(self) noexcept nogil:
-        """Go on behind a batch that is not written as it was: WRITTEN or NO_MEMORY."""
+        """Continue after a batch that is not written unchanged: WRITTEN or NO_MEMORY."""
         if not self.end_run():
             return NO_MEMORY
         self.pass_batch()
@@ -271,7 +273,7 @@ cdef class Sieve:
         return self.write_batch(self.kept.data, self.kept.size)
 
     cdef Outcome write_batch(self, const uint8_t* body, int64_t size) noexcept nogil:
-        """Write what is left of the batch, with a body that is compressed as it was: WRITTEN or NO_MEMORY."""
+        """Write the remaining records of the batch, compressed as before: WRITTEN or NO_MEMORY."""
         cdef int64_t batch_size = HEADER_SIZE + size
         cdef uint8_t* out
         if not self.end_run() or not self.output.reserve(batch_size):
@@ -290,7 +292,7 @@ cdef class Sieve:
         return self.note_written(batch_size, self.kept_count)
 
     cdef Outcome note_written(self, int64_t batch_size, int32_t record_count) noexcept nogil:
-        """Account for a batch at the end of `output`; the run before it has been ended."""
+        """Count a batch at the end of `output`; the run before it has ended."""
         self.output.size += batch_size
         self.bytes_kept += batch_size
         self.batches_kept += 1
@@ -298,9 +300,9 @@ cdef class Sieve:
         return self.drop_batch()
 
     cdef bint end_run(self) noexcept nogil:
-        """Put the run of unchanged batches before `walk.at` into the output: if it is long, as a view of what was given.
+        """Add the run of unchanged batches before `walk.at` to the output; a long run is a view of the input.
 
-        False where there is no memory.
+        False if memory is exhausted.
         """
         cdef int64_t size = self.walk.at - self.run_start
         if size < VIEW_BYTES_MIN:
@@ -324,7 +326,7 @@ cdef class Sieve:
         return True
 
     cdef Outcome sift_compressed(self, body) except *:
-        """Do with a batch that was decompressed what `sift_batches` does with others."""
+        """Process a decompressed batch as `sift_batches` does for others."""
         cdef Py_buffer view
         cdef Outcome outcome
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
@@ -344,7 +346,7 @@ cdef class Sieve:
         return outcome
 
     cdef Outcome write_empty(self, header) except *:
-        """Write the batch without its records, unless it is like that already."""
+        """Write the batch without its records, unless it already has none."""
         cdef bytes empty
         if header.size == HEADER_SIZE:
             self.keep_batch()
@@ -356,7 +358,7 @@ cdef class Sieve:
         return self.note_written(HEADER_SIZE, 0)
 
     cdef object filtered(self, batches):
-        """Return what stays of all batches up to `walk.at`."""
+        """Return the remaining batches up to `walk.at`."""
         if not (self.end_run() and self.end_output()):
             raise MemoryError
         given, changed = memoryview(batches), memoryview(self.output)
@@ -373,7 +375,7 @@ cdef class Sieve:
 
 
 cdef bint append(Storage storage, const uint8_t* data, int64_t size) noexcept nogil:
-    """Append bytes; False where there is no memory."""
+    """Append bytes; return False if memory is exhausted."""
     if not storage.reserve(size):
         return False
     memcpy(storage.data + storage.size, data, size)
@@ -382,7 +384,7 @@ cdef bint append(Storage storage, const uint8_t* data, int64_t size) noexcept no
 
 
 def filter_batches(batches, OffsetMap offset_map not None, filtering):
-    """Return what stays of batches; see the twin."""
+    """Remove superseded records from batches; see `compaction_pure`."""
     cdef Sieve sieve = Sieve(offset_map, filtering)
     cdef Py_buffer view
     PyObject_GetBuffer(batches, &view, PyBUF_SIMPLE)

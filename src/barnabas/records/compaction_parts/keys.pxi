@@ -1,20 +1,20 @@
-# What a compacted log asks of a batch before it takes it.
+# The check of keys before a batch is appended to a compacted log.
 
 cdef struct Keyless:
-    # The numbers of records without keys, as many as are told.
+    # The numbers of records without keys, up to the reported maximum.
     int32_t count
     int32_t numbers[KEYLESS_MAX]
 
 
 def records_without_key(batch, decompressed_bytes_max):
-    """See the twin."""
+    """Return the indexes of the records without a key; see `compaction_pure`."""
     cdef Py_buffer view
     cdef Header header
     cdef Walk walk
     cdef Keyless found
     cdef bint is_whole
     if len(batch) < HEADER_SIZE:
-        read_header(batch)  # raises
+        read_header(batch)  # raises the error
     found.count = 0
     PyObject_GetBuffer(batch, &view, PyBUF_SIMPLE)
     try:
@@ -32,7 +32,7 @@ def records_without_key(batch, decompressed_bytes_max):
     finally:
         PyBuffer_Release(&view)
     if not is_whole:
-        return compaction_pure.records_without_key(batch, decompressed_bytes_max)  # raises
+        return compaction_pure.records_without_key(batch, decompressed_bytes_max)  # raises the error
     return [found.numbers[i] for i in range(found.count)]
 
 
@@ -47,7 +47,7 @@ cdef bint find_keyless_in(body, const Header* header, Keyless* found) except -1:
 
 
 cdef bint find_keyless(const uint8_t* body, int64_t size, const Header* header, Keyless* found) noexcept nogil:
-    """Note the records without keys; False: the body is damaged."""
+    """Collect the records without keys; return False if the body is damaged."""
     cdef const uint8_t* at = body
     cdef const uint8_t* end = body + size
     cdef int64_t previous = -1

@@ -1,4 +1,4 @@
-# The latest offset of each key; the twin is `OffsetMap` of `compaction_pure.py`.
+# The latest offset of each key; the equivalent in Python is `OffsetMap` of `compaction_pure.py`.
 
 cdef extern from *:
     """
@@ -7,8 +7,8 @@ cdef extern from *:
     #include <sys/mman.h>
     #include <unistd.h>
 
-    /* Looking for a key goes to a place of its own, so with small pages nearly each look misses the cache of page
-       addresses too; in 128 MiB it takes more than twice as long. */
+    /* Each search reads a different address, so with small pages nearly each search misses the TLB, too; in 128 MiB
+       it takes more than twice as long. */
     static void barnabas_ask_for_huge_pages(void* at, size_t size) {
     #ifdef MADV_HUGEPAGE
         uintptr_t page = (uintptr_t)sysconf(_SC_PAGESIZE);
@@ -27,7 +27,7 @@ cdef struct Pending:
 
 
 cdef inline uint64_t stored_offset(const uint8_t* entry) noexcept nogil:
-    """Return the offset of an entry above the map's base offset, plus one; 0: the slot is free."""
+    """Return the offset of an entry relative to the map's base offset, plus one; 0 if the slot is free."""
     cdef uint32_t low
     memcpy(&low, entry + DIGEST_BYTES, sizeof(low))
     return low | <uint64_t>entry[DIGEST_BYTES + 4] << 32
@@ -46,7 +46,7 @@ cdef inline Hash stored_hash(const uint8_t* entry) noexcept nogil:
 
 
 def keyed_hash(secret, data):
-    """Return what takes the place of the key `data` in a map; 16 bytes, of a secret of 16."""
+    """Return the hash of 16 bytes that represents the key `data` in a map; the secret has 16 bytes."""
     cdef OffsetMap a_map = OffsetMap(2 * ENTRY_BYTES, 0, secret)
     cdef Py_buffer view
     cdef Hash result
@@ -58,7 +58,7 @@ def keyed_hash(secret, data):
 
 @cython.final
 cdef class OffsetMap:
-    """The latest offset of each key in a range of the log, in memory of a fixed size; see the twin."""
+    """The latest offset of each key in a range of the log, in memory of a fixed size; see `compaction_pure`."""
 
     cdef readonly int64_t base_offset
     cdef readonly int64_t end_offset
@@ -78,7 +78,7 @@ cdef class OffsetMap:
         self.base_offset = self.end_offset = base_offset
         self.capacity = compaction_pure.capacity_of(self.slots)
         self.secret_first, self.secret_second = (int.from_bytes(secret[at : at + 8], "little") for at in (0, 8))
-        # What calloc gets from the system is not written to before there is something to write.
+        # Memory from calloc is not written before the first entry.
         self.table = <uint8_t*>calloc(self.slots, ENTRY_BYTES)
         if self.table == NULL:
             raise MemoryError
@@ -124,7 +124,7 @@ cdef class OffsetMap:
             PyBuffer_Release(&view)
 
     cdef object take(self, batches, Walk* walk, int64_t first_offset, decompressor):
-        """Take in the batches of `walk`, which are `batches`."""
+        """Add the batches of `walk`, whose bytes are `batches`."""
         cdef Header header
         cdef Outcome outcome
         while True:
@@ -153,7 +153,7 @@ cdef class OffsetMap:
         return outcome
 
     cdef Outcome take_batches(self, Walk* walk, Header* header, int64_t first_offset) noexcept nogil:
-        """Take in batches up to one that is compressed, does not fit, is damaged, or not there as a whole."""
+        """Add batches up to one that is compressed, does not fit, is damaged, or incomplete."""
         cdef Outcome outcome
         while True:
             outcome = find_batch(walk, header)
@@ -180,7 +180,7 @@ cdef class OffsetMap:
     cdef Outcome take_body(
         self, const uint8_t* body, int64_t size, const Header* header, int64_t first_offset
     ) noexcept nogil:
-        """Remember the records of a body without compression: FOUND, FULL or DAMAGED."""
+        """Add the records of an uncompressed body: FOUND, FULL or DAMAGED."""
         cdef const uint8_t* at = body
         cdef const uint8_t* end = body + size
         cdef int64_t previous = -1
@@ -201,9 +201,9 @@ cdef class OffsetMap:
         return FOUND if fits else FULL
 
     cdef inline bint remember(self, Hash key, int64_t relative_offset) noexcept nogil:
-        """Remember an offset, now or with others; False where there is no room.
+        """Store an offset, now or later with others; return False if there is no space.
 
-        Memory is slow, so entries of several keys are asked for before the first of them is looked at.
+        Memory access is slow, so the entries of several keys are prefetched before the first of them is read.
         """
         if self.pending_count == GROUP or self.count + <uint64_t>self.pending_count >= self.capacity:
             self.flush()
@@ -215,14 +215,14 @@ cdef class OffsetMap:
         return True
 
     cdef void flush(self) noexcept nogil:
-        """Put what is pending; there is room for it."""
+        """Store the pending offsets; there is space for them."""
         cdef int i
         for i in range(self.pending_count):
             self.put(self.pending[i].hash, self.pending[i].relative_offset)
         self.pending_count = 0
 
     cdef inline void prepare(self, const uint8_t* body, Candidate* record) noexcept nogil:
-        """Ask for the entry of a record that lies in `body`; memory is slow."""
+        """Prefetch the entry of a record of `body`, because memory access is slow."""
         if record.key_size != NULL_SIZE:
             record.hash = self.hash_of(body + record.key_position, record.key_size)
             prefetch(self.entry_at(self.home(record.hash)))
@@ -231,7 +231,7 @@ cdef class OffsetMap:
         return barnabas_keyed_hash(self.secret_first, self.secret_second, key, size)
 
     cdef inline uint64_t home(self, Hash key) noexcept nogil:
-        """Return the slot where a key would stand if it were alone: its hash as a fraction, times the slots."""
+        """Return the home slot of a key: its hash as a fraction, multiplied by the number of slots."""
         return ((key.first >> 32) * self.slots + (<uint64_t><uint32_t>key.first * self.slots >> 32)) >> 32
 
     cdef inline uint8_t* entry_at(self, uint64_t slot) noexcept nogil:
@@ -243,7 +243,7 @@ cdef class OffsetMap:
         return self.search(key, &slot)
 
     cdef inline uint8_t* search(self, Hash key, uint64_t* place) noexcept nogil:
-        """Return the entry of a key, or NULL; `place` is its slot, or where it belongs. See the twin."""
+        """Return the entry of a key, or NULL; `place` is its slot, or its insertion slot. See `compaction_pure`."""
         cdef uint64_t home = self.home(key)
         cdef uint64_t slot = home
         cdef uint64_t distance = 0
@@ -267,7 +267,7 @@ cdef class OffsetMap:
             distance += 1
 
     cdef bint put(self, Hash key, int64_t relative_offset) noexcept nogil:
-        """Remember an offset, unless a later one is known; False where there is no room for another key."""
+        """Store an offset, unless a later one is stored; return False if there is no space for another key."""
         cdef uint64_t slot
         cdef uint64_t stored = <uint64_t>relative_offset + 1
         cdef uint8_t* entry = self.search(key, &slot)
@@ -285,7 +285,7 @@ cdef class OffsetMap:
         return True
 
     cdef void make_room(self, uint64_t slot) noexcept nogil:
-        """Move the entries from `slot` up to the next free slot by one slot. There is always a free one."""
+        """Move the entries from `slot` up to the next free slot by one slot. A free slot always exists."""
         cdef uint64_t free_slot = slot
         while stored_offset(self.entry_at(free_slot)):
             free_slot += 1

@@ -1,7 +1,7 @@
-# Batches and records that came from outside: found, and checked before anything is believed.
+# Untrusted batches and records: found, and checked before their fields are used.
 
 cdef struct Walk:
-    # Along whole batches. `at` is where the next one begins, `next_offset` the least offset that it may have.
+    # An iteration over whole batches. `at` is the position of the next one, `next_offset` its least valid base offset.
     const uint8_t* data
     int64_t size
     int64_t at
@@ -9,7 +9,7 @@ cdef struct Walk:
 
 
 cdef Outcome find_batch(const Walk* walk, Header* header) noexcept nogil:
-    """Load and check the batch at `walk.at`: FOUND, DAMAGED, or STOPPED, for it is not there as a whole."""
+    """Load and check the batch at `walk.at`: FOUND, DAMAGED, or STOPPED if it is incomplete."""
     cdef const uint8_t* at = walk.data + walk.at
     cdef int64_t left = walk.size - walk.at
     if left < HEADER_SIZE:
@@ -34,12 +34,12 @@ cdef inline void pass_batch(Walk* walk, const Header* header) noexcept nogil:
 
 
 cdef inline bint is_compressed(const Header* header) noexcept nogil:
-    """Nothing at all is no body that could be decompressed; a batch without records may have that."""
+    """Return whether the body must be decompressed. An empty body, of a batch without records, is never compressed."""
     return header.attributes & COMPRESSION_MASK and not (header.size == HEADER_SIZE and header.record_count == 0)
 
 
 cdef inline bint are_in_range(const Header* header, int64_t size) noexcept nogil:
-    """What `check_ranges` of `codec_pure` checks, and a body of `size` bytes, without compression."""
+    """Do the checks of `check_ranges` of `codec_pure` for an uncompressed body of `size` bytes."""
     return (
         header.record_count <= size // RECORD_SIZE_MIN
         and size <= INT32_MAX
@@ -47,7 +47,7 @@ cdef inline bint are_in_range(const Header* header, int64_t size) noexcept nogil
 
 
 cdef struct Candidate:
-    # A record as far as compaction looks at it. Positions count from the beginning of the body.
+    # The fields of a record that compaction uses. Positions are relative to the beginning of the body.
     int64_t offset
     int64_t timestamp_ms
     int32_t start
@@ -62,10 +62,11 @@ cdef const uint8_t* parse_record(
     const uint8_t* body, const uint8_t* at, const uint8_t* body_end, const Header* header, int64_t* previous,
     Candidate* record,
 ) noexcept nogil:
-    """Return what follows the record at `at`, or NULL: it is damaged. `previous` is the offset delta of the one before.
+    """Return the position after the record at `at`, or NULL if it is damaged. `previous` is the offset delta of the
+    record before.
 
-    The checks are those of `parse_rows` in `codec_parts/decoding.pxi`. Offset deltas have to ascend in any batch: what
-    stays of it is copied with them.
+    The checks are those of `parse_rows` in `codec_parts/decoding.pxi`. Offset deltas must ascend in any batch, because
+    the remaining records keep them.
     """
     cdef const uint8_t* end
     cdef int64_t length, number
@@ -115,14 +116,14 @@ cdef object decompressed_body(batches, const Walk* walk, const Header* header, d
                 KINDS[header.attributes & COMPRESSION_MASK], view[walk.at + HEADER_SIZE : walk.at + header.size]
             )
         except CorruptBatchError:
-            # The twin says what is wrong, and at which batch.
+            # `compaction_pure` raises the error with the position of the batch.
             return compaction_pure.body_of(view, walk.at, header_at(view, walk), decompressor)
 
 
 cdef int complain(batches, const Walk* walk, decompressor) except -1:
-    """Raise what the twin raises about the batch at `walk.at`."""
+    """Raise the error of `compaction_pure` for the batch at `walk.at`."""
     with memoryview(batches) as view:
         header = compaction_pure.sound_header(view, walk.at, walk.next_offset)
         if header is not None:
             compaction_pure.records_of(view, walk.at, header, decompressor)
-    raise AssertionError("the twins disagree, or the batches were changed while they were read")
+    raise AssertionError("the two implementations disagree, or the batches changed during the call")

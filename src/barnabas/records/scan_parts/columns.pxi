@@ -7,7 +7,7 @@ cdef struct Column:
 
 
 cdef inline bint reserve(Column* column, size_t more) noexcept nogil:
-    """Make room for a few bytes more; False where there is no memory."""
+    """Reserve memory for a few bytes; return False if memory is exhausted."""
     cdef size_t capacity
     cdef uint8_t* data
     if column.size + more <= column.capacity:
@@ -22,13 +22,13 @@ cdef inline bint reserve(Column* column, size_t more) noexcept nogil:
 
 
 cdef inline void push_int64(Column* column, int64_t value) noexcept nogil:
-    """Room has been reserved."""
+    """Append a number; memory was reserved before."""
     memcpy(column.data + column.size, &value, sizeof(value))
     column.size += sizeof(value)
 
 
 cdef inline void push_uint32(Column* column, uint32_t value) noexcept nogil:
-    """Room has been reserved."""
+    """Append a number; memory was reserved before."""
     memcpy(column.data + column.size, &value, sizeof(value))
     column.size += sizeof(value)
 

@@ -1,4 +1,4 @@
-# Big-endian numbers, and CRC-32C with the processor's instruction where there is one.
+# Big-endian numbers, and CRC-32C with the processor's instruction if it has one.
 
 cdef extern from *:
     """
@@ -17,8 +17,8 @@ cdef extern from *:
             at[i] = (uint8_t)number;
     }
 
-    /* CRC-32C (polynomial 0x1EDC6F41, reflected), eight bytes a step: table k tells what a byte does to the CRC
-       when k more bytes follow it. */
+    /* CRC-32C (polynomial 0x1EDC6F41, reflected), eight bytes per step: table k contains the effect of a byte on the
+       CRC when k more bytes follow. */
     static uint32_t barnabas_crc_tables[8][256];
 
     static void barnabas_crc_make_tables(void) {
@@ -52,8 +52,8 @@ cdef extern from *:
     static uint32_t (*barnabas_crc)(const uint8_t*, size_t) = barnabas_crc_portable;
 
     #if defined(__x86_64__) && defined(__GNUC__)
-    /* The instruction waits for its own last result, so three lanes of bytes go side by side. Table k tells what byte k
-       of a CRC becomes when a lane of zeros follows it. */
+    /* The instruction depends on its last result, so three lanes of bytes are computed in parallel. Table k contains
+       the effect of byte k of a CRC when a lane of zeros follows. */
     #define BARNABAS_LANE 1024
     static uint32_t barnabas_crc_lane_tables[4][256];
 

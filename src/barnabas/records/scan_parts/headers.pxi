@@ -1,4 +1,4 @@
-# The 61 bytes at the head of a batch; the twin is `header.py`.
+# The header of a batch, 61 bytes; the equivalent in Python is `header.py`.
 
 cdef enum:
     HEADER_SIZE = 61
@@ -28,7 +28,7 @@ cdef struct Header:
 
 
 cdef inline void load_header(const uint8_t* at, Header* header) noexcept nogil:
-    """Load the 61 bytes at `at`; all of them are there."""
+    """Load the 61 bytes at `at`; the caller has checked that they exist."""
     header.base_offset = <int64_t>barnabas_big(at, 8)
     header.size = <int64_t><int32_t>barnabas_big(at + 8, 4) + LENGTH_OVERHEAD
     header.leader_epoch = <int32_t>barnabas_big(at + 12, 4)
@@ -45,7 +45,7 @@ cdef inline void load_header(const uint8_t* at, Header* header) noexcept nogil:
 
 
 cdef inline bint is_sound(const Header* header) noexcept nogil:
-    """What `check_structure` of `header` checks."""
+    """Do the checks of `check_structure` of `header`."""
     return (
         header.magic == MAGIC
         and header.size >= HEADER_SIZE

@@ -1,7 +1,7 @@
-# What is kept of idempotent producers; the twin is `SegmentScan.producers`.
+# The states of idempotent producers; the equivalent in Python is `SegmentScan.producers`.
 
 cdef uint64_t HASH_SEED = int.from_bytes(os.urandom(8), "little")
-"""So that nobody can choose producer ids that all lie in the same place of the table."""
+"""A random factor, so that no client can choose producer ids that all share a slot of the table."""
 
 
 cdef struct Producer:
@@ -15,7 +15,7 @@ cdef struct Producer:
 
 
 cdef struct Producers:
-    # In the order in which they came; and where in this order, plus one, the producer of a hash is.
+    # The producers in the order of their first batches, and a hash table of their indexes plus one.
     Producer* items
     uint32_t count
     uint32_t capacity
@@ -31,7 +31,7 @@ cdef inline uint32_t place_of(int64_t producer_id, uint32_t mask) noexcept nogil
 
 
 cdef inline uint32_t find_place(const Producers* producers, int64_t producer_id) noexcept nogil:
-    """Return the place of a producer, or the free one where it belongs. There is always a free one."""
+    """Return the slot of a producer, or its free slot. A free slot always exists."""
     cdef uint32_t place = place_of(producer_id, producers.mask)
     while producers.places[place] and producers.items[producers.places[place] - 1].producer_id != producer_id:
         place = (place + 1) & producers.mask
@@ -39,7 +39,7 @@ cdef inline uint32_t find_place(const Producers* producers, int64_t producer_id)
 
 
 cdef bint grow_producers(Producers* producers) noexcept nogil:
-    """Make room for twice as many; False where there is no memory."""
+    """Double the table; return False if memory is exhausted."""
     cdef uint32_t capacity = max(producers.capacity * 2, <uint32_t>8)
     cdef uint32_t* places
     cdef Producer* items
@@ -63,7 +63,7 @@ cdef bint grow_producers(Producers* producers) noexcept nogil:
 
 
 cdef Producer* find_producer(Producers* producers, int64_t producer_id) noexcept nogil:
-    """Return the producer, perhaps a new one without batches; NULL where there is no memory."""
+    """Return the producer, which may be new and without batches; NULL if memory is exhausted."""
     cdef uint32_t place
     cdef Producer* producer
     if producers.count and producers.items[producers.latest].producer_id == producer_id:
@@ -82,7 +82,7 @@ cdef Producer* find_producer(Producers* producers, int64_t producer_id) noexcept
 
 
 cdef inline void add_batch(Producer* producer, const Header* header) noexcept nogil:
-    """Remember a batch; of another epoch than the ones before: it alone."""
+    """Add a batch; a batch of another epoch replaces all earlier ones."""
     cdef uint32_t slot
     if producer.epoch != header.producer_epoch:
         producer.epoch = header.producer_epoch
@@ -98,7 +98,7 @@ cdef inline void add_batch(Producer* producer, const Header* header) noexcept no
 
 
 cdef tuple producer_tuple(const Producer* producer):
-    """The epoch, and first sequence, last sequence, base offset and last offset of the batches, oldest first."""
+    """Return the epoch, and first sequence, last sequence, base offset and last offset of the batches, oldest first."""
     cdef list batches = []
     cdef int64_t last_sequence
     cdef uint32_t i, slot

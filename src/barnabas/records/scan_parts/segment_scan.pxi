@@ -1,9 +1,9 @@
-# Along the batches of a segment; the twin is `SegmentScan` of `scan_pure.py`.
+# Scans the batches of a segment; the equivalent in Python is `SegmentScan` of `scan_pure.py`.
 
 @cython.final
 @cython.no_gc
 cdef class SegmentScan:
-    """See the twin, which tells what each of the parameters and attributes is."""
+    """See `scan_pure`, which describes the parameters and attributes."""
 
     cdef readonly int64_t base_offset
     cdef readonly int64_t next_offset
@@ -108,7 +108,7 @@ cdef class SegmentScan:
         cdef Outcome outcome
         self.check_idle()
         if position != self.size:
-            raise ValueError(f"a chunk from position {position}, the scan goes on at {self.size}")
+            raise ValueError(f"the chunk begins at position {position}, but the scan continues at {self.size}")
         PyObject_GetBuffer(chunk, &view, PyBUF_SIMPLE)
         try:
             if self.damage is not None:
@@ -123,7 +123,7 @@ cdef class SegmentScan:
             if outcome == NO_MEMORY:
                 raise MemoryError
             if outcome == DAMAGED:
-                self.damage = self.tell_damage(chunk, self.size - position)
+                self.damage = self.describe_damage(chunk, self.size - position)
         finally:
             PyBuffer_Release(&view)
         return self.size
@@ -133,7 +133,7 @@ cdef class SegmentScan:
             raise RuntimeError("another thread feeds this scan")
         return 0
 
-    cdef str tell_damage(self, chunk, int64_t at):
+    cdef str describe_damage(self, chunk, int64_t at):
         expected = scan_pure.Expected(self.base_offset, self.next_offset, self.epoch, self.end, self.gaps_up_to)
         with memoryview(chunk) as whole:
             damage = scan_pure.damage_at(whole, at, self.size, expected, check_crc=self.check_crc)
@@ -141,7 +141,7 @@ cdef class SegmentScan:
         return damage
 
     cdef Outcome take_batches(self, const uint8_t* chunk, int64_t length) noexcept nogil:
-        """Take in the whole sound batches of a chunk that begins at `size`."""
+        """Process the whole valid batches of a chunk that begins at `size`."""
         cdef int64_t start = self.size
         cdef int64_t at
         cdef Header header
@@ -167,7 +167,7 @@ cdef class SegmentScan:
             self.wanted_bytes = HEADER_SIZE
 
     cdef inline bint is_in_place(self, const Header* header) noexcept nogil:
-        """Whether a header, sound by itself, is what must come next."""
+        """Return whether a valid header is the expected next one."""
         cdef int64_t delta = header.last_offset_delta
         return (
             (self.end == UNKNOWN or header.size <= self.end - self.size)
@@ -184,7 +184,7 @@ cdef class SegmentScan:
         )
 
     cdef inline bint note(self, const Header* header) noexcept nogil:
-        """Account for a batch; False where there is no memory, and nothing was changed but for the room reserved."""
+        """Count a batch; return False if memory is exhausted, without a change except for reserved memory."""
         cdef int64_t last_offset = header.base_offset + header.last_offset_delta
         cdef Producer* producer = NULL
         if not self.reserve_all():

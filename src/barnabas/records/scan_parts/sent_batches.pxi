@@ -1,7 +1,8 @@
-# What producers send, checked and stamped, and what leaders send, checked; the twins are in `scan_pure.py`.
+# Checks and stamps batches of producers, and checks batches of leaders; the equivalents in Python are in
+# `scan_pure.py`.
 
 def count_records(body, int64_t count):
-    """See the twin."""
+    """See `scan_pure`."""
     cdef Py_buffer view
     PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)
     fits = are_records(<const uint8_t*>view.buf, <const uint8_t*>view.buf + view.len, count)
@@ -33,7 +34,7 @@ cdef bint are_records(const uint8_t* at, const uint8_t* end, int64_t count) noex
                 if byte < 0x80:
                     break
                 shift += 7
-        # An odd zigzag number stands for a negative one.
+        # An odd zigzag number means a negative length.
         if zigzag & 1 or (zigzag >> 1) < RECORD_SIZE_MIN - 1 or (zigzag >> 1) > <uint64_t>(end - at):
             return False
         at += zigzag >> 1
@@ -41,7 +42,7 @@ cdef bint are_records(const uint8_t* at, const uint8_t* end, int64_t count) noex
 
 
 def usual_header(records, int64_t bytes_max):
-    """See the twin."""
+    """See `scan_pure`."""
     cdef Header header
     cdef Py_buffer view
     cdef const uint8_t* at
@@ -80,7 +81,7 @@ def stamp_plain_batches(
     int64_t offset_max,
     int64_t timestamp_ms_max,
 ):
-    """See the twin."""
+    """See `scan_pure`."""
     cdef list stamped = []
     cdef Py_ssize_t number
     cdef Header header
@@ -91,7 +92,7 @@ def stamp_plain_batches(
     for number in range(start, len(requests)):
         try:
             PyObject_GetBuffer(requests[number], &view, PyBUF_WRITABLE)
-        except BufferError:  # it is not writable
+        except BufferError:  # the buffer is read-only
             break
         try:
             at = <uint8_t*>view.buf
@@ -122,7 +123,7 @@ def stamp_plain_batches(
 def plain_replicas(
     records, int64_t next_offset, int32_t leader_epoch, *, int64_t offset_max, int64_t timestamp_ms_max
 ):
-    """See the twin."""
+    """See `scan_pure`."""
     cdef list found = []
     cdef Header header
     cdef Py_buffer view
@@ -165,7 +166,7 @@ cdef bint has_its_crc(const uint8_t* at, const Header* header) noexcept:
 
 
 cdef bint load_usual_header(const uint8_t* at, int64_t size, Header* header) except -1:
-    """Load the header of the batch that is all of the `size` bytes; return whether it is usual, as the twin says."""
+    """Load the header of a batch that fills all `size` bytes; return whether it is usual, as defined in `scan_pure`."""
     cdef bint is_usual
     if size < RELEASING_BYTES_MIN:
         is_usual = size >= HEADER_SIZE and is_as_announced(at, size, header)
@@ -180,7 +181,7 @@ cdef bint load_usual_header(const uint8_t* at, int64_t size, Header* header) exc
 
 
 cdef bint is_as_announced(const uint8_t* at, int64_t size, Header* header) noexcept nogil:
-    """Load the header; return whether all is usual but for the count of records that are compressed."""
+    """Load the header; return whether the batch is usual, except for the count of compressed records."""
     load_header(at, header)
     return (
         is_sound(header)
