@@ -1,5 +1,5 @@
-"""What values mean: fields of JSON, lines of logs by pattern, and times in the forms in which people write them.
+"""The formats of values: fields of JSON, lines of logs by pattern, and times in common notations.
 
-Pure functions on Arrow arrays, for loads and for `barnabas ship` alike; no Spark, no brokers. Whatever the values
-are, each function takes them: what cannot be decoded is null in the columns, and is told with a reason.
+The functions take and return Arrow arrays and do no I/O. Loads and `barnabas ship` share them. No value makes a
+function fail: a value that cannot be decoded is null in the columns and has a reason.
 """

@@ -1,7 +1,7 @@
-"""The names of columns that hold the fields of values: in tables that are loaded, and in queries on topics.
+"""The column names of fields, in loaded tables and in queries on topics.
 
-A field has a column of its own name, unless SQL could not tell that from another column (case does not count); then
-it is found in `value_<name>`.
+A field's column has the field's name, unless SQL could confuse it with another column (SQL ignores case). Such a field
+has the column `value_<name>`.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ RESERVED = frozenset(
         *("value_form", "event_time", "event_day"),
     }
 )
-"""The names of a table's own columns. A query on a topic has the names that its table has, so they are its too."""
+"""The names of a table's own columns. Queries on topics use the same names as tables, so they reserve them, too."""
 CLASH_PREFIX = "value_"
 
 _NOT_IN_NAMES = re.compile(r"[\x00-\x1f.`]")
-"""The dot stands for a field of a struct, and the backquote quotes names."""
+"""A dot separates the fields of a struct, and backquotes quote names."""
 
 
 def column_names(fields: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """Return the column of each field; no two are the same, whatever the case of their letters.
+    """Return the column name of each field. The names differ even if case is ignored.
 
-    :param taken: columns that the table has for other fields.
+    :param taken: the names of columns that the table has for other fields.
 
     >>> column_names(["origin", "timestamp", "userId", "userid"])
     {'origin': 'origin', 'userId': 'userId', 'timestamp': 'value_timestamp', 'userid': 'value_userid'}
@@ -55,8 +55,8 @@ def column_names(fields: Iterable[str], taken: Iterable[str] = ()) -> dict[str, 
 
 
 def sql_key(name: str) -> str:
-    """Return what names have in common that SQL takes for the same.
+    """Return a key that is equal for names that SQL treats as equal.
 
-    Java compares the letters' upper cases too, so that the long s (U+017F) is an s.
+    Java also compares the upper-case forms of letters, so the long s (U+017F) equals an s.
     """
     return name.upper().lower()

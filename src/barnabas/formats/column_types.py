@@ -1,13 +1,13 @@
-"""The types of decoded columns, as JSON can write them, and how values of several types meet in one.
+"""The types of decoded columns in their JSON notation, and the rules that combine types.
 
     "boolean" "int" "long" "float" "double" "string" "timestamp" "decimal(20,2)"
-    "binary" "date" "timestamp_ntz"         of Avro and Protobuf only; the last is a time of day without a zone
+    "binary" "date" "timestamp_ntz"         only in Avro and Protobuf; the last is a timestamp without a time zone
     {"lat": "double", "lon": "double"}      a struct
     ["string"]                              a list
-    ["string", "long"]                      a map, of Avro and Protobuf only
+    ["string", "long"]                      a map, only in Avro and Protobuf
 
-What is inferred is of the types boolean, long, double and string; `decimal(38,scale)` in place of double, structs
-and lists where somebody asks for them. The others are for who names the fields himself.
+Type inference yields boolean, long, double and string. On request it yields `decimal(38,scale)` instead of double, and
+structs and lists. The other types are available to users who declare the fields.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.formats.further_columns import field_of, is_further, stored_names
 ColumnType: TypeAlias = "str | dict[str, ColumnType] | list[ColumnType]"
 MaybeType: TypeAlias = "ColumnType | None"
 Fields: TypeAlias = dict[str, MaybeType]
-"""The type of each field; None where only nulls were seen so far."""
+"""The type of each field; None if all values seen so far are null."""
 
 SIMPLE_TYPES: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -40,12 +40,12 @@ WITH_SCHEMA_TYPES: Mapping[str, pa.DataType] = {
     "date": pa.date32(),
     "timestamp_ntz": pa.timestamp("us"),
 }
-"""Types that only values have whose schema says so."""
+"""The types that require a schema."""
 DECIMAL_DIGITS = 38
 SCALE_MAX = 18
-"""Digits after the point of a decimal that is inferred; numbers with more do not fit it."""
+"""The maximum number of fraction digits of an inferred decimal. Numbers with more digits do not fit it."""
 STRUCT_FIELDS_MAX = 200
-"""A struct with more fields uses names as data; it is a string of JSON instead."""
+"""The maximum number of struct fields. A larger object probably uses its names as data; it becomes a JSON string."""
 STRUCT_DEPTH_MAX = 16
 
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
@@ -62,9 +62,9 @@ _NOT_IN_NAMES = re.compile(r"[\x00-\x1f.`]")
 
 
 def check_type(name: str, column_type: object) -> None:
-    """Raise where something is no type of a column.
+    """Check that an object is a valid column type.
 
-    :raises ConfigurationError: it says which types there are.
+    :raises ConfigurationError: if the type is invalid. The message lists the valid types.
     """
     if isinstance(column_type, dict):
         for inner, inner_type in column_type.items():
@@ -77,9 +77,9 @@ def check_type(name: str, column_type: object) -> None:
     elif isinstance(column_type, str) and (column_type in SIMPLE_TYPES or _is_decimal(column_type)):
         return
     raise ConfigurationError(
-        f"fields: {name!r} has type {column_type!r}; there are {', '.join(SIMPLE_TYPES)}, decimal(20,2) with up to "
-        f'{DECIMAL_DIGITS} digits, {{"a": "long"}} for a struct whose names differ by more than case and have no dot, '
-        '["long"] for a list'
+        f"fields: {name!r} has the invalid type {column_type!r}; valid are {', '.join(SIMPLE_TYPES)}, decimal(20,2) "
+        f'with up to {DECIMAL_DIGITS} digits, {{"a": "long"}} for a struct whose names differ by more than case '
+        'and have no dot, ["long"] for a list'
     )
 
 
@@ -89,7 +89,7 @@ def _is_decimal(text: str) -> bool:
 
 
 def decimal_parts(column_type: MaybeType) -> tuple[int, int] | None:
-    """Return precision and scale of a decimal, None for other types.
+    """Return the precision and scale of a decimal type; None for other types.
 
     >>> decimal_parts("decimal(20,2)"), decimal_parts("long")
     ((20, 2), None)
@@ -99,7 +99,7 @@ def decimal_parts(column_type: MaybeType) -> tuple[int, int] | None:
 
 
 def arrow_type(column_type: ColumnType) -> pa.DataType:
-    """Return the Arrow type of a column.
+    """Return the Arrow type of a column type.
 
     >>> arrow_type({"a": ["long"]}), arrow_type(["string", "date"])
     (StructType(struct<a: list<element: int64>>), MapType(map<string, date32[day]>))
@@ -117,7 +117,9 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
 
 
 def type_of_arrow(arrow: pa.DataType) -> MaybeType:
-    """Return the type of an Arrow column; None for one of nulls, and `string` for all that has no type of its own."""
+    """Return the column type of an Arrow type: None for Arrow's null type, and `string` for a type without
+    equivalent.
+    """
     if pa.types.is_null(arrow):
         return None
     if pa.types.is_struct(arrow):
@@ -131,7 +133,7 @@ def type_of_arrow(arrow: pa.DataType) -> MaybeType:
 
 
 def wider(one: MaybeType, other: MaybeType) -> MaybeType:
-    """Return the least type that holds values of both.
+    """Return the narrowest type that takes the values of both types.
 
     >>> wider("long", "double"), wider({"a": "long"}, {"b": "string"}), wider(["long"], "long")
     ('double', {'a': 'long', 'b': 'string'}, 'string')
@@ -162,7 +164,7 @@ def _as_decimal(column_type: str) -> tuple[int, int] | None:
 
 
 def merge_fields(parts: Iterable[Fields]) -> Fields:
-    """Return the fields of several parts together, in the order in which they appear."""
+    """Merge the fields of several batches, in the order in which they appear."""
     merged: Fields = {}
     for part in parts:
         for name, column_type in part.items():
@@ -171,7 +173,7 @@ def merge_fields(parts: Iterable[Fields]) -> Fields:
 
 
 def settled(column_type: MaybeType, depth: int = 0) -> ColumnType:
-    """Return a type that a table can have: what was only null is `string`, and so is a struct that no table takes.
+    """Return a type that a table can have. An unknown type, and a struct that tables do not take, become `string`.
 
     >>> settled({"a": None, "b": [None]}), settled({"a.b": "long"})
     ({'a': 'string', 'b': ['string']}, 'string')
@@ -186,7 +188,7 @@ def settled(column_type: MaybeType, depth: int = 0) -> ColumnType:
 
 
 def is_good_struct(fields: Mapping[str, object]) -> bool:
-    """Whether SQL can tell the fields of a struct apart, and there are not too many."""
+    """Return whether a table takes a struct: SQL can distinguish its fields, and there are not too many."""
     stored = stored_names(fields).values()
     names = {name.upper().lower() for name in stored}
     are_distinct = len(names) == len(fields) and not any(not name or _NOT_IN_NAMES.search(name) for name in stored)
@@ -196,14 +198,18 @@ def is_good_struct(fields: Mapping[str, object]) -> bool:
 def grown(
     table: Mapping[str, ColumnType], found: Fields, fields_max: int, *, widens: bool = True
 ) -> dict[str, ColumnType]:
-    """Return the fields of a table after records were seen that have others: new ones, and types that widen safely.
+    """Return the fields of a table after a batch with other fields: new fields are added, and types widen if that is
+    safe.
 
-    Safe is int to long, float to double, a decimal with more digits before the point, and a struct with more fields:
-    what Iceberg does without touching old files. Any other type stays as it is, and the field gets a further column for
-    the values that do not fit (further_columns.py). A field that was only null so far stays without a column, until
-    somebody knows its type.
+    Safe are int to long, float to double, a decimal with more digits before the point, and a struct with more fields:
+    Iceberg supports these changes without rewriting old files. Any other type stays, and the field gets a further
+    column for the values that do not fit (further_columns.py). A field that was always null has no column until its
+    type is known.
 
-    :param widens: False where no type can become a wider one; structs get fields all the same, but in maps.
+    :param table: the fields of the table.
+    :param found: the fields of the batch.
+    :param fields_max: the maximum number of fields of the table.
+    :param widens: False if no type may widen. Structs still get new fields, except in maps.
 
     >>> grown({"a": "int", "b": "long"}, {"a": "long", "b": "string", "c": "double", "d": None}, 10)
     {'a': 'long', 'b': 'long', 'c': 'double'}
@@ -225,12 +231,12 @@ def grown(
 
 
 def takes(column: ColumnType, found: MaybeType, *, widens: bool = True) -> bool:
-    """Whether a column, once it has grown, holds all values of a type; fields that a struct gets are no hindrance.
+    """Return whether a column, after safe widening, takes all values of a type. A struct may get new fields.
 
-    That is for values with schemas: where others are written into a column of text as JSON, these have nothing there.
-    Text takes numbers and booleans of theirs.
+    The rule is for values with schemas. A string column takes their numbers and booleans, but nothing else: unlike JSON
+    values, they are not written into string columns as JSON text.
 
-    :param widens: whether it may become a column of a wider type for that.
+    :param widens: True if the column's type may widen.
 
     >>> takes("int", "long"), takes("long", "double"), takes({"a": "int"}, {"a": "long", "b": "date"})
     (True, False, True)
@@ -261,12 +267,12 @@ def type_word(column_type: MaybeType) -> str:
 
 
 def further_type(column_type: MaybeType) -> MaybeType:
-    """Return the type of a further column: one of decimals has as many digits after the point as there may be."""
+    """Return the type of a further column. A further column of decimals has the maximum scale."""
     return f"decimal({DECIMAL_DIGITS},{SCALE_MAX})" if decimal_parts(column_type) else column_type
 
 
 def stored_type(column_type: ColumnType) -> ColumnType:
-    """Return a type with the names that fields of structs have in the table.
+    """Return a column type with the struct field names of the table instead of the keys.
 
     >>> from barnabas.formats.further_columns import further_key
     >>> stored_type({"n": "long", further_key("n", "double"): "double"})
@@ -279,7 +285,7 @@ def stored_type(column_type: ColumnType) -> ColumnType:
 
 
 def stored_paths(column_type: ColumnType, path: str) -> dict[str, str]:
-    """Return the keys of further columns within a column, by their paths in the table, with dots.
+    """Return the keys of the further columns within a column, by their dotted paths in the table.
 
     >>> from barnabas.formats.further_columns import further_key
     >>> stored_paths([{"n": "long", further_key("n", "double"): "double"}], "items")
@@ -297,7 +303,7 @@ def stored_paths(column_type: ColumnType, path: str) -> dict[str, str]:
 
 
 def type_of_stored(column_type: ColumnType, path: str, further: Mapping[str, str]) -> ColumnType:
-    """Return the type of a column, given that in the table and what `stored_paths` has returned."""
+    """Return a column type with keys, from the table's type and the result of `stored_paths`. Inverts `stored_type`."""
     if isinstance(column_type, dict):
         return {
             further.get(f"{path}.{name}", name): type_of_stored(inner, f"{path}.{name}", further)
@@ -313,10 +319,10 @@ def _widened(column: ColumnType, found: MaybeType, *, widens: bool) -> ColumnTyp
     if isinstance(column, dict) and isinstance(found, dict):
         more = grown(column, cast("Fields", found), STRUCT_FIELDS_MAX, widens=widens)
         return more if is_good_struct(more) else column
-    # Where nothing widens, no struct in a map gets fields: delta-rs (1.6) could not read older files then.
+    # Without widening, structs in maps get no new fields: delta-rs (1.6) could not read older files afterwards.
     grows_within = widens or len(column) == 1
     if isinstance(column, list) and isinstance(found, list) and len(column) == len(found) and grows_within:
-        # A map's key stays: what it is found by is not to change.
+        # A map's key type never changes, because lookups use it.
         return [*column[:-1], _widened(column[-1], found[-1], widens=widens)]
     if not widens:
         return column
@@ -337,9 +343,9 @@ _USUAL = {
 
 
 def without_large_types(array: pa.Array) -> pa.Array:
-    """Return an array with the usual types, whoever has made it.
+    """Return an array with the usual Arrow types instead of large, view and dictionary types.
 
-    pyiceberg gives a column that some files lack as a large string, and Polars has no others.
+    pyiceberg returns a column that some files lack as a large string, and Polars only has large strings.
     """
     kind = _without_large(array.type)
     return array if array.type.equals(kind) else array.cast(kind)
@@ -358,7 +364,7 @@ def _without_large(kind: pa.DataType) -> pa.DataType:
 
 
 def renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array of a type that differs in the names of the fields of structs only.
+    """Return an array as a type that differs only in the names of struct fields.
 
     >>> renamed(pa.array([{"a": 1}, None]), pa.struct([("b", pa.int64())])).to_pylist()
     [{'b': 1}, None]
@@ -374,7 +380,7 @@ def renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
         inner = pa.StructArray.from_arrays([pairs.keys, items], fields=[kind.key_field, kind.item_field])
         return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [inner])
     if pa.types.is_list(kind):
-        # The offsets of a slice begin in the middle of the values, so these are taken whole.
+        # A slice's offsets do not start at zero, so the values are taken whole.
         values = renamed(array.values, kind.value_type)
         return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [values])
     return array.cast(kind)

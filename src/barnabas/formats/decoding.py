@@ -1,10 +1,10 @@
-"""The seam between loads and formats of values: what a decoder does, whatever the format.
+"""The interface between loads and the formats of values.
 
-A load knows no format. It asks a `ValueDecoder` which fields values have, and for columns; raw values have no
-decoder. To add a format, write a decoder and name it in `value_format.py`; one that asks a schema registry is named in
-`barnabas.serialization.value_decoders`, as this package stands below everything that has connections.
+A load does not depend on a format. It asks a `ValueDecoder` for the fields and columns of values; raw values have no
+decoder. To add a format, write a decoder and register it in `value_format.py`. A decoder that needs a schema registry
+is registered in `barnabas.serialization.value_decoders`, because this package must not open connections.
 
-`GuardedDecoder` keeps the promise that no value makes a decoder raise.
+`GuardedDecoder` ensures that no value makes a decoder fail.
 """
 
 from __future__ import annotations
@@ -23,26 +23,26 @@ from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 T = TypeVar("T")
 
 TOMBSTONE = "tombstone"
-"""The form of a value that is null."""
+"""The form of a null value."""
 VALUE = "value"
-"""The form of a value that the columns do not give back: it is kept as it came."""
+"""The form of a value that the columns cannot restore. The table keeps the original bytes."""
 LOST = "lost"
-"""The form of a value that the columns do not give back, and that is not kept, as a load was asked for."""
+"""The form of a value that the columns cannot restore and that the table does not keep, because the user chose so."""
 REASON_LETTERS_MAX = 200
 
 KeepValues = Literal["bad", "all", "none"]
-"""Which values a load keeps whole beside their columns: those that the columns do not give back, all, or none."""
+"""The values that a load keeps beside their columns: those that the columns cannot restore (`bad`), all, or none."""
 KEEP_VALUES: tuple[KeepValues, ...] = get_args(KeepValues)
 
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What came of a batch of values.
+    """The decoded values of a batch.
 
-    `columns`: one for each field, in the order of the fields that were asked for.
-    `forms`: a string for each value: how to get it back, TOMBSTONE, VALUE, or as the format says.
-    `reasons`: a string for each value that is a bad record: why it could not be decoded as it should be; else null.
-    `found`: fields of these values that have no column or one that is too narrow, with their types.
+    :param columns: one column per requested field, in the same order.
+    :param forms: for each value a string that describes how to restore it: TOMBSTONE, VALUE, or a form of the format.
+    :param reasons: for each bad record the reason as a string; null for the others.
+    :param found: the fields of these values that have no column, or a too narrow one, with their types.
     """
 
     columns: list[pa.Array]
@@ -52,41 +52,42 @@ class Decoded:
 
 
 class ValueDecoder(Protocol):
-    """Decodes values of one format. Each task has its own; it holds no connection open."""
+    """A decoder of values of one format. Each task has its own; it keeps no connection open."""
 
     def infer(self, values: pa.Array) -> Fields:
-        """Return the fields that values (binary, null for tombstones) have, in the order in which they appear."""
+        """Return the fields of binary values in the order in which they appear. Tombstones are null."""
         ...
 
     def renames(self, values: pa.Array) -> Aliases:
-        """Return the fields that have another name by now, as the schemas of these values say: old names and new."""
+        """Return the earlier names of fields with their current names, as the schemas of these values declare them."""
         ...
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
-        """Decode values (binary, null for tombstones) into columns.
+        """Decode binary values to columns. Tombstones are null.
 
-        No value makes it raise: what cannot be decoded is kept, with a reason. Where the decoder asks a registry
-        and none answers, that is no fault of a value.
+        A bad value does not raise an error: the result keeps it with a reason. A registry that does not respond is not
+        the value's fault and raises an error.
 
-        :raises BarnabasError: a registry does not answer, or refuses.
+        :raises BarnabasError: if a registry does not respond, or rejects the request.
         """
         ...
 
     def restore(self, values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-        """Return the values as they were produced, from a table's columns.
+        """Return the values as they were produced.
 
-        :param values: the column `value`; `forms`: the column `value_form`.
-        :param columns: the decoded columns by the names of their fields, in the table's order.
+        :param values: the table's column `value`.
+        :param forms: the table's column `value_form`.
+        :param columns: the decoded columns by field name, in the order of the table.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GuardedDecoder:
-    """Decodes by another decoder, and keeps each value whole on which that one fails: one record stops no others.
+    """A wrapper of a decoder that keeps a value whole if the decoder fails for it, so one record cannot stop a load.
 
-    A decoder finds the bad values that its author foresaw. A schema or value that nobody foresaw raises an error in a
-    library. The guard then halves the batch until it has the value; the reason names the error.
+    A decoder reports the bad values that its author expects. An unexpected schema or value raises an error in a
+    library. The wrapper then bisects the batch to find the value. The reason contains the error.
     """
 
     inner: ValueDecoder
@@ -112,10 +113,10 @@ class GuardedDecoder:
 
 
 def piecewise(values: pa.Array, make: Callable[[pa.Array], T], give_up: Callable[[pa.Array, Exception], T]) -> list[T]:
-    """Return what `make` returns for values, in several parts where it raises for some of them.
+    """Apply `make` to values. If it raises an error, bisect the values, and return the results of the parts.
 
-    :param give_up: makes the part of a single value for which `make` raises.
-    :raises BarnabasError: `make` raised one that is not about a value, such as a registry that does not answer.
+    :param give_up: makes the result of a single value for which `make` fails.
+    :raises BarnabasError: if the error is not about a value, for example if a registry does not respond.
     """
     try:
         return [make(values)]
@@ -129,7 +130,7 @@ def piecewise(values: pa.Array, make: Callable[[pa.Array], T], give_up: Callable
 
 
 def joined(parts: Sequence[Decoded]) -> Decoded:
-    """Return parts, one after the other, as one."""
+    """Concatenate the results of consecutive parts."""
     if len(parts) == 1:
         return parts[0]
     columns = [pa.concat_arrays(chunks) for chunks in zip(*(part.columns for part in parts), strict=True)]
@@ -141,7 +142,7 @@ def joined(parts: Sequence[Decoded]) -> Decoded:
 
 def _undecoded(values: pa.Array, fields: Mapping[str, ColumnType], error: Exception) -> Decoded:
     count = len(values)
-    reason = f"not decoded: {type(error).__name__}: {str(error).partition(chr(10))[0]}"[:REASON_LETTERS_MAX]
+    reason = f"cannot be decoded: {type(error).__name__}: {str(error).partition(chr(10))[0]}"[:REASON_LETTERS_MAX]
     return Decoded(
         [pa.nulls(count, arrow_type(kind)) for kind in fields.values()],
         pc.if_else(values.is_null(), TOMBSTONE, VALUE),

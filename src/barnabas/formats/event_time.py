@@ -1,12 +1,12 @@
-r"""When what a record tells of happened: the record's own timestamp, a field of its value, or a time in its line.
+r"""The event time of a record: the record's timestamp, a field of its value, or a time in its line.
 
     record      the record's timestamp, as the producer set it
-    line        the first time that the text has, in any form of times.py
-    NAME        a field of JSON, or a group of a pattern; NAME:ms says that numbers in it are milliseconds
-    A.B         the field B of the object A, at any depth; a field of the value itself that is called `A.B` goes before
+    line        the first time in the text, in any notation of times.py
+    NAME        a field of JSON, or a group of a pattern; NAME:ms declares that its numbers are milliseconds
+    A.B         the field B of the object A, at any depth; a top-level field with the name `A.B` has precedence
 
-A backslash before a dot makes it a part of a name: `meta.sent\.at` is the field `sent.at` of the object `meta`. A
-backslash before a backslash stands for one. Without a unit, `times.py` derives the unit of a number from its size.
+A backslash escapes a dot or a backslash: `meta.sent\.at` is the field `sent.at` of the object `meta`. Without a unit,
+`times.py` derives the unit of a number from its size.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from barnabas.formats.times import FORMS, TIME_TYPE, UNITS, TimeUnit
 
 RECORD, LINE = "record", "line"
 LINE_LETTERS_MAX = 4_096
-"""A time is looked for in so many letters of a line."""
+"""The number of characters at the beginning of a line that are searched for a time."""
 
 _GROUP_NAMES = ("year", "month", "day", "clock", "fraction", "zone", "hour", "minute", "second")
 _STEP = re.compile(r"\\[.\\]|[^.]|\.", re.DOTALL)
@@ -38,11 +38,11 @@ _EPOCH = r"\d{10}(?:\.\d{1,9})?|\d{13}"
 
 @dataclass(frozen=True, slots=True)
 class EventTime:
-    """Where event times come from.
+    """The source of event times.
 
     :param source: `record`, `line` or the name of a field.
-    :param unit: of numbers; None to tell by their size.
-    :param zone: of texts that name none (`times.checked_zone`); None is UTC.
+    :param unit: the unit of numbers; None to derive it from their size.
+    :param zone: the time zone of texts without one, as `times.checked_zone` returns it; None for UTC.
     """
 
     source: str
@@ -51,9 +51,9 @@ class EventTime:
 
     @classmethod
     def parse(cls, text: str) -> EventTime:
-        """Read `record`, `line`, `NAME` or `NAME:UNIT`.
+        """Parse `record`, `line`, `NAME` or `NAME:UNIT`.
 
-        :raises ConfigurationError: it names nothing.
+        :raises ConfigurationError: if the name is empty.
 
         >>> EventTime.parse("sent_at:ms")
         EventTime(source='sent_at', unit='ms', zone=None)
@@ -61,36 +61,34 @@ class EventTime:
         name, colon, last = text.rpartition(":")
         source, unit = (name, last) if colon and last in UNITS else (text, None)
         if not source:
-            raise ConfigurationError(
-                f"event time: give record, line, a field's name, or NAME:UNIT of {', '.join(UNITS)}"
-            )
+            raise ConfigurationError(f"event time: use record, line, NAME or NAME:UNIT; units are {', '.join(UNITS)}")
         return cls(source, next((known for known in UNITS if known == unit), None))
 
     def __str__(self) -> str:
         return self.source if self.unit is None else f"{self.source}:{self.unit}"
 
     def in_zone(self, zone: str | None) -> EventTime:
-        """Return the same with the zone of texts that name none; None leaves it.
+        """Return a copy with a time zone for texts without one. None returns the object unchanged.
 
-        :raises ConfigurationError: there is no such zone, or the record's own timestamp is the time.
+        :raises ConfigurationError: if the zone does not exist, or if the source is the record's timestamp.
         """
         if zone is None:
             return self
         if self.source == RECORD:
             raise ConfigurationError(
-                "time zone: records have their own timestamps here, which need none; say where the times of lines are "
-                "(event time, --event-time)"
+                "time zone: the event time is the record's timestamp, which needs no time zone; set the source of "
+                "times (--event-time)"
             )
         return replace(self, zone=times.checked_zone(zone))
 
     @property
     def field(self) -> str | None:
-        """The name of the field, or the path to it; None where it is none."""
+        """The name or path of the field; None if the source is not a field."""
         return None if self.source in (RECORD, LINE) else self.source
 
     @property
     def path(self) -> Path:
-        r"""The names of the objects around the field, from the outside to the inside, and its own name.
+        r"""The names on the path to the field: those of the enclosing objects from outside to inside, then its own.
 
         >>> EventTime("source.ts_ms").path, EventTime(r"meta.sent\.at").path, EventTime("at").path
         (('source', 'ts_ms'), ('meta', 'sent.at'), ('at',))
@@ -104,7 +102,7 @@ class EventTime:
         return tuple(names)
 
     def renamed(self, aliases: Aliases) -> EventTime:
-        """Return where they come from once fields have other names.
+        """Return the source with the current names of fields.
 
         >>> EventTime("at", "ms").renamed(Aliases({"at": "happened"}))
         EventTime(source='happened', unit='ms', zone=None)
@@ -124,9 +122,9 @@ class EventTime:
         return replace(self, source=".".join(re.sub(r"([.\\])", r"\\\1", name) for name in names))
 
     def in_columns(self, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
-        """Return the columns that may have the field, also within structs and maps, the one that goes before first.
+        """Return the columns that may have the field, also in structs and maps, in the order of precedence.
 
-        :param columns: by the names of their fields.
+        :param columns: the columns by field name.
         """
         first, *within = self.path
         found = _columns_of(first, columns)
@@ -136,7 +134,7 @@ class EventTime:
 
 
 def _columns_of(field: str, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
-    """Return the column of a field, and its further ones."""
+    """Return the column and the further columns of a field."""
     return [column for key, column in columns.items() if field in (key, field_of(key))]
 
 
@@ -154,10 +152,10 @@ def _within(column: pa.Array, name: str) -> list[pa.Array]:
 
 
 def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None, zone: str | None = None) -> pa.Array:
-    """Return the times in a column of any type, null where there are none.
+    """Return the times in a column of any type; null for a value that is not a time.
 
-    :param near: the records' timestamps, for texts without a year.
-    :param zone: the zone of texts that name none; None is UTC.
+    :param near: the records' timestamps, from which texts without a year get theirs.
+    :param zone: the time zone of texts without one; None for UTC.
     """
     if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
         return times.from_dates_and_times(column)
@@ -171,9 +169,9 @@ def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None, zon
 
 
 def times_in_lines(values: pa.Array, near: pa.Array, zone: str | None = None) -> pa.Array:
-    """Return the first time in each value (binary), null where there is none.
+    """Return the first time in each binary value; null if it has none.
 
-    Forms are tried one after the other, so that of two times in a line the one in the more exact form counts.
+    The notations are tried one after the other. If a line has two times, the more exact notation has precedence.
 
     >>> times_in_lines(pa.array([b'h - - [17/May/2015:10:05:03 +0000] "GET /"']), pa.nulls(1, TIME_TYPE))[0].as_py()
     datetime.datetime(2015, 5, 17, 10, 5, 3, tzinfo=zoneinfo.ZoneInfo(key='UTC'))
@@ -187,8 +185,8 @@ def times_in_lines(values: pa.Array, near: pa.Array, zone: str | None = None) ->
         some = pc.extract_regex(texts.filter(left), rf"(?:^|[^\w.:/-])(?P<time>{expression})(?:$|[^\w:/])")
         if some.null_count == len(some):
             continue
-        told = pc.if_else(some.is_valid(), some.field("time"), pa.scalar(None, pa.string()))
-        found = pc.replace_with_mask(found, left, times.from_texts(told, near.filter(left), zone=zone))
+        written = pc.if_else(some.is_valid(), some.field("time"), pa.scalar(None, pa.string()))
+        found = pc.replace_with_mask(found, left, times.from_texts(written, near.filter(left), zone=zone))
     return found
 
 
@@ -199,9 +197,9 @@ def _without_groups(expression: str) -> str:
 
 
 def times_in_json(values: pa.Array, event_time: EventTime, near: pa.Array) -> tuple[pa.Array, int]:
-    """Return the times that a field of JSON values (binary) has, value by value; null where there are none.
+    """Return the time in a field of each binary JSON value; null for a value without one.
 
-    :returns: with how many values have the field at all. One that is null counts as not there.
+    :returns: the times, and the number of values that have the field. A null field does not count.
     """
     items = [_item_of(value, event_time) for value in values.to_pylist()]
     unit, zone = event_time.unit, event_time.zone
@@ -215,12 +213,12 @@ def times_in_json(values: pa.Array, event_time: EventTime, near: pa.Array) -> tu
 
 
 _OTHER = object()
-"""Anything that is no text and no number."""
+"""A marker for a value that is neither text nor number."""
 _LONG_MAX = 2**63 - 1
 
 
 def _item_of(value: bytes | None, event_time: EventTime) -> object:
-    """Return the text or the number in the field, `_OTHER` for what is neither, None where there is nothing."""
+    """Return the text or number in the field, `_OTHER` for another value, and None if the field is null or absent."""
     if value and value[0] == 0:
         value = value[SCHEMA_ID_BYTES:]
     try:

@@ -1,11 +1,10 @@
-"""Fields that get another name: what a schema's aliases do to the columns of a table. Pure.
+"""The renaming of a table's columns by the aliases of schemas. This module does no I/O.
 
-A field of a newer schema that names an older one as its alias is that field: its column gets the new name and keeps its
-id, so that rows of before are found under it. That is safe where the table has the old name and not the new one; where
-it has both, the alias comes too late, and each keeps its column. So it is where the column would not take values of the
-new type, which would all be null in it. An alias that counts once counts for ever: its name
-belongs to no other field any more, or rows of before would not give their values back. All of this holds for the fields
-of each struct by themselves, wherever it stands: in another one, in a list, in a map.
+A field of a newer schema can declare an older name as its alias. The column then gets the new name and keeps its field
+id, so it still contains the earlier rows. A column is only renamed if the table has the old name, lacks the new one,
+and the column takes values of the new type. If the table already has both names, both columns stay. An applied alias is
+permanent: no other field may use the old name, or earlier rows could no longer be restored. The same rules hold for the
+fields of each struct, also in lists, maps and other structs.
 """
 
 from __future__ import annotations
@@ -19,15 +18,16 @@ from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields,
 from barnabas.formats.further_columns import field_of
 
 Path = tuple[str, ...]
-"""The way to a field: names, and between them `element` for what a list has and `value` for what a map has."""
+"""The path of a field: names, with `element` for the items of a list and `value` for the values of a map."""
 
 
 @dataclass(frozen=True, slots=True)
 class Aliases:
     """The aliases of the fields of one struct.
 
-    `names`: old names and new. `within`: the aliases within a field, by its name now; of a list or map, within what it
-    has. `others`: what further schemas tell of old names that are in `names`.
+    :param names: the new names by the old names.
+    :param within: the aliases within a field, by the field's current name. For a list or map: within its items.
+    :param others: pairs of old and new names from other schemas that contradict `names`.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -38,11 +38,10 @@ class Aliases:
         return bool(self.names or self.within)
 
     def now(self, name: str) -> str:
-        """Return the name that a field has now."""
         return self.names.get(name, name)
 
     def targets(self, own: Collection[str]) -> dict[str, str]:
-        """Return the name in a table for each field of a record that can have a column there; no two are the same.
+        """Return the table's name of each field of a record that can have a column. The names are distinct.
 
         >>> Aliases({"page": "url"}).targets(["page"]), Aliases({"page": "url"}).targets(["page", "url"])
         ({'page': 'url'}, {'url': 'url'})
@@ -57,12 +56,12 @@ class Aliases:
         return found
 
     def of(self, name: str) -> Aliases:
-        """Return those within a field."""
+        """Return the aliases within a field."""
         return self.within.get(name, NO_ALIASES)
 
     @classmethod
     def together(cls, parts: Iterable[Aliases]) -> Aliases:
-        """Return what several schemas tell; of an old name the last one counts.
+        """Merge the aliases of several schemas. The last schema determines the new name of an old one.
 
         >>> Aliases.together([Aliases({"x": "p"}), Aliases({"x": "q"})])
         Aliases(names={'x': 'q'}, within={}, others=frozenset({('x', 'p')}))
@@ -79,15 +78,15 @@ class Aliases:
         return cls(names, within, frozenset(others))
 
     def under(self, names: Mapping[str, str]) -> dict[str, Aliases]:
-        """Return those within fields, by other names.
+        """Return the aliases within fields, by other names of these fields.
 
-        :param names: names that are in `within`, and others for them.
+        :param names: other names by the names in `within`.
         """
         moved = [Aliases(within={names.get(name, name): inner}) for name, inner in self.within.items()]
         return dict(Aliases.together(moved).within)
 
     def dump(self) -> str:
-        """Return them as JSON: a text is a name now, an object what is within a field.
+        """Return the aliases as JSON. A text is a current name; an object contains the aliases within a field.
 
         >>> Aliases({"page": "url"}, {"place": Aliases({"x": "longitude"})}).dump()
         '{"place": {"x": "longitude"}, "page": "url"}'
@@ -99,14 +98,14 @@ class Aliases:
 
     @classmethod
     def parse(cls, text: str) -> Aliases:
-        """Read what `dump` has written."""
+        """Parse the result of `dump`."""
         return cls._of_json(json.loads(text))
 
     @classmethod
     def _of_json(cls, data: Mapping[str, Any]) -> Aliases:
         return cls(
-            {name: told for name, told in data.items() if isinstance(told, str)},
-            {name: cls._of_json(told) for name, told in data.items() if not isinstance(told, str)},
+            {name: each for name, each in data.items() if isinstance(each, str)},
+            {name: cls._of_json(each) for name, each in data.items() if not isinstance(each, str)},
         )
 
 
@@ -114,9 +113,9 @@ NO_ALIASES = Aliases()
 
 
 def renamed_within(before: ColumnType, after: ColumnType, aliases: Aliases) -> Iterator[tuple[Path, str]]:
-    """Yield the fields within a column that have another name after it has changed: where they were, and the name.
+    """Yield the earlier path and the new name of each renamed field within a column.
 
-    :param aliases: within the column, after the change.
+    :param aliases: the aliases within the column after the change.
 
     >>> dict(renamed_within([{"x": "long"}], [{"longitude": "long"}], Aliases({"x": "longitude"})))
     {('element', 'x'): 'longitude'}
@@ -137,27 +136,28 @@ def renamed_within(before: ColumnType, after: ColumnType, aliases: Aliases) -> I
             yield (name, *path), inner_name
 
 
-def last_names(told: Mapping[str, str]) -> dict[str, str]:
-    """Return the newest name for each old one; none where names go round in a circle.
+def last_names(names: Mapping[str, str]) -> dict[str, str]:
+    """Follow chains of aliases to the newest name of each old one. Cyclic names are left out.
 
     >>> last_names({"a": "b", "b": "c", "d": "e", "e": "d"})
     {'a': 'c', 'b': 'c'}
     """
     found = {}
-    for old in told:
+    for old in names:
         name, seen = old, {old}
-        while name in told and told[name] not in seen:
-            name = told[name]
+        while name in names and names[name] not in seen:
+            name = names[name]
             seen.add(name)
-        if name not in told:
+        if name not in names:
             found[old] = name
     return found
 
 
 def kept_beside(fields: Mapping[str, ColumnType], of_schemas: Aliases, known: Aliases = NO_ALIASES) -> dict[str, str]:
-    """Return fields that are there beside those that schemas take for the same ones, with these.
+    """Return the pairs of table fields that schemas declare to be the same field, but that stay separate columns.
 
-    :param of_schemas: the aliases of the schemas; `known`: the aliases that the table has.
+    :param of_schemas: the aliases of the schemas.
+    :param known: the aliases of the table.
 
     >>> kept_beside({"a": {"x": "long", "y": "long"}}, Aliases(within={"a": Aliases({"x": "y"})}))
     {'a.x': 'a.y'}
@@ -179,11 +179,12 @@ def kept_beside(fields: Mapping[str, ColumnType], of_schemas: Aliases, known: Al
 
 @dataclass(frozen=True, slots=True)
 class Renaming:
-    """The fields to rename.
+    """The fields to rename in a table.
 
-    `renamed`: fields of the table, old names and new. `fields`: all of its fields under the new names, also within.
-    `aliases`: all names that fields had before, with those that they have now. `found`: new fields, under the names
-    that they have now.
+    :param renamed: the new names by the old names of table fields.
+    :param fields: all fields of the table after the renaming, including nested ones.
+    :param aliases: all earlier names of fields with their current names.
+    :param found: the new fields under their current names.
     """
 
     renamed: Mapping[str, str]
@@ -195,13 +196,14 @@ class Renaming:
     def of(
         cls, fields: Mapping[str, ColumnType], found: Fields, of_schemas: Aliases, known: Aliases, fields_max: int
     ) -> Renaming:
-        """Return the fields to rename.
+        """Determine the fields to rename.
 
-        :param fields: those of the table; `found`: those that are new; `of_schemas`: the aliases of the schemas.
-        :param known: the aliases that the table has.
-        :param fields_max: in a full struct a value may have come back without a column for a field that is now the new
-            name of another one. Both would go for the same column then, and the value would not come back any more: so
-            nothing is renamed there.
+        :param fields: the fields of the table.
+        :param found: the fields of the batch.
+        :param of_schemas: the aliases of the schemas.
+        :param known: the aliases of the table.
+        :param fields_max: the maximum number of fields. A full struct is not renamed: it may contain restorable values
+            of which one field has no column, and after a renaming two fields of such a value would use the same column.
 
         >>> Renaming.of({"page": "string"}, {"url": "string"}, Aliases({"page": "url"}), Aliases(), 10).renamed
         {'page': 'url'}
@@ -226,7 +228,8 @@ class Renaming:
             last = names.get(name, name)
             new_found[last] = wider(new_found.get(last), kind)
         new_fields = {renamed.get(name, name): kind for name, kind in fields.items()}
-        # Names within a field that never had a column have had no effect. A column that gets its name has its own ones.
+        # Names within a field that never had a column have no effect. A column that gets the field's name has its own
+        # names.
         within = {renamed.get(name, name): inner for name, inner in known.within.items() if name in fields}
         return cls._with_those_within(renamed, new_fields, names, new_found, of_schemas.under(names), within)
 
@@ -237,14 +240,14 @@ class Renaming:
         fields: dict[str, ColumnType],
         names: Mapping[str, str],
         found: Fields,
-        told: Mapping[str, Aliases],
+        of_schemas: Mapping[str, Aliases],
         known: Mapping[str, Aliases],
     ) -> Renaming:
-        """Rename what is within fields, which have their new names already, as `told` and `known` have."""
+        """Rename the fields within fields. The fields themselves already have their new names."""
         within = dict(known)
         for name, kind in found.items():
-            inner_told, inner_known = told.get(name, NO_ALIASES), known.get(name, NO_ALIASES)
-            own, found[name], inner = _within(fields.get(name), kind, inner_told, inner_known)
+            inner_new, inner_known = of_schemas.get(name, NO_ALIASES), known.get(name, NO_ALIASES)
+            own, found[name], inner = _within(fields.get(name), kind, inner_new, inner_known)
             if own is not None:
                 fields[name] = own
             if inner:
@@ -253,7 +256,7 @@ class Renaming:
 
 
 def _with_new_name(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """Return old names with those of now, after some of the latter have become old ones, too.
+    """Return the new names by the old names, after some of the new names have become old ones.
 
     >>> _with_new_name({"a": "b"}, {"b": "c"})
     {'a': 'c', 'b': 'c'}
@@ -264,9 +267,9 @@ def _with_new_name(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict
 def _within(
     own: MaybeType, found: MaybeType, of_schemas: Aliases, known: Aliases
 ) -> tuple[MaybeType, MaybeType, Aliases]:
-    """Return a field's type, what of it is new, and the aliases within it.
+    """Return a field's type in the table, the new parts of its type, and the aliases within it.
 
-    :param own: the type in the table; None where the field is not there yet.
+    :param own: the type in the table; None for a new field.
     """
     if isinstance(found, list) and (own is None or (isinstance(own, list) and len(own) == len(found))):
         inner_own, inner, aliases = _within(own[-1] if own else None, found[-1], of_schemas, known)

@@ -1,14 +1,14 @@
-"""Further columns of a field, for values of a type that its column does not take. Pure.
+"""The further columns of a field, for values that do not fit its first column. This module does no I/O.
 
-A table's columns keep their types, since old files have them. Where the column `amount` is `long` and 12.5 comes, the
-field gets a further column `amount_double`. A value is in exactly one column of its field:
+A column keeps its type, because old files have it. If the column `amount` is `long` and the value 12.5 arrives, the
+field gets a further column `amount_double`. Each value is in exactly one column of its field:
 
     amount = 5     amount = 5     amount_double = null
     amount = 12.5  amount = null  amount_double = 12.5
 
-Among the fields of a table, and of a struct, a further column has the key `amount`, U+001F and `double`. No struct in a
-table has a field with U+001F in its name, and a field of a value that is called so gets no column. `column_names` and
-`stored_names` give the column its name in the table.
+Among the fields of a table or struct, the key of this further column is `amount`, U+001F and `double`. A struct in a
+table has no field name with U+001F, and a value's field with such a name gets no column. `column_names` and
+`stored_names` determine the column's name in the table.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ _NOT_IN_NAMES = re.compile(r"[\x00-\x1f.`]")
 def further_key(field: str, kind: str) -> str:
     """Return the key of a field's further column.
 
-    :param kind: a word for the type of its values, as `type_word` has it.
+    :param kind: the word for the type, as `type_word` returns it.
     """
     return f"{field}{_MARK}{kind}"
 
 
 def field_of(key: str) -> str | None:
-    """Return the field whose further column a key is; None for other keys.
+    """Return the field of a further column's key; None for other keys.
 
     >>> field_of(further_key("amount", "list_double")), field_of("amount")
     ('amount', None)
@@ -42,12 +42,11 @@ def field_of(key: str) -> str | None:
 
 
 def is_further(key: str) -> bool:
-    """Whether a key is one of a further column."""
     return field_of(key) is not None
 
 
 def keys_of_fields(keys: Iterable[str]) -> dict[str, list[str]]:
-    """Return the further columns of each field that has some.
+    """Return the keys of the further columns by field. Fields without a further column are left out.
 
     >>> keys_of_fields(["a", "b", further_key("a", "double")])
     {'a': ['a\\x1fdouble']}
@@ -61,7 +60,7 @@ def keys_of_fields(keys: Iterable[str]) -> dict[str, list[str]]:
 
 
 def usual_name(key: str) -> str:
-    """Return what a further column is called unless another one is called so.
+    """Return the name of a further column if no other column has the same name.
 
     >>> usual_name(further_key("amount", "double"))
     'amount_double'
@@ -70,10 +69,10 @@ def usual_name(key: str) -> str:
 
 
 def stored_names(keys: Iterable[str]) -> dict[str, str]:
-    """Return the names that the fields of a struct have in the table, by their keys.
+    """Return the table's names of a struct's fields by their keys.
 
-    A field that comes later has the name of a further column only if that is free; else both are the same, which no
-    struct can have (`is_good_struct`).
+    A further column gets a number if an earlier field has its name. A later field with the same name makes the struct
+    invalid (`is_good_struct`).
 
     >>> list(stored_names(["n", "n_double", further_key("n", "double")]).values())
     ['n', 'n_double', 'n_double_2']
@@ -93,16 +92,16 @@ def stored_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 Counts = Mapping[str, Mapping[str, int]]
-"""How many values are in each column of the fields that have further columns: by the path of the field, and by that of
-the column."""
+"""The number of values in each column of the fields with further columns: by the field's path, then the column's."""
 
 
 def further_counts(
     columns: Mapping[str, pa.Array], names: Mapping[str, str], path: str = ""
 ) -> dict[str, dict[str, int]]:
-    """Count the values in each column of the fields that have further columns, also within structs.
+    """Count the values in each column of the fields with further columns, also within structs.
 
-    :param columns: by their keys; `names`: their names in the table.
+    :param columns: the columns by their keys.
+    :param names: the columns' names in the table by their keys.
 
     >>> columns = {"n": pa.array([1, None]), further_key("n", "double"): pa.array([None, 1.5])}
     >>> further_counts(columns, stored_names(columns))
@@ -129,7 +128,7 @@ def _has_further(kind: pa.DataType) -> bool:
 
 
 def added_counts(parts: Iterable[Counts]) -> dict[str, dict[str, int]]:
-    """Return the counts of several parts together."""
+    """Add up the counts of several batches."""
     added: dict[str, dict[str, int]] = {}
     for part in parts:
         for field, counts in part.items():

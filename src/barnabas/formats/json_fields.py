@@ -1,15 +1,15 @@
-"""Fields of JSON values as typed columns: inferred on the first load, decoded on each.
+"""The fields of JSON values as typed columns. The first load infers the types; each load decodes the values.
 
-Values of a field that are of different types meet in the least type that holds them all: whole numbers and others
-in `double`, anything else in `string`, as JSON text; objects and arrays are such strings too, unless structs and
-lists are asked for (`nested`). A field that was always null is a `string`. Whole numbers beyond 64 bits are
-`double`, which rounds, as it does for most readers of JSON; where that is not wanted (`decimals`) they and all
-numbers with a fraction are decimals. Numbers beyond the doubles are in no column.
+A field with values of several types gets the narrowest type that takes all of them: `double` for integers and
+fractions, otherwise `string` with JSON text. Objects and arrays are such strings, too, unless structs and lists are
+requested (`nested`). A field that was always null is a `string`. Integers beyond 64 bits are `double`, which rounds, as
+in most JSON parsers. On request (`decimals`), such integers and all numbers with a fraction are decimals. A number
+beyond the range of doubles is in no column.
 
-What the columns do not give back is kept as it came: json_text.py says of each value whether they do.
+The table keeps values that the columns cannot restore; json_text.py determines them.
 
-Arrow's parser does a whole batch at once where all fits; only the parts of a batch where something does not are gone
-through value by value.
+Arrow's parser decodes a whole batch if every value fits. Otherwise, only the parts of the batch with a misfit are
+decoded value by value.
 """
 
 from __future__ import annotations
@@ -51,15 +51,15 @@ from barnabas.formats.column_types import (
 from barnabas.formats.further_columns import further_key, is_further, keys_of_fields
 
 DEPTH_MAX = 1_000
-"""Of objects and arrays in a value that goes to Arrow's parser."""
+"""The maximum number of opening brackets and braces in a value that goes to Arrow's parser."""
 PART_ROWS = 256
-"""So many values are gone through one by one where one of them does not fit."""
+"""The number of values that are decoded one by one if one of them does not fit."""
 NAME_LETTERS_SHOWN = 60
 SCHEMA_ID_BYTES = 5
-"""So much stands before the JSON of serialisers that know a schema registry: a zero and the id."""
+"""The length of the header that serializers with a schema registry write before the JSON: a zero byte and the id."""
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _EXACT_MAX = 2**53
-"""Beyond it not every whole number is a double."""
+"""The bound for exact integers: above it a double does not represent every integer."""
 _FLOAT = struct.Struct("f")
 _USUAL_TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[-+](?:[01]\d|2[0-3]):[0-5]\d)?", re.ASCII
@@ -68,7 +68,11 @@ _USUAL_TIME = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class JsonRules:
-    """How JSON becomes columns: objects and arrays as structs and lists; numbers with a fraction as decimals."""
+    """The rules by which JSON becomes columns.
+
+    :param nested: True if objects and arrays become structs and lists instead of strings.
+    :param decimals: True if numbers with a fraction become decimals instead of doubles.
+    """
 
     nested: bool = False
     decimals: bool = False
@@ -79,13 +83,13 @@ PLAIN = JsonRules()
 
 @dataclass(slots=True)
 class Parsed:
-    """Values that were decoded.
+    """Decoded values.
 
-    `columns`: in the order of the fields.
-    `whole`: for each value, whether it is a JSON object whose every field has a column that took what it holds. It
-    may have changed on the way (rounded, say): `json_text.value_forms` looks.
-    `reasons`: for each value, why it is a bad record, None where it is none; the whole is None where none is bad.
-    `found`: fields that have no column, or one that did not take what came.
+    :param columns: the columns in the order of the fields.
+    :param whole: for each value, True if it is a JSON object and columns took all of its fields. A column may have
+        changed a value, for example by rounding; `json_text.value_forms` checks that.
+    :param reasons: for each value the reason why it is a bad record, or None; None as a whole if no record is bad.
+    :param found: the fields that have no column, or whose column did not take a value.
     """
 
     columns: list[pa.Array]
@@ -95,20 +99,20 @@ class Parsed:
 
 
 class WrittenNumber(float):
-    """A number with a fraction, and how it was written."""
+    """A number with a fraction that keeps its text."""
 
     text: str
 
     @classmethod
     def parse(cls, text: str) -> WrittenNumber:
-        """Read a number of JSON."""
+        """Parse a JSON number."""
         number = cls(text)
         number.text = text
         return number
 
 
 def infer_fields(values: pa.Array, rules: JsonRules = PLAIN) -> Fields:
-    """Return the fields of the values (binary) that are JSON objects, in the order in which they appear.
+    """Return the fields of the binary values that are JSON objects, in the order in which they appear.
 
     >>> infer_fields(pa.array([b'{"a": 1, "b": null}', b'{"a": 2.5, "c": [1]}', b'nonsense', None]))
     {'a': 'double', 'b': None, 'c': 'string'}
@@ -133,7 +137,7 @@ def _note_fields(fields: Fields, items: Iterable[tuple[str, object]], rules: Jso
 
 
 def _note_misfit(found: Fields, name: str, item: object, types: Mapping[str, ColumnType], rules: JsonRules) -> None:
-    """Note which columns a field needs for an item that it has no column for, or none that takes it."""
+    """Record the column that a field needs for an item that its present columns do not take."""
     if name not in types or is_further(name):
         _note_fields(found, [(name, item)], rules)
     elif _is_alike(item, types[name]):
@@ -150,21 +154,21 @@ def _note_misfit(found: Fields, name: str, item: object, types: Mapping[str, Col
 
 
 def _misfits_within(item: object, column_type: ColumnType, rules: JsonRules) -> MaybeType:
-    """Return those fields of an object, or of the objects of a list, that lack a column."""
+    """Return the nested fields of an object, or of a list's objects, that lack a column."""
     if isinstance(item, dict) and isinstance(column_type, dict):
         found: Fields = {}
         for name, each in item.items():
             if is_further(name) or name not in column_type or not _place(name, each, column_type, rules)[0]:
                 _note_misfit(found, name, each, column_type, rules)
         return cast("ColumnType", found)
-    assert isinstance(item, list), "they are alike"
-    assert isinstance(column_type, list), "they are alike"
+    assert isinstance(item, list), "_is_alike() is true for both"
+    assert isinstance(column_type, list), "_is_alike() is true for both"
     within = [_misfits_within(each, column_type[0], rules) for each in item if each is not None]
     return [cast("ColumnType", reduce(wider, within, None))]
 
 
 def _is_alike(item: object, column_type: ColumnType) -> bool:
-    """Whether an item is an object in a column of structs, or a list of such ones: what does not fit is within it."""
+    """Return whether an item and a column are both structs, or lists of structs. Then only nested fields do not fit."""
     if isinstance(column_type, dict):
         return isinstance(item, dict)
     is_deep = isinstance(column_type, list) and not isinstance(column_type[0], str)
@@ -178,7 +182,7 @@ def _is_alike(item: object, column_type: ColumnType) -> bool:
 def _further_types(
     name: str, item: object, column_type: ColumnType, rules: JsonRules
 ) -> Iterator[tuple[str, MaybeType]]:
-    """Yield the further columns that may take an item, with their types, the closest one first."""
+    """Yield the keys and types of the further columns that may take an item, the narrowest type first."""
     kind = settled(_type_of(item, rules))
     if wider(column_type, kind) != column_type:
         yield further_key(name, type_word(kind)), kind
@@ -188,14 +192,14 @@ def _further_types(
 
 
 def _in_doubles(kind: MaybeType) -> MaybeType:
-    """Return a type with doubles in place of decimals, which do not take all numbers; also in lists of them."""
+    """Return a type with double instead of decimal, also in lists. Doubles take numbers that no decimal takes."""
     if isinstance(kind, list):
         return [cast("ColumnType", _in_doubles(each)) for each in kind]
     return "double" if decimal_parts(kind) else kind
 
 
 def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
-    """Infer with Arrow's parser, None where it does not manage. It takes some strings for times; here they stay."""
+    """Infer the fields with Arrow's parser; return None if it cannot parse the values. Times stay strings."""
     table = _parse_lines(values, pajson.ParseOptions())
     if table is None:
         return None
@@ -206,7 +210,7 @@ def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
 
 
 def decode(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> Parsed:
-    """Decode values (binary) into a column per field, in the order of `fields`."""
+    """Decode binary values to one column per field, in the order of `fields`."""
     further = keys_of_fields(fields)
     columns = _decode_with_further(values, fields, further) if further else _decode_at_once(values, fields)
     if columns is not None:
@@ -217,9 +221,9 @@ def decode(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules 
 
 
 def read_fields(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> list[pa.Array]:
-    """Return a column for each of some fields of values (binary); what else there is in them is passed over.
+    """Return one column per requested field of binary values. Other fields of the values are ignored.
 
-    A field is null where a value has none, holds something that its column does not take, or is no JSON object.
+    A field is null if a value lacks it, if its column does not take it, or if the value is not a JSON object.
 
     >>> read_fields(pa.array([b'{"a": 1, "b": 2}', b"nonsense", None]), {"a": "long"})[0].to_pylist()
     [1, None, None]
@@ -250,7 +254,7 @@ def _joined(parts: Sequence[Parsed]) -> Parsed:
 
 
 def _decode_at_once(values: pa.Array, fields: Mapping[str, ColumnType]) -> list[pa.Array] | None:
-    """Decode with Arrow's parser, None where a value does not fit."""
+    """Decode with Arrow's parser; return None if a value does not fit."""
     schema = pa.schema([(name, arrow_type(column_type)) for name, column_type in fields.items()])
     table = _parse_lines(values, pajson.ParseOptions(explicit_schema=schema, unexpected_field_behavior="error"))
     return None if table is None else [_one_chunk(table.column(name)) for name in fields]
@@ -259,7 +263,7 @@ def _decode_at_once(values: pa.Array, fields: Mapping[str, ColumnType]) -> list[
 def _decode_with_further(
     values: pa.Array, fields: Mapping[str, ColumnType], further: Mapping[str, Sequence[str]]
 ) -> list[pa.Array] | None:
-    """Decode with Arrow's parser, None where a value needs another further column than one of doubles for integers."""
+    """Decode with Arrow's parser. Return None if a value needs a further column, except doubles in an integer field."""
     usual = {name: kind for name, kind in fields.items() if not is_further(name)}
     numbers = {
         name: key
@@ -275,7 +279,7 @@ def _decode_with_further(
             number = columns[name]
             size = pc.abs(number)
             is_whole = pc.equal(pc.floor(number), number)
-            greatest = _INT_MAX if usual[name] == "int" else _EXACT_MAX - 1  # the double 2^53 may have been 2^53 + 1
+            greatest = _INT_MAX if usual[name] == "int" else _EXACT_MAX - 1  # 2^53 + 1 also parses to the double 2^53
             if pc.any(pc.and_(is_whole, pc.greater(size, float(greatest)))).as_py():
                 return None
             nothing = pa.scalar(None, number.type)
@@ -287,11 +291,11 @@ def _decode_with_further(
 
 
 def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | None:
-    """Parse values as the lines of one text, None where row n is not surely value n, or a value is no object.
+    """Parse values as the lines of one text. Return None if a value is not an object, or may not match its row.
 
-    It is, when each value begins and ends with a brace, and there are as many rows as values. No string goes on after a
-    line break, and no object with another one behind a closing brace: so a value is one object or several, none is a
-    part of what others go on with.
+    Each value must begin and end with a brace, and there must be as many rows as values. In JSON, no string continues
+    after a line break, and no object continues after its closing brace. So each value consists of one or more complete
+    objects, and equal counts mean exactly one object per value.
     """
     texts = _texts(values)
     if texts is None or not (_all(pc.starts_with(texts, "{")) and _all(_ends_with_brace(texts)) and _is_shallow(texts)):
@@ -306,10 +310,9 @@ def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | N
 
 
 def _holds_json(column: pa.Array) -> bool:
-    """Whether all cells are what `_convert` makes of JSON.
+    """Return whether all cells have values that `_convert` would produce.
 
-    Arrow's parser takes NaN and Infinity for numbers, takes times of any year, and gives a cell more digits than its
-    decimal has.
+    Arrow's parser accepts NaN, Infinity, times of any year, and decimals with more digits than their type.
     """
     kind = column.type
     if pa.types.is_struct(kind):
@@ -328,9 +331,9 @@ def _holds_json(column: pa.Array) -> bool:
 
 
 def _texts(values: pa.Array) -> pa.Array | None:
-    """Return values as strings, None where there are none, one is null or not UTF-8, or they are too long for one text.
+    """Return values as strings. Return None if there are none, one is null or not UTF-8, or they are too long together.
 
-    Arrow's parser does not look, and a string column that is not UTF-8 could not be read again.
+    Arrow's parser does not check the encoding, and a string column that is not UTF-8 cannot be read later.
     """
     if not len(values) or values.null_count or values.nbytes >= _INT_MAX:
         return None
@@ -349,7 +352,9 @@ def _ends_with_brace(texts: pa.Array) -> pa.Array:
 
 
 def _is_shallow(texts: pa.Array) -> bool:
-    """Arrow's parser goes down with the depth of the values, and ends the process where its stack does."""
+    """Return whether no value is nested too deep. Arrow's parser is recursive and crashes the process on stack
+    overflow.
+    """
     long = texts.filter(pc.greater(pc.binary_length(texts), DEPTH_MAX))
     return all(text.count("[") + text.count("{") <= DEPTH_MAX for text in long.to_pylist())
 
@@ -391,14 +396,14 @@ def _misfit(name: str, column_type: ColumnType) -> str:
 
 
 def _object(value: bytes | None, keeps_text: bool) -> dict[str, Any] | str | None:
-    """Parse a JSON object; return why a value is none, or None where there is no value.
+    """Parse a JSON object. Return the reason if the value is not an object, and None if the value is null.
 
-    :param keeps_text: numbers with a fraction are `WrittenNumber`s.
+    :param keeps_text: True to parse numbers with a fraction as `WrittenNumber`.
     """
     if value is None:
         return None
     try:
-        # Decoded here, as json.loads takes other encodings too, and surrogates.
+        # json.loads() would also accept other encodings and surrogates.
         text = value.decode()
     except UnicodeDecodeError:
         return "not UTF-8"
@@ -406,7 +411,7 @@ def _object(value: bytes | None, keeps_text: bool) -> dict[str, Any] | str | Non
     try:
         parsed = json.loads(text, parse_constant=_refuse_constant, parse_float=parse_float)
         if b"\\u" in value:
-            # An escape may stand for half of a surrogate pair, which no string column takes.
+            # An escape may stand for half of a surrogate pair, which a string column does not take.
             json.dumps(parsed, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return "an escape is half of a letter (a lone surrogate)"
@@ -450,7 +455,7 @@ def _number(scale: int, rules: JsonRules) -> ColumnType:
 
 
 def _scale(number: float) -> int:
-    """Return the digits after the point of a number as it was written; those that need too many do not count."""
+    """Return the number of fraction digits as written; 0 if there are more than SCALE_MAX."""
     exponent = _decimal(number).as_tuple().exponent
     digits = -exponent if isinstance(exponent, int) else 0
     return digits if 0 < digits <= SCALE_MAX else 0
@@ -461,7 +466,9 @@ def _decimal(number: float) -> Decimal:
 
 
 def _place(name: str, item: object, types: Mapping[str, ColumnType], rules: JsonRules) -> tuple[bool, str, Any]:
-    """Return whether a column of a field takes an item, the key of that column, and as much of the item as it takes."""
+    """Return whether a column of the field takes an item, the key of that column, and the converted item or part
+    of it.
+    """
     fits, converted = _convert(item, types[name], rules)
     if fits or _is_alike(item, types[name]):
         return fits, name, converted
@@ -474,7 +481,7 @@ def _place(name: str, item: object, types: Mapping[str, ColumnType], rules: Json
 
 
 def _convert(item: object, column_type: ColumnType, rules: JsonRules) -> tuple[bool, Any]:
-    """Return whether the column takes the item, and as what: as much of it as it takes."""
+    """Return whether a column takes an item, and the converted item or the part of it that fits."""
     if item is None:
         return True, None
     if isinstance(column_type, dict):
@@ -493,7 +500,8 @@ def _convert_object(item: object, types: Mapping[str, ColumnType], rules: JsonRu
         return False, None
     fits, converted = True, {}
     for name, each in item.items():
-        each_fits = each is None  # a field that is only null gets no column; comparing tells that it does not come back
+        # a field that is always null gets no column; comparing detects that the value is not restored
+        each_fits = each is None
         if name in types and not is_further(name):
             each_fits, key, of_each = _place(name, each, types, rules)
             converted[key] = of_each
@@ -509,7 +517,7 @@ def _convert_list(item: object, element: ColumnType, rules: JsonRules) -> tuple[
 
 
 def _convert_plain(item: object, column_type: str) -> object:
-    """Return an item as a simple type has it, None where that does not take it."""
+    """Convert an item to a simple type; return None if it does not fit."""
     if column_type == "string":
         return item if isinstance(item, str) else _compact_text(item)
     if column_type == "timestamp":
@@ -523,7 +531,7 @@ def _convert_number(item: float, column_type: str) -> object:
     if column_type in ("int", "long"):
         greatest = _INT_MAX if column_type == "int" else _LONG_MAX
         if isinstance(item, float) and item.is_integer() and abs(item) <= _EXACT_MAX:
-            item = int(item)  # 5.0 is the number 5
+            item = int(item)  # JSON does not distinguish 5.0 and 5
         return item if isinstance(item, int) and -greatest - 1 <= item <= greatest else None
     decimal = decimal_parts(column_type)
     if decimal is not None:
@@ -534,13 +542,13 @@ def _convert_number(item: float, column_type: str) -> object:
 
 
 def _exact(number: Decimal, precision: int, scale: int) -> Decimal | None:
-    """Return a number where a decimal column holds it without rounding."""
+    """Return the number if a decimal column takes it without rounding; else None."""
     if not number:
         return Decimal(0)
     sign, digits, exponent = number.as_tuple()
     if isinstance(exponent, int) and -exponent > scale and len(digits) > -exponent - scale:
         spare = -exponent - scale
-        if not any(digits[-spare:]):  # 20.000 is the number 20.00
+        if not any(digits[-spare:]):  # 20.000 equals 20.00
             number = Decimal((sign, digits[:-spare], -scale))
             _, digits, exponent = number.as_tuple()
     if not isinstance(exponent, int) or len(digits) + max(exponent, 0) > DECIMAL_DIGITS or -exponent > scale:
@@ -552,7 +560,7 @@ def _time(item: object) -> datetime | None:
     if isinstance(item, bool) or not isinstance(item, str | int | float):
         return None
     if isinstance(item, str):
-        if _USUAL_TIME.fullmatch(item):  # some hundred times as quick as a column of one
+        if _USUAL_TIME.fullmatch(item):  # some hundred times faster than a column with one value
             with suppress(ValueError):
                 parsed = datetime.fromisoformat(item)
                 if 2 < parsed.year < 9998:
@@ -568,8 +576,8 @@ def _time(item: object) -> datetime | None:
 
 
 def _compact_text(item: object) -> str:
-    """Return JSON text without blanks.
+    """Return the item as JSON text without blanks.
 
-    :raises ValueError: it has a number that JSON lacks.
+    :raises ValueError: if the item contains a number that JSON does not have.
     """
     return json.dumps(item, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

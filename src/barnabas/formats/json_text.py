@@ -1,23 +1,22 @@
-"""Whether decoded columns give a JSON value back, and the value itself put together from them.
+"""The forms of JSON values, and the restoration of values from decoded columns.
 
-A table does not keep a value that its columns give back. `value_forms` says of each value how to get it:
+A table does not keep a value that its columns can restore. `value_forms` returns the form of each value:
 
-    tombstone    there is none: the record's value is null
-    value        the column `value` has it, as it came
-    columns...   put together from the columns: an object with the fields in the columns' order. The bytes are those
-                 that were produced, but for blanks between tokens
-    same...      put together in the same way. The value is the one that was produced (json_values.py), but the order
-                 of its fields, escapes or numbers may be written in another way
+    tombstone    the record's value is null
+    value        the column `value` contains the original bytes
+    columns...   the columns restore the value: an object with the fields in the order of the columns. The bytes equal
+                 the produced ones except for blanks between tokens
+    same...      the columns restore an equal value (json_values.py). The order of fields, the escapes or the notation
+                 of numbers may differ from the produced bytes
 
-Writers of JSON differ in two habits, so `columns` comes in four styles: with `+nulls` a field whose column is null
-is there as `null`, otherwise it is absent; with `+fractions` a whole number of a column of type double is written
-as `5.0`, otherwise as `5`. So is a decimal with all digits of its column, `19.90`, and not `19.9`, and a time with
-milliseconds. `columns+nulls:7` are the table's first seven
-columns: a table may have got more since then, always behind those that it had. `same:0,4.2` has the first column as
-a field that is null, and of the struct in the fifth column the third field. The others that are null are absent.
+JSON writers differ in two habits, so `columns` has four styles. With `+nulls`, a null column is written as `null`;
+otherwise the field is absent. With `+fractions`, an integer in a double column is written as `5.0`, otherwise as `5`; a
+decimal is written with all digits, `19.90` instead of `19.9`, and a time with milliseconds. `columns+nulls:7` means the
+table's first seven columns: later columns are always appended. `same:0,4.2` writes null for the first column and for
+the third field of the struct in the fifth column; other null fields are absent.
 
-The form is found by putting the value together and comparing. So nothing has to be known of how a parser reads
-large numbers, repeated fields or strings that look like numbers.
+`value_forms` composes each value in each style and compares the bytes. So no assumption about parsers of large numbers,
+repeated fields or strings that look like numbers is necessary.
 """
 
 from __future__ import annotations
@@ -36,9 +35,9 @@ from barnabas.formats.further_columns import is_further, keys_of_fields
 from barnabas.formats.json_values import Path, nulls_beside
 
 SAME = "same"
-"""The form of a value that the columns give back, but not its bytes."""
+"""The form of a value that the columns restore with other bytes."""
 SAMPLE_ROWS = 256
-"""So many values tell in which ways values are written."""
+"""The size of the sample that determines the styles to try."""
 
 _TO_ESCAPE = bytes((*range(0x20), *b'"\\'))
 _STRING_OR_BLANKS = r'(?s)("(?:[^"\\]|\\.)*")|[ \t\r\n]+'
@@ -47,7 +46,7 @@ _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A way in which writers of JSON write an object."""
+    """A style in which JSON writers write an object."""
 
     name: str
     nulls: bool
@@ -56,7 +55,7 @@ class Style:
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """What stands between fields, and between a name and its value."""
+    """The separators between fields, and between a name and its value."""
 
     comma: str
     colon: str
@@ -69,29 +68,30 @@ STYLES = (
     Style("columns+fractions+nulls", nulls=True, fractions=True),
 )
 COMPACT, SPACED = Spacing(",", ":"), Spacing(", ", ": ")
-"""JavaScript's habit, and that of Python's module json."""
+"""The separators of JavaScript and of Python's module json."""
 Way = tuple[Style, Spacing]
 Place = tuple[int, ...]
-"""The number of a column, and below it those of fields of structs."""
+"""The index of a column, followed by the indexes of nested struct fields."""
 
 
 def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
     """Return the form of each value.
 
-    :param values: binary, null for tombstones.
-    :param whole: boolean: which values are valid JSON objects that have no field without a column.
-    :param columns: the decoded columns by the names of their fields, as `compose` takes them.
+    :param values: binary values; null for tombstones.
+    :param whole: for each value, True if it is a valid JSON object of which every field has a column.
+    :param columns: the decoded columns by field name, as `compose` takes them.
     """
     forms = pc.if_else(pc.is_null(values), TOMBSTONE, VALUE)
     styles = _styles(columns)
     forms, left = _search_likely(forms, values, whole, columns, list(product(styles, (COMPACT, SPACED))))
     if left.true_count:
-        # With blanks elsewhere, which is slow to find out; or written in a way that is in no column.
+        # The remaining values have other blanks, which is slow to detect, or are written in a style that cannot be
+        # restored.
         ways = [(style, COMPACT) for style in styles]
         sample = _sampled(left)
         written = values.take(sample)
         bare = without_blanks(written)
-        # Those without blanks have been tried in all ways.
+        # All styles have already been tried for values without blanks.
         likely = [] if bare.equals(written) else _likely(bare, columns, sample, ways)
         if likely:
             stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
@@ -100,7 +100,7 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
 
 
 def _search_same(forms: pa.Array, values: pa.Array, left: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Return `forms` with those of the rows `left` whose value, but not its bytes, comes back from the columns."""
+    """Return `forms` with the form `same` for those rows in `left` whose value the columns restore with other bytes."""
     rows = {name: column.filter(left) for name, column in columns.items()}
     made = compose(rows, left.true_count, STYLES[0])
     found: list[str | None] = []
@@ -116,7 +116,7 @@ def _search_same(forms: pa.Array, values: pa.Array, left: pa.Array, columns: Map
 
 
 def _place(path: Path, columns: Mapping[str, pa.Array]) -> Place | None:
-    """Return the place of a field; None where its column is no struct, as a further column is one instead."""
+    """Return the position of a field; None if its first column is not a struct, because a further column is."""
     first, *within = path
     place, kind = [list(columns).index(first)], columns[first].type
     for name in within:
@@ -130,10 +130,10 @@ def _place(path: Path, columns: Mapping[str, pa.Array]) -> Place | None:
 def _search_likely(
     forms: pa.Array, values: pa.Array, left: pa.Array, columns: Mapping[str, pa.Array], ways: list[Way]
 ) -> tuple[pa.Array, pa.Array]:
-    """Try the ways in which some values of a sample are written, as long as there are any; see `_search`.
+    """Try the styles that occur in a sample, and repeat that with a new sample of the rest. See `_search`.
 
-    To put a value together costs as much as to read it. A way that none of the sample is written in is not tried
-    with all: if there are such values, they are few, and are kept as they came.
+    Composing a value costs as much as parsing it. A style that the sample does not contain is not tried: at most a few
+    values have it, and the table keeps these.
     """
     while ways and left.true_count:
         sample = _sampled(left)
@@ -146,15 +146,15 @@ def _search_likely(
 
 
 def _sampled(left: pa.Array) -> pa.Array:
-    """Return the numbers of some rows, evenly spread among those that are left."""
+    """Return the indexes of some rows, evenly spread over the remaining ones."""
     rows = pc.indices_nonzero(left)
     return rows.take(pa.array(range(0, len(rows), -(-len(rows) // SAMPLE_ROWS)), pa.int64()))
 
 
 def _likely(values: pa.Array, columns: Mapping[str, pa.Array], rows: pa.Array, ways: Iterable[Way]) -> list[Way]:
-    """Return the ways in which some values are written, that of most of them first.
+    """Return the styles of some values, the most frequent one first.
 
-    :param rows: those of the columns that the values are of.
+    :param rows: the indexes of the values in the columns.
     """
     left, sampled = pa.repeat(pa.scalar(True), len(rows)), {name: each.take(rows) for name, each in columns.items()}
     counts: dict[Way, int] = {}
@@ -173,7 +173,7 @@ def _search(
     columns: Mapping[str, pa.Array],
     ways: Iterable[Way],
 ) -> tuple[pa.Array, pa.Array]:
-    """Return `forms` with those that were found for the rows `left` (a boolean each), and the rows still left."""
+    """Try styles for the rows in `left`. Return `forms` with the forms found, and the rows that are still left."""
     for style, spacing in ways:
         if not left.true_count:
             break
@@ -195,7 +195,7 @@ def _form(style: Style, column_count: int) -> str:
 def _styles(columns: Mapping[str, pa.Array]) -> Sequence[Style]:
     types = [column.type for column in columns.values()]
     has_fractions = any(_has(each, _is_written_with_fractions) for each in types)
-    # A struct may get fields later, which must not appear as nulls in the values of before.
+    # A struct may get fields later. They must not appear as nulls in earlier values.
     has_structs = any(_has(each, pa.types.is_struct) for each in types)
     has_nulls = not has_structs and any(column.null_count for column in columns.values())
     return [style for style in STYLES if (has_fractions or not style.fractions) and (has_nulls or not style.nulls)]
@@ -218,10 +218,10 @@ def compose(
     *,
     nulls: Collection[Place] = (),
 ) -> pa.Array:
-    """Return the values (binary) that columns make: JSON objects with the fields in the columns' order.
+    """Compose binary values from columns: JSON objects with the fields in the order of the columns.
 
-    :param columns: by field. A string that begins with `{` or `[` is taken for an object or array.
-    :param nulls: columns, and fields of structs in them, that are fields even where they are null, whatever the style.
+    :param columns: the columns by field name. A string that begins with `{` or `[` is written as an object or array.
+    :param nulls: the positions of columns and nested struct fields that are written as null in any style.
     """
     return _object_text(columns, length, style, spacing, nulls).cast(pa.binary())
 
@@ -233,8 +233,8 @@ def _object_text(
         return pa.repeat(pa.scalar("{}"), length)
     pieces: list[Any] = ["{"]
     first = next(iter(columns.values()))
-    # A comma stands before each field. Where the first field may be absent, it is cut off at the end; else, which
-    # saves a copy of everything, the first field has none.
+    # A comma precedes each field. If the first field may be absent, the leading comma is cut off at the end. Otherwise
+    # the first field has no comma, which saves a copy of the text.
     comma = spacing.comma if first.null_count and not (style.nulls or (0,) in nulls) else ""
     cut = len(comma)
     further = keys_of_fields(columns)
@@ -263,7 +263,7 @@ def _object_text(
 
 
 def _joined(pieces: Sequence[Any]) -> pa.Array:
-    """Return strings one after the other, null where one of them is."""
+    """Concatenate strings; null if one of them is null."""
     if len(pieces) == 1:
         return pieces[0]
     merged = (each if kind is not str else ["".join(each)] for kind, each in groupby(pieces, type))
@@ -271,7 +271,7 @@ def _joined(pieces: Sequence[Any]) -> pa.Array:
 
 
 def _text(column: pa.Array, style: Style, spacing: Spacing, nulls: Collection[Place] = ()) -> Sequence[Any]:
-    """Return a column as JSON text, null where it is null, in pieces that are to be joined."""
+    """Return a column as JSON text, null where it is null. The result is a list of parts to concatenate."""
     kind = column.type
     if pa.types.is_string(kind):
         return _string_text(column)
@@ -312,7 +312,7 @@ def _decimal_text(column: pa.Array, style: Style) -> pa.Array:
 
 
 def _time_text(column: pa.Array, style: Style) -> pa.Array:
-    """Return times as ISO 8601 with a Z: whole seconds where they are, or always with three digits more."""
+    """Return times as ISO 8601 with a Z. The style decides between milliseconds and the shortest fraction."""
     texts = pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ")
     if style.fractions:
         return pc.replace_substring_regex(texts, r"(\.\d{3})000Z$", r"\1Z")
@@ -320,7 +320,7 @@ def _time_text(column: pa.Array, style: Style) -> pa.Array:
 
 
 def _double_text(column: pa.Array, style: Style) -> pa.Array:
-    """Return the shortest text that is read as the same number, as Python's `repr` has it."""
+    """Return the shortest text that parses to the same number, like Python's `repr`."""
     texts = column.cast(pa.string())
     size = pc.abs(column)
     is_usual = pc.or_(pc.and_(pc.greater_equal(size, 1e-4), pc.less(size, 1e15)), pc.equal(size, 0.0))
@@ -329,7 +329,7 @@ def _double_text(column: pa.Array, style: Style) -> pa.Array:
         texts = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
     if is_plain.true_count == len(column):
         return texts
-    # Arrow has rules of its own for very small, very large and very long numbers.
+    # Arrow formats very small, very large and very long numbers in another way.
     odd = pc.invert(is_plain)
     reprs = map(repr, column.filter(odd).to_pylist())
     written = [text if style.fractions else text.removesuffix(".0") for text in reprs]
@@ -349,7 +349,7 @@ def _string_text(column: pa.Array) -> Sequence[Any]:
 
 
 def _has_any(column: pa.Array, letters: bytes) -> bool:
-    """Whether some of a string column's bytes are among `letters`; bytes outside of a slice count, too."""
+    """Return whether a string column has a byte among `letters`. Bytes outside of a slice count, too."""
     data = column.buffers()[2]
     if data is None:
         return False
@@ -358,15 +358,16 @@ def _has_any(column: pa.Array, letters: bytes) -> bool:
 
 
 def without_blanks(values: pa.Array) -> pa.Array:
-    """Return JSON texts (binary) without the blanks between their tokens."""
+    """Remove the blanks between the tokens of binary JSON texts."""
     return pc.replace_substring_regex(values, _STRING_OR_BLANKS, r"\1")
 
 
 def restore(values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the values that were produced: their bytes, apart from blanks, or with the form `same` equal values.
+    """Return the produced values. The bytes are equal except for blanks; with the form `same`, the values are equal.
 
-    :param values: the table's column `value`; `forms`: its column `value_form`.
-    :param columns: the decoded columns by the names of their fields, in the table's order.
+    :param values: the table's column `value`.
+    :param forms: the table's column `value_form`.
+    :param columns: the decoded columns by field name, in the order of the table.
     """
     restored = values
     for form in pc.unique(forms).to_pylist():

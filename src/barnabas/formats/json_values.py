@@ -1,13 +1,13 @@
-"""Which texts of JSON say the same value, though their bytes differ. Pure.
+"""The comparison of JSON texts by value. This module does no I/O.
 
-Two texts have the same value if nothing but these differ: blanks between tokens, the order of an object's fields,
-escapes within strings, and the spelling of numbers (`1.50`, `15e-1`). Everything else counts:
+Two texts are equal if they differ only in blanks between tokens, the order of an object's fields, escapes within
+strings, and the notation of numbers (`1.50`, `15e-1`). Everything else counts:
 
-- A field that is null is not a field that is absent.
-- Numbers are compared exactly, with all their digits. 9007199254740993 is not the double next to it.
-- Minus zero is not zero, as a reader of doubles tells them apart.
-- An object that has one name twice has no value: readers differ in which of them they take.
-- A string of digits is no number, and `true` is not 1.
+- A null field differs from an absent field.
+- Numbers are compared exactly with all digits. 9007199254740993 differs from the double next to it.
+- Minus zero differs from zero, because parsers to doubles distinguish them.
+- An object with a repeated name equals nothing, because parsers choose different fields.
+- A string of digits differs from a number, and `true` differs from 1.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ Path = tuple[str, ...]
 
 
 class _NoValueError(ValueError):
-    """A text has no value that all readers agree on."""
+    """A text has no value on which all parsers agree."""
 
 
 class _OtherValueError(ValueError):
-    """The texts have different values."""
+    pass
 
 
 def nulls_beside(original: bytes, composed: bytes) -> frozenset[Path] | None:
-    """Return the fields that an object has as null and another one lacks; None where more than that differs.
+    """Return the fields that are null in one object and absent in the other; None if the objects differ otherwise.
 
-    :param original: and `composed`: JSON objects.
-    :returns: the paths to these fields, within objects that are not in arrays.
+    :param original: the JSON object that may have additional null fields.
+    :param composed: the JSON object to compare with.
+    :returns: the paths of these fields. Objects in arrays must be equal.
 
     >>> nulls_beside(b'{"b": {"c": null}, "a": 1.50}', b'{"a":1.5,"b":{}}'), nulls_beside(b'{"a": 1}', b'{"a":2}')
     (frozenset({('b', 'c')}), None)
@@ -46,9 +47,9 @@ def nulls_beside(original: bytes, composed: bytes) -> frozenset[Path] | None:
 
 
 def _nulls_beside(one: dict[str, Any], other: dict[str, Any], path: Path) -> Iterator[Path]:
-    """Yield the fields that `one` has as null and `other` lacks.
+    """Yield the fields that are null in `one` and absent in `other`.
 
-    :raises ValueError: more than that differs.
+    :raises ValueError: if the objects differ otherwise.
     """
     if not other.keys() <= one.keys():
         raise _OtherValueError
@@ -80,14 +81,14 @@ def _refuse(name: str) -> None:
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     members = dict(pairs)
     if len(members) != len(pairs):
-        raise _NoValueError("an object has a name twice")
+        raise _NoValueError("an object has two fields of the same name")
     return members
 
 
 def _exact_number(text: str) -> tuple[bool, str, int]:
-    """Return a number's sign, its digits without zeros at the ends, and the power of ten of the last one.
+    """Return a number's sign, its digits without outer zeros, and the power of ten of the last digit.
 
-    A tuple is equal to no boolean, as a number would be.
+    A tuple never equals a boolean; a number could.
 
     >>> _exact_number("-1.50"), _exact_number("15E-1"), _exact_number("100"), _exact_number("-0.0e7")
     ((True, '15', -1), (False, '15', -1), (False, '1', 2), (True, '0', 0))

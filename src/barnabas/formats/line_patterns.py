@@ -1,13 +1,13 @@
-r"""Patterns of lines: the common ones by name, others as regular expressions with named groups.
+r"""The patterns of log lines: common formats by name, others as regular expressions with named groups.
 
-Each group of a pattern is a column. Patterns run in RE2, whose time is linear in the line: no pattern can hang a
-load, and what RE2 lacks (look-around, back references) is refused with a message.
+Each group of a pattern is a column. Patterns run in RE2, whose time is linear in the length of the line, so no pattern
+can block a load. RE2 rejects look-around and back references with an error.
 
-A table need not keep a line that its columns give back. So a pattern also says how a line is put together: `Piece`
-after `Piece`. For a pattern that somebody gives, that is read off where literal text stands between the groups;
-else its lines are kept whole beside the columns. A line put together is always compared with the line that came.
+A table does not keep a line that its columns can restore. A pattern therefore also describes how to compose a line from
+`Piece` objects. For a user's pattern, the pieces are derived if only literal text stands between the groups; otherwise
+the table keeps the lines. A composed line is always compared with the original.
 
-The pieces of a named pattern never change, as tables rely on them: another way to write gets another name.
+The pieces of a named pattern never change, because existing tables depend on them. A changed notation gets a new name.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from barnabas.formats.column_types import ColumnType
 
 PATTERN_LETTERS_MAX = 10_000
 TIME_GROUP = "time"
-"""The group that has the line's time."""
+"""The name of the group that contains the line's time."""
 
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A group and the literal text around it.
+    """A group with the literal text around it.
 
-    `if_null`: what a line has in place of a group that is null, with the text around it; None where that text is
-    not there either.
+    :param before: the text before the group.
+    :param group: the name of the group.
+    :param after: the text after the group.
+    :param if_null: the replacement for a null group, between the texts; None if the texts are absent, too.
     """
 
     before: str
@@ -43,7 +45,12 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class LinePattern:
-    """An expression, the types of its groups where they are known, and how lines are put together (None: unknown)."""
+    """A pattern of lines.
+
+    :param expression: the regular expression.
+    :param types: the known types of groups.
+    :param pieces: the pieces that compose a line; None if they are unknown.
+    """
 
     expression: str
     types: Mapping[str, ColumnType] = field(default_factory=dict)
@@ -51,12 +58,12 @@ class LinePattern:
 
     @property
     def whole_line(self) -> str:
-        """The expression for RE2, for whole lines; a dot is any letter, line breaks as well."""
+        """The RE2 expression that matches a whole line. A dot matches any character, including line breaks."""
         return f"(?s)^(?:{self.expression})$"
 
     @property
     def groups(self) -> list[str]:
-        """The names of the groups, in their order."""
+        """The names of the groups in order."""
         return [part.name for part in pc.extract_regex(pa.array([""]), self.whole_line).type]
 
 
@@ -147,9 +154,9 @@ NAMED_PATTERNS: Mapping[str, LinePattern] = {
 
 
 def line_pattern(text: str) -> LinePattern:
-    r"""Return a named pattern, or the one that a regular expression with named groups is.
+    r"""Return a named pattern, or the pattern of a regular expression with named groups.
 
-    :raises ConfigurationError: it is neither; the message says what is wrong.
+    :raises ConfigurationError: if the text is neither. The message contains the reason.
 
     >>> line_pattern(r"(?P<level>[A-Z]+) (?P<message>.*)").pieces
     (Piece(before='', group='level', after='', if_null='-'), Piece(before=' ', group='message', after='', if_null='-'))
@@ -158,34 +165,34 @@ def line_pattern(text: str) -> LinePattern:
         return NAMED_PATTERNS[text]
     names = ", ".join(NAMED_PATTERNS)
     if len(text) > PATTERN_LETTERS_MAX:
-        raise ConfigurationError(f"lines: the pattern has {len(text)} letters; at most {PATTERN_LETTERS_MAX} are taken")
+        raise ConfigurationError(f"lines: the pattern has {len(text)} characters; the maximum is {PATTERN_LETTERS_MAX}")
     expression = re.sub(r"\(\?<(?=[A-Za-z_])", "(?P<", text)
     if "(?P<" not in expression:
         raise ConfigurationError(
-            f"lines: {text!r} is no pattern: there are {names}, or give a regular expression with named groups, as in "
+            f"lines: {text!r} is not a pattern: use {names}, or a regular expression with named groups such as "
             r"'lines:(?P<level>[A-Z]+) (?P<message>.*)'"
         )
     pattern = LinePattern(expression, {}, _pieces(expression))
     try:
         groups = pattern.groups
     except pa.ArrowInvalid as error:
-        raise ConfigurationError(_told(text, str(error))) from error
+        raise ConfigurationError(_pattern_error(text, str(error))) from error
     twice = sorted({name for name in groups if groups.count(name) > 1})
     if twice:
-        raise ConfigurationError(f"lines: the pattern has two groups of the name {twice[0]!r}")
+        raise ConfigurationError(f"lines: the pattern has two groups with the name {twice[0]!r}")
     return pattern
 
 
-def _told(text: str, error: str) -> str:
+def _pattern_error(text: str, error: str) -> str:
     if "unnamed groups" in error:
-        error = "each group needs a name, (?P<name>...); a group that is no column is written (?:...)"
+        error = "each group needs a name, (?P<name>...); write (?:...) for a group without a column"
     elif "perl operator" in error or "escape sequence" in error:
-        error += " (patterns run in RE2: no look-around and no back references, so that none can hang)"
-    return f"lines: {text!r} is no pattern: {error}"
+        error += " (patterns run in RE2, which has no look-around and no back references)"
+    return f"lines: {text!r} is not a pattern: {error}"
 
 
 def _pieces(expression: str) -> tuple[Piece, ...] | None:
-    """Read off how a line is put together; None where something else than literal text is between the groups."""
+    """Derive the pieces from an expression; None if anything but literal text is between the groups."""
     pieces: list[Piece] = []
     before, at = "", 0
     rest = expression.removeprefix("^")
@@ -212,7 +219,7 @@ def _pieces(expression: str) -> tuple[Piece, ...] | None:
 
 
 def _group_end(text: str, start: int) -> int | None:
-    """Return the place after the parenthesis that closes the one at `start`, None where none does."""
+    """Return the index after the parenthesis that closes the one at `start`; None if it is not closed."""
     depth, at = 0, start
     while at < len(text):
         letter = text[at]

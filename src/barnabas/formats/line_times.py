@@ -1,4 +1,4 @@
-"""The times of lines that are about to be sent: a log's own time becomes the timestamp of the record."""
+"""The times of lines that are sent as records: the time in a log line becomes the record's timestamp."""
 
 from __future__ import annotations
 
@@ -18,19 +18,24 @@ from barnabas.formats.value_format import JSON, LINES, decoder_of
 
 @dataclass(frozen=True, slots=True)
 class LineTimes:
-    """Finds the times of lines. `decoder` is that of a pattern; without one, lines are JSON or any text."""
+    """A finder of the times in lines.
+
+    :param event_time: the source of the times.
+    :param decoder: the decoder of a pattern; None if the lines are JSON or arbitrary text.
+    """
 
     event_time: EventTime
     decoder: LineDecoder | None = None
 
     @classmethod
     def of(cls, value_format: str, event_time: str | None, zone: str | None = None) -> LineTimes | None:
-        """Return what finds times in lines of a format (`raw`, `json`, `lines:PATTERN`); None to use none.
+        """Return the finder for lines of a format; None to use no times.
 
-        :param event_time: `record` for none, `line`, a field or group, or NAME:UNIT; None for the group `time` of a
-            pattern, else for none.
-        :param zone: the zone of times that name none: a name of the IANA database, or an offset as +02:00.
-        :raises ConfigurationError: the two do not fit.
+        :param value_format: `raw`, `json` or `lines:PATTERN`.
+        :param event_time: `record` for no times, `line`, a field or group, or NAME:UNIT. None: the group `time` if the
+            pattern has one, else no times.
+        :param zone: the time zone of times without one: a name of the IANA database, or an offset such as +02:00.
+        :raises ConfigurationError: if format and event time do not match.
         """
         decoder = decoder_of(value_format)
         pattern = decoder if isinstance(decoder, LineDecoder) else None
@@ -45,12 +50,13 @@ class LineTimes:
             raise ConfigurationError(f"event time: the pattern has no group {where.field!r}; it has {groups}")
         if where.field is not None and pattern is None and value_format != JSON:
             raise ConfigurationError(
-                f"event time: {where.field!r} is a field of lines of {JSON} or {LINES}:PATTERN; say which (--format)"
+                f"event time: {where.field!r} is a field; set the format of the lines (--format) to {JSON} or "
+                f"{LINES}:PATTERN"
             )
         return cls(where, pattern)
 
     def times_ms(self, lines: Sequence[bytes], now_ms: int) -> tuple[list[int], int]:
-        """Return the time of each line in milliseconds, and how many lines have none; these have `now_ms`.
+        """Return the time of each line in milliseconds, and the number of lines without a time. These get `now_ms`.
 
         >>> LineTimes(EventTime("line")).times_ms([b"2015-05-17T10:05:03Z started", b"  at main()"], 5)
         ([1431857103000, 5], 1)

@@ -1,4 +1,4 @@
-"""Lines of logs as columns, by a pattern (line_patterns.py), and lines put together again from the columns."""
+"""The conversion of log lines to columns by a pattern (line_patterns.py), and back."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from barnabas.formats.further_columns import further_key, is_further, keys_of_fi
 from barnabas.formats.line_patterns import LinePattern, Piece, line_pattern
 
 COLUMNS = "columns"
-"""The form of a line that its columns give back."""
+"""The form of a line that its columns restore."""
 COLUMNS_AND_RETURN = "columns+cr"
-"""The same for a line whose carriage return CRLF has left."""
+"""The form of a line that its columns restore, and that ends with a carriage return because of CRLF."""
 NO_MATCH = "the line does not match the pattern"
 NOT_UTF8 = "not UTF-8"
 CARRIAGE_RETURN = r"\r"
-"""As a pattern writes it."""
+"""A carriage return in a pattern's notation."""
 
 _LONG = r"^(?:0|-?[1-9]\d{0,17})$"
 _NUMBER = r"^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
@@ -38,9 +38,9 @@ _EXPRESSIONS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class LineDecoder:
-    """Decodes lines by a pattern: a `ValueDecoder`.
+    """A `ValueDecoder` of lines by a pattern.
 
-    Groups whose type the pattern does not say are long where all texts are whole numbers, else strings.
+    A group without a declared type is long if all its texts are integers, else string.
     """
 
     pattern: LinePattern
@@ -49,7 +49,7 @@ class LineDecoder:
     def of(cls, text: str) -> LineDecoder:
         """Return the decoder for a pattern's name or a regular expression.
 
-        :raises ConfigurationError: it is neither.
+        :raises ConfigurationError: if the text is neither.
         """
         return cls(line_pattern(text))
 
@@ -83,7 +83,7 @@ class LineDecoder:
         return Decoded([columns[name] for name in fields], forms, _reasons(values, texts, rows), more)
 
     def _without_line_ends(self, texts: pa.Array) -> pa.Array:
-        """Return lines without the carriage return that CRLF leaves, unless the pattern asks for one."""
+        """Remove the carriage return that CRLF leaves at the end of lines, unless the pattern contains one."""
         if CARRIAGE_RETURN in self.pattern.expression or "\r" in self.pattern.expression:
             return texts
         return pc.replace_substring_regex(texts, r"\r$", "")
@@ -99,7 +99,7 @@ class LineDecoder:
 
 
 def as_text(values: pa.Array) -> pa.Array:
-    """Return values (binary) as strings, null where one is not UTF-8."""
+    """Return binary values as strings; null for a value that is not UTF-8."""
     try:
         return values.cast(pa.string())
     except pa.ArrowInvalid:
@@ -122,9 +122,9 @@ def _null_where_no_match(parts: pa.StructArray, rows: pa.Array, group: str) -> p
 def _reasons(values: pa.Array, texts: pa.Array, rows: pa.Array) -> pa.Array:
     if rows.true_count + values.null_count == len(values):
         return pa.nulls(len(values), pa.string())
-    told = pc.if_else(pc.is_valid(texts), NO_MATCH, NOT_UTF8)
+    reason = pc.if_else(pc.is_valid(texts), NO_MATCH, NOT_UTF8)
     is_good = pc.or_(rows, pc.is_null(values))
-    return pc.if_else(is_good, pa.scalar(None, pa.string()), told)
+    return pc.if_else(is_good, pa.scalar(None, pa.string()), reason)
 
 
 def _type_of(texts: pa.Array) -> ColumnType | None:
@@ -135,7 +135,7 @@ def _type_of(texts: pa.Array) -> ColumnType | None:
 
 
 def _columns(found: Mapping[str, pa.Array], fields: Mapping[str, ColumnType]) -> tuple[dict[str, pa.Array], Fields]:
-    """Return a column for each field, and the further columns that texts need which are not of a column's type."""
+    """Return the column of each field, and the further columns that texts of other types need."""
     columns: dict[str, pa.Array] = {}
     more: Fields = {}
     for name, column_type in fields.items():
@@ -162,7 +162,7 @@ def _columns(found: Mapping[str, pa.Array], fields: Mapping[str, ColumnType]) ->
 
 
 def _converted(found: Mapping[str, pa.Array], name: str, column_type: ColumnType) -> pa.Array:
-    """Return a group as a column of a type, null where a text is none of that type."""
+    """Return a group as a column of a type; null for a text that does not fit the type."""
     length = len(next(iter(found.values())))
     wanted = arrow_type(column_type)
     texts = found.get(name)
@@ -180,7 +180,7 @@ def _converted(found: Mapping[str, pa.Array], name: str, column_type: ColumnType
 
 
 def compose(columns: Mapping[str, pa.Array], pieces: tuple[Piece, ...], length: int) -> pa.Array:
-    """Return the lines that columns make."""
+    """Compose lines from columns."""
     if any(piece.group not in columns for piece in pieces):
         return pa.nulls(length, pa.string())
     joined: list[Any] = []

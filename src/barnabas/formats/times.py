@@ -1,22 +1,21 @@
-"""Event times from what people write: text in the usual forms, and numbers of seconds down to nanoseconds.
+"""The parser of event times: texts in common notations, and numbers of seconds, milli-, micro- or nanoseconds.
 
-    2015-05-17T10:05:03.123+02:00   ISO 8601 (also with a blank, a comma, without seconds, as a date or basic form),
-                                    and syslog's of RFC 5424
+    2015-05-17T10:05:03.123+02:00   ISO 8601 (also with a blank, a comma, without seconds, as a date or in basic form),
+                                    and syslog's notation of RFC 5424
     2009/01/01 19:45:44             nginx's error log
     17/May/2015:10:05:03 +0000      common and combined log format
-    Oct 11 22:14:15                 syslog of RFC 3164, which has no year: the last one in which the time is not after
-                                    the record's own timestamp
+    Oct 11 22:14:15                 syslog's notation of RFC 3164, without a year: the parser chooses the last year in
+                                    which the time is not after the record's timestamp
     Sun, 06 Nov 1994 08:49:37 GMT   RFC 5322, HTTP
     Wed Oct 11 14:32:52.123 2000    C's asctime, Apache's error log
     1431857103.5                    a number (see `from_numbers`); without a unit only with 10, 13, 16 or 19 digits
-                                    before the point, as seconds to nanoseconds of 2001 to 2286 have
+                                    before the point, the lengths of seconds to nanoseconds from 2001 to 2286
 
-An offset from UTC has at most 23 hours and 59 minutes (RFC 3339). Text without a zone is UTC, or of the zone that is
-given. Text in no form or of no time (February 30) is null, and so
-are times outside of the years 2 to 9998, which not every reader of a table can hold. Digits below a microsecond are cut
-off.
+An offset from UTC has at most 23 hours and 59 minutes (RFC 3339). A text without a time zone has the given one, else
+UTC. A text in another notation, or with an invalid date (February 30), is null. So are times outside of the years 2 to
+9998, which not every table reader supports. Digits below a microsecond are cut off.
 
-The expressions run in RE2, in linear time.
+The regular expressions run in RE2, in linear time.
 """
 
 from __future__ import annotations
@@ -41,11 +40,13 @@ TIME_US_MAX = 253_370_764_799_999_999
 """9998-12-31 23:59:59.999999 UTC."""
 
 AHEAD_US_MAX = 14 * 3_600_000_000
-"""How far a time without year and zone may be after its record: the zone that is most ahead of UTC."""
+"""The maximum time by which a time without year and zone may follow its record's timestamp, in microseconds: the
+largest offset from UTC.
+"""
 AHEAD_IN_ZONE_US_MAX = 3_600_000_000
-"""The same where the zone is given: only clocks differ."""
+"""The same maximum for a known time zone. It allows for differences between clocks."""
 LEAP_DAY_YEARS_MAX = 8
-"""How many years back February 29 may be: from 1896 to 1904 there was none."""
+"""The number of years to search back for February 29: there was none from 1897 to 1903."""
 
 _MONTHS = pa.array(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
@@ -60,7 +61,7 @@ _SECONDS_BELOW, _MILLISECONDS_BELOW, _MICROSECONDS_BELOW = 10**11, 10**14, 10**1
 
 @dataclass(frozen=True, slots=True)
 class TimeForm:
-    """A way to write a time: an expression with the groups year, month, day, clock, fraction and zone or fewer."""
+    """A notation of times: a regular expression with some of the groups year, month, day, clock, fraction and zone."""
 
     name: str
     expression: str
@@ -88,28 +89,28 @@ FORMS = (
         rf"(?P<hour>[01]\d|2[0-3])(?P<minute>[0-5]\d)(?P<second>[0-5]\d){_FRACTION}(?:{_ZONE})?",
     ),
 )
-"""In the order in which they are tried."""
+"""The notations in the order in which they are tried."""
 
 _FRACTION_OF_NUMBER = r"(?:\.(?P<fraction>\d{1,9})\d*)?"
 _NUMBER = rf"^(?P<whole>-?\d{{1,18}}|-?[1-8]\d{{18}}){_FRACTION_OF_NUMBER}$"
 _NUMBER_WITHOUT_UNIT = (
     rf"^(?P<whole>-?(?:[1-9]\d{{9}}|[1-9]\d{{12}}|[1-9]\d{{15}}|[1-8]\d{{18}})){_FRACTION_OF_NUMBER}$"
 )
-"""Dates without separators (20240630, 20240630120000) are not such numbers."""
+"""The number of digits excludes dates without separators (20240630, 20240630120000)."""
 _BRACKETED = r"^\[([^\[\]]*)\]$"
 
 
 def from_texts(
     texts: pa.Array, near: pa.Array | None = None, unit: TimeUnit | None = None, zone: str | None = None
 ) -> pa.Array:
-    """Return the times that texts say.
+    """Parse the times in texts.
 
-    :param texts: strings; blanks around a time do not count, nor do brackets around one that is not a number.
-    :param near: a time (`TIME_TYPE`, may be null) for each, to take the year from where the text has none; without
-        one such texts are null.
-    :param unit: of texts that are numbers; None to derive it from the count of their digits.
-    :param zone: the zone of texts that name none (`checked_zone`); None is UTC.
-    :returns: times of `TIME_TYPE`, null where a text is none.
+    :param texts: strings. Surrounding blanks are ignored, and so are brackets, except around a number.
+    :param near: a time (`TIME_TYPE`, may be null) per text, from which a text without a year gets it. Without it such a
+        text is null.
+    :param unit: the unit of numbers; None to derive it from the number of digits.
+    :param zone: the time zone of texts without one, as `checked_zone` returns it; None for UTC.
+    :returns: times of `TIME_TYPE`; null for a text that is not a time.
 
     >>> from_texts(pa.array(["2015-05-17T12:05:03+02:00", "17/May/2015:10:05:03 +0000", "1431857103"])).unique()
     <pyarrow.lib.TimestampArray object at ...>
@@ -121,7 +122,7 @@ def from_texts(
     if near is None:
         near = pa.nulls(len(texts), TIME_TYPE)
     times = _numbers_in(trimmed, unit)
-    # `[17/May/2015:10:05:03 +0000]` is a time of a log, `[1]` is a list.
+    # `[17/May/2015:10:05:03 +0000]` is a time of a log; `[1]` is a list.
     trimmed = pc.replace_substring_regex(trimmed, _BRACKETED, r"\1")
     for form in FORMS:
         left = pc.and_(pc.is_null(times), pc.is_valid(trimmed))
@@ -134,12 +135,12 @@ def from_texts(
 
 
 def from_numbers(numbers: pa.Array, unit: TimeUnit | None = None) -> pa.Array:
-    """Return the times that numbers since 1970 mean.
+    """Convert numbers since 1970 to times.
 
-    :param numbers: of an integer or floating type.
-    :param unit: None to tell by size: below 10^11 they are seconds (to the year 5138), below 10^14 milliseconds,
-        below 10^17 microseconds, else nanoseconds.
-    :returns: times of `TIME_TYPE`; null where one is beyond the calendar.
+    :param numbers: integers or floats.
+    :param unit: the unit; None to derive it from the size: below 10^11 seconds (to the year 5138), below 10^14
+        milliseconds, below 10^17 microseconds, else nanoseconds.
+    :returns: times of `TIME_TYPE`; null for a number outside of the years 2 to 9998.
 
     >>> from_numbers(pa.array([1431857103, 1431857103000, 1431857103000000, 1431857103000000000])).unique()
     <pyarrow.lib.TimestampArray object at ...>
@@ -158,13 +159,13 @@ def from_numbers(numbers: pa.Array, unit: TimeUnit | None = None) -> pa.Array:
         return _in_calendar(_rounded_down(whole, 1_000))
     if unit is not None:
         return _scaled(whole, _US_IN[unit])
-    return _told_by_size(whole)
+    return _by_size(whole)
 
 
 def from_dates_and_times(column: pa.Array) -> pa.Array:
-    """Return the times of a column of dates or timestamps, of any unit and with or without a zone.
+    """Convert dates, or timestamps of any unit with or without a zone, to times.
 
-    :returns: times of `TIME_TYPE`; null where one is beyond the calendar.
+    :returns: times of `TIME_TYPE`; null for a time outside of the years 2 to 9998.
     """
     if pa.types.is_date32(column.type):
         return _scaled(column.cast(pa.int32()).cast(pa.int64()), 86_400_000_000)
@@ -174,7 +175,7 @@ def from_dates_and_times(column: pa.Array) -> pa.Array:
     return _scaled(whole, _US_IN[column.type.unit])
 
 
-def _told_by_size(numbers: pa.Array) -> pa.Array:
+def _by_size(numbers: pa.Array) -> pa.Array:
     if numbers.null_count == len(numbers):
         return pa.nulls(len(numbers), TIME_TYPE)
     bounds = pc.min_max(numbers)
@@ -200,7 +201,7 @@ def _from_floats(numbers: pa.Array, unit: TimeUnit | None) -> pa.Array:
     microseconds = pc.round(pc.multiply(numbers, factor))
     fits = pc.and_(
         pc.greater_equal(microseconds, float(TIME_US_MIN)), pc.less_equal(microseconds, float(TIME_US_MAX))
-    )  # not true of NaN
+    )  # false for NaN
     return _in_calendar(pc.if_else(fits, microseconds, pa.scalar(None, pa.float64())).cast(pa.int64()))
 
 
@@ -251,7 +252,7 @@ def _in_form(texts: pa.Array, near: pa.Array, form: TimeForm, zone: str | None) 
 
 
 def _time_of(parts: pa.StructArray, near: pa.Array, zone: str | None) -> pa.Array:
-    """Return the times that parts (all valid) mean."""
+    """Return the times of parsed parts. All parts must be valid."""
     names = {field.name for field in parts.type}
     month, day = parts.field("month"), pc.utf8_lpad(parts.field("day"), 2, "0")
     if "hour" in names:
@@ -279,7 +280,7 @@ def _time_of(parts: pa.StructArray, near: pa.Array, zone: str | None) -> pa.Arra
 
 
 def _microseconds(year: pa.Array, month: pa.Array, day: pa.Array, clock: pa.Array) -> pa.Array:
-    """Return microseconds since 1970, null for what the calendar lacks."""
+    """Return microseconds since 1970; null for an invalid date."""
     texts = pc.binary_join_element_wise(pc.binary_join_element_wise(year, month, day, "-"), clock, "T")
     wanted = pa.timestamp("us")
     try:
@@ -296,9 +297,9 @@ def _one(text: pa.Scalar, wanted: pa.DataType) -> pa.Array:
 
 
 def _in_last_year(month: pa.Array, day: pa.Array, clock: pa.Array, near: pa.Array, zone: str | None) -> pa.Array:
-    """Return times of the last year in which they are not after `near`: a line is older than its record.
+    """Return the times in the last year in which they are not after `near`: a line is older than its record.
 
-    A clock that is ahead, or a zone that nobody named, may bring a time a little after `near`.
+    A clock that is ahead, or an unknown time zone, may place a time slightly after `near`.
     """
     ahead_us = AHEAD_US_MAX if zone is None else AHEAD_IN_ZONE_US_MAX
     latest_us = pc.add(near.cast(pa.int64()), ahead_us)
@@ -317,9 +318,9 @@ def _in_last_year(month: pa.Array, day: pa.Array, clock: pa.Array, near: pa.Arra
 
 
 def checked_zone(zone: str) -> str:
-    """Return the name of a zone that Arrow knows.
+    """Return the zone in Arrow's notation.
 
-    :raises ConfigurationError: there is no such zone.
+    :raises ConfigurationError: if the zone does not exist.
 
     >>> checked_zone("Europe/Berlin"), checked_zone("+0200"), checked_zone("Z")
     ('Europe/Berlin', '+02:00', 'UTC')
@@ -330,20 +331,20 @@ def checked_zone(zone: str) -> str:
         _local_us(pa.array([0], pa.int64()), name)
     except (pa.ArrowException, ValueError) as error:
         raise ConfigurationError(
-            f"time zone: {zone!r} is not in the time zone database of this machine; give a name, as Europe/Berlin, or "
-            "an offset, as +02:00"
+            f"time zone: {zone!r} is not in the time zone database of this machine; use a name such as Europe/Berlin, "
+            "or an offset such as +02:00"
         ) from error
     return name
 
 
 def _local_us(microseconds: pa.Array, zone: str) -> pa.Array:
-    """Return UTC microseconds of a zone's local ones; an hour that the clock repeats is the first."""
+    """Convert a zone's local microseconds to UTC. An ambiguous hour is the first one."""
     local = microseconds.cast(pa.timestamp("us"))
     return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest").cast(pa.int64())
 
 
 def _offset_us(zone: pa.Array) -> pa.Array:
-    """Return how far zones (`+02:00`, `-0530`, `+02`, `Z`, or nothing) are ahead of UTC."""
+    """Return the offsets of zones (`+02:00`, `-0530`, `+02`, `Z`, or nothing) from UTC, in microseconds."""
     parts = pc.extract_regex(zone, r"^(?P<sign>[-+])(?P<hours>\d{2}):?(?P<minutes>\d{0,2})$")
     if parts.null_count == len(parts):
         return pa.repeat(pa.scalar(0, pa.int64()), len(zone))

@@ -1,4 +1,4 @@
-r"""Which format values have: `raw`, `json`, or `lines:PATTERN`, and the decoder for it."""
+r"""The formats of values (`raw`, `json`, `lines:PATTERN`) and their decoders."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ RAW, JSON, LINES = "raw", "json", "lines"
 
 @dataclass(frozen=True, slots=True)
 class JsonDecoder:
-    """Decodes JSON objects: a `ValueDecoder`."""
+    """A `ValueDecoder` of JSON objects."""
 
     rules: JsonRules
 
@@ -42,14 +42,15 @@ class JsonDecoder:
 
 
 def decoder_of(value_format: str, rules: JsonRules | None = None, *, others: Sequence[str] = ()) -> ValueDecoder | None:
-    """Return the decoder for a format, None for raw values.
+    """Return the decoder of a format; None for raw values.
 
-    :param rules: how JSON becomes columns. `others`: formats that there are besides, for who gives none.
-    :raises ConfigurationError: there is no such format, or the pattern is none.
+    :param rules: the rules by which JSON becomes columns.
+    :param others: the names of formats that other modules add, for the error message.
+    :raises ConfigurationError: if the format or the pattern is invalid.
     """
     name, _, rest = value_format.partition(":")
     if rules and rules != JsonRules() and name != JSON:
-        raise ConfigurationError("nested and decimals (--nested, --decimals) are for format json (--format json)")
+        raise ConfigurationError("nested and decimals (--nested, --decimals) need format json (--format json)")
     if value_format == RAW:
         return None
     if value_format == JSON:
@@ -57,10 +58,10 @@ def decoder_of(value_format: str, rules: JsonRules | None = None, *, others: Seq
     if name == LINES:
         if not rest:
             raise ConfigurationError(
-                f"format lines needs a pattern, lines:PATTERN: {', '.join(NAMED_PATTERNS)}, or yours"
+                f"format lines needs a pattern, lines:PATTERN: {', '.join(NAMED_PATTERNS)}, or a regular expression"
             )
         return LineDecoder.of(rest)
     raise ConfigurationError(
-        f"format {value_format!r} is not there: give {', '.join((RAW, JSON, *others))}, or {LINES}:PATTERN, with a "
-        f"pattern of {', '.join(NAMED_PATTERNS)} or a regular expression"
+        f"unknown format {value_format!r}: use {', '.join((RAW, JSON, *others))}, or {LINES}:PATTERN, with a "
+        f"pattern {', '.join(NAMED_PATTERNS)}, or a regular expression"
     )

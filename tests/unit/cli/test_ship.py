@@ -173,7 +173,7 @@ def test_zone_without_times_in_the_lines_is_refused(cluster, ship, tmp_path) -> 
     (tmp_path / "app.log").write_text("1\n")
     outcome = ship("--timezone", "Europe/Berlin")
     assert outcome.code == 2
-    assert "time zone: records have their own timestamps here" in outcome.err
+    assert "time zone: the event time is the record's timestamp" in outcome.err
 
 
 def test_carriage_returns_stay_in_raw_lines_and_end_lines_of_a_format(cluster, ship, tmp_path) -> None:

@@ -55,7 +55,7 @@ def test_a_value_on_which_a_decoder_fails_is_kept_whole_and_named(error: Excepti
     decoded = GuardedDecoder(Fragile(error)).decode(binary(b"a", None, b"bad", b"bb", b"bad", b"ccc"), FIELDS)
     assert decoded.columns[0].to_pylist() == [1, None, None, 2, None, 3]
     assert decoded.forms.to_pylist() == ["length", TOMBSTONE, VALUE, "length", VALUE, "length"]
-    told = f"not decoded: {type(error).__name__}: {str(error).splitlines()[0]}"
+    told = f"cannot be decoded: {type(error).__name__}: {str(error).splitlines()[0]}"
     assert decoded.reasons.to_pylist() == [None, None, told, None, told, None]
 
 

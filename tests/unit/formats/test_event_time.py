@@ -25,7 +25,7 @@ def test_where_it_comes_from_is_read_and_written() -> None:
     assert [EventTime.parse(text).unit for text in ("record", "ts", "ts:ms", "a:b:ns")] == [None, None, "ms", "ns"]
     assert EventTime.parse("a:b:ns").source == "a:b"
     assert [str(EventTime.parse(text)) for text in ("line", "ts:ms", "a:b")] == ["line", "ts:ms", "a:b"]
-    with pytest.raises(ConfigurationError, match="give record, line"):
+    with pytest.raises(ConfigurationError, match="use record, line"):
         EventTime.parse(":ms")
 
 

@@ -37,10 +37,10 @@ def test_without_a_source_of_times_there_are_none(value_format: str, event_time:
 @pytest.mark.parametrize(
     ("value_format", "event_time", "told"),
     [
-        ("raw", "at", "say which"),
+        ("raw", "at", "set the format"),
         ("lines:common", "at", "no group 'at'; it has host"),
         ("lines:none", None, "common"),
-        ("yaml", None, "'yaml' is not there"),
+        ("yaml", None, "unknown format 'yaml'"),
     ],
 )
 def test_what_does_not_fit_is_told(value_format: str, event_time: str | None, told: str) -> None:

@@ -95,13 +95,13 @@ def test_a_pattern_of_ones_own_gives_lines_back_where_text_is_between_its_groups
 @pytest.mark.parametrize(
     ("pattern", "told"),
     [
-        ("apache", "there are common, combined"),
+        ("apache", "use common, combined"),
         ("(a)(?P<x>b)", "needs a name"),
         (r"(?P<x>b)(?=a)", "no look-around"),
         (r"(?P<x>b)\1", "no back references"),
-        ("(?P<x>a)(?P<x>b)", "two groups of the name 'x'"),
+        ("(?P<x>a)(?P<x>b)", "two groups with the name 'x'"),
         ("(?P<x>a", "missing )"),
-        ("(?P<x>a)" + "a" * PATTERN_LETTERS_MAX, "letters"),
+        ("(?P<x>a)" + "a" * PATTERN_LETTERS_MAX, "characters"),
     ],
 )
 def test_what_is_no_pattern_is_told(pattern: str, told: str) -> None:

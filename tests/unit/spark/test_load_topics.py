@@ -58,11 +58,14 @@ def test_an_interrupt_ends_the_whole() -> None:
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"format": "jsno"}, "format 'jsno' is not there: give raw, json, avro, protobuf, or lines:PATTERN"),
-        ({"format": "json", "fields": {"t": "datetime"}}, "'t' has type 'datetime'; there are boolean, int, long"),
-        ({"format": "lines:apache"}, "there are common, combined"),
+        ({"format": "jsno"}, "unknown format 'jsno': use raw, json, avro, protobuf, or lines:PATTERN"),
+        (
+            {"format": "json", "fields": {"t": "datetime"}},
+            "'t' has the invalid type 'datetime'; valid are boolean, int, long",
+        ),
+        ({"format": "lines:apache"}, "use common, combined"),
         ({"format": "raw", "nested": True}, "--format json"),
-        ({"event_time": ":ms"}, "give record, line"),
+        ({"event_time": ":ms"}, "use record, line"),
         ({"dead_letter": "t"}, "use another topic"),
         ({"fields": {"t": "long"}}, "--format json"),
         ({"starting_offsets": {("t", 0): -2}}, "invalid offset -2 of"),
