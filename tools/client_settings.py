@@ -36,7 +36,7 @@ CLIENTS = (
 TYPES_HEAD = '''\
 """The settings of the clients as keyword arguments, for type checkers and editors.
 
-Made of the declarations in `config.py` by `python tools/client_settings.py`. Edit those.
+`python tools/client_settings.py` generates this file from the declarations in `config.py`; edit the declarations.
 """
 
 from __future__ import annotations

@@ -27,9 +27,10 @@ OFFSET_FETCH_VERSION_MAX = 7
 async def committed_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None, *, timeout_s: float | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the committed offsets of a group, of `partitions` or of all; partitions without one are missing.
+    """Return the committed offsets of a group by partition. Partitions without a committed offset are missing.
 
-    :raises TimedOutError: the coordinator did not answer in time.
+    :param partitions: None: all partitions.
+    :raises TimedOutError: the coordinator did not respond in time.
     """
     topics: dict[str, list[int]] | None = None
     wanted: set[TopicPartition] = set()

@@ -462,7 +462,7 @@ class ConsumerCore:
 
     @property
     def cursor(self) -> Cursor:
-        """The reader of a consumer without message streams."""
+        """The cursor of a consumer without message streams."""
         return self.state.cursors[0]
 
     # --- what to read -----------------------------------------------------------------------------------
@@ -713,12 +713,12 @@ class ConsumerCore:
 
     def _need_group(self) -> None:
         if self.config.group is None:
-            raise ConfigurationError("this consumer has no group to commit for; give it one: Consumer(..., group=...)")
+            raise ConfigurationError("a consumer without a group cannot commit; pass a group: Consumer(..., group=...)")
 
     def committed(
         self, tps: tuple[str, int] | Iterable[tuple[str, int]], timeout_s: float | None
     ) -> CallSteps[OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None]:
-        """Return the committed offset of a partition, or those of several partitions."""
+        """Return the committed offset of one partition, or the committed offsets of several."""
         self._need_group()
         single = single_partition(tps)
         look_up = CommittedLookup(checked_partitions(tps) if single is None else [single], timeout_s)

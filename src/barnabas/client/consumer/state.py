@@ -217,7 +217,7 @@ class ConsumerState:
             self.finish_task(task, failure.error())
 
     def abandon_task(self, task: BackgroundTask) -> None:
-        """Abandon a task, regardless of its start."""
+        """Abandon a pending or running task."""
         task.abandoned = True
         self.guard.wake_background()
 
