@@ -388,7 +388,7 @@ def _table(offsets: DataFrame, rows: DataFrame) -> DataFrame:
 def _consumed(offsets: DataFrame, handed: DataFrame, next_offsets: Mapping[int, int], group: str) -> DataFrame:
     """Compare the records that a group consumed with the records that loads reported.
 
-    :param next_offsets: The end of the loads by partition. Consumed records behind it count as open, not as again.
+    :param next_offsets: The end of the loads by partition. Consumed records after this end count as open.
     """
     ends = F.create_map(*(F.lit(each) for end in next_offsets.items() for each in end))
     whole = _together(offsets, handed, _OFFSETS).join(handed.select(*_OFFSETS, "next"), _OFFSETS, "left")

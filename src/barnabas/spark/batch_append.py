@@ -8,7 +8,7 @@
 After a crash, Spark passes the interrupted batch to `foreachBatch` again, with the same id and the same rows. The table
 may contain the batch already, so a commit contains the batch id together with the rows. The steps are those of a load
 (table_load.py). A kill before the commit leaves files that no snapshot references; the next batch removes them. After a
-kill behind the commit, the next call finds the batch id and appends nothing.
+kill that follows the commit, the next call finds the batch id and appends nothing.
 """
 
 from __future__ import annotations

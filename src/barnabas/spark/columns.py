@@ -1,7 +1,7 @@
 """The columns of a record in Arrow and in Spark: names and types of Spark's Kafka source.
 
-As in that source, timestamps are microseconds in UTC, a record without a timestamp (-1) has the time 1969-12-31
-23:59:59.999, and the headers of a record without headers are null.
+As in that source, timestamps are microseconds in UTC. A record without a timestamp (-1) has the time 1969-12-31
+23:59:59.999. The headers of a record without headers are null.
 
 A record timestamp may be any 64-bit number; a producer that sends nanoseconds writes times millions of years ahead.
 Spark, Iceberg and Python support the years 1 to 9999, and some time zones shift times of the first and the last year

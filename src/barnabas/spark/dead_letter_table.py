@@ -14,8 +14,8 @@ The ledger (ledger.py) has the offset of each partition from which on there are 
 a range begins before that offset. A ledger is valid for one topic id. For another topic of that name, or if the topic
 id is unknown, the load reads the rows, which have a topic id of their own.
 
-A load without bad records does not commit here. The ledger then stays behind the ledger of the load, which is harmless:
-it only must not be behind the rows. Each load decides which records are bad; a load with other column types may add
+A load without bad records does not commit here. The ledger here is then older than the ledger of the load, which is
+harmless: it only must cover the rows. Each load decides which records are bad; a load with other column types may add
 other ones.
 """
 

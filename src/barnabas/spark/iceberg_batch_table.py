@@ -120,7 +120,7 @@ class IcebergBatchTable(TableBase):
 
         return self._commit(change, properties, None)
 
-    def _create_transaction(self, shape: TableShape | None = None) -> Transaction:  # that of loads
+    def _create_transaction(self, shape: TableShape | None = None) -> Transaction:
         self._catalog.create_namespace_if_not_exists(self._name[0])
         with self._no_such_column():
             return self._catalog.create_table_transaction(

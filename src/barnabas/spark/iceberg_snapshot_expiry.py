@@ -10,8 +10,8 @@ ones in a table that Barnabas created, and keeps other values:
     barnabas.snapshots-max                          the number of snapshots to keep; 0 keeps all of them
 
 Only snapshots that Barnabas has committed are expired by number. These stay: the newest ones, those of branches and
-tags, the last one with a ledger, and for time travel the last one of each hour for two days and of each day for thirty
-days. Expiry never removes rows: all data files of the current snapshot stay.
+tags, and the last one with a ledger. For time travel, the last one of each hour stays for two days, and the last one of
+each day for thirty days. Expiry never removes rows: all data files of the current snapshot stay.
 
 After the expiry, files without a reference are deleted: the manifest lists of the expired snapshots, and the manifests
 that only these lists contain.

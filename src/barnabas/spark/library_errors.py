@@ -1,7 +1,7 @@
 """The conversion of errors of table libraries to errors of Barnabas, with a one-line message.
 
 pyiceberg, deltalake and their dependencies (Arrow, pydantic, SQLAlchemy, requests, boto, thrift, delta-rs) have
-hundreds of error classes without a common base, and do not document which call raises which class. A damaged metadata
+hundreds of error classes without a common base. They do not document the errors of each call. A damaged metadata
 file alone raises ValidationError, EOFError, OSError or ArrowInvalid. So `library_errors` surrounds each call of such a
 library and catches all errors.
 

@@ -2,7 +2,7 @@
 
 A load publishes its counts to the topic `_audit` before the commit, and a mark of the commit after it. The audit state
 (`barnabas.audit`) is a property of the snapshot, committed with the data. Counts without a mark are ignored, for
-example after a kill before the commit. After a kill behind the commit, the next load publishes the missing mark.
+example after a kill before the commit. After a kill that follows the commit, the next load publishes the missing mark.
 """
 
 from __future__ import annotations

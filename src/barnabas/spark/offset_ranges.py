@@ -2,7 +2,7 @@
 
 `minPartitions` and `maxRecordsPerPartition` have the meaning of Spark's Kafka source: the first is a hint that splits
 large ranges more than small ones, the second is a limit. Without both, and with a known number of cores, small ranges
-share a task, and a range that would keep one core busy while others are idle is split.
+share a task. A range that would keep one core busy while others are idle is split.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._commit_to_group(committed)
             begins, self._begins = self._begins, False
             if begins and self._target is not None:
-                # The query's start was resolved after the target, so it may be behind the target.
+                # The query's start was resolved after the target, so it may be after the target.
                 self._target = self._target.extended_to(committed)
             logs = self._target or self._logs.ends(committed)
             self._last = logs.last
