@@ -317,12 +317,12 @@ def test_history_is_checked_from_the_command_line(written: Written, tmp_path: Pa
     assert drawing.read_text(encoding="utf-8").startswith("<svg")
     missing = subprocess.run([*command, tmp_path / "none"], capture_output=True, text=True, check=False)
     assert missing.returncode == 2
-    assert "there is no history" in missing.stderr
+    assert "does not exist" in missing.stderr
 
 
 def test_file_that_is_no_history_is_told(tmp_path: Path) -> None:
     (tmp_path / "other").write_bytes(b"nothing of the kind" * 100)
-    with pytest.raises(ValueError, match="is no history"):
+    with pytest.raises(ValueError, match="is not a history"):
         check(tmp_path / "other")
     with pytest.raises(FileExistsError):
         History(tmp_path / "other")

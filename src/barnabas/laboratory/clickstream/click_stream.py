@@ -1,4 +1,4 @@
-"""The click stream: stretches of event time, each event in the order of arrival."""
+"""The click stream: it generates events period by period and yields them in the order of arrival."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ _STRETCHES = 3
 
 
 class ClickStream:
-    """An endless stream of events, and the truth of those that were handed out. Not for several threads at once."""
+    """An endless stream of events, and the expected figures of the events yielded so far. Not thread-safe."""
 
     def __init__(self, settings: ClickSettings) -> None:
         self.site = SiteModel(settings)
         self.truth = GroundTruth(self.site)
 
     def batches(self, count: int | None = None, at_most: int = BATCH_RECORDS) -> Iterator[pa.RecordBatch]:
-        """Yield columns key, value and timestamp.
+        """Yield batches with the columns key, value and timestamp.
 
-        :param count: so many events; None for no end.
-        :param at_most: the rows of a batch. What comes does not depend on it.
+        :param count: the total number of events; None for an endless stream.
+        :param at_most: the maximum number of rows per batch. It does not change the events.
         """
         for events in self.events(count, at_most):
             yield record_batch(self.site, events)
 
     def events(self, count: int | None = None, at_most: int = BATCH_RECORDS) -> Iterator[Events]:
-        """Yield the same events before they are records. They are part of the truth once the next are asked for."""
+        """Yield the events themselves. The expected figures include a batch once the caller requests the next one."""
         left = count
         for arrived in _arriving(self.site):
             for start in range(0, len(arrived), at_most):
@@ -60,7 +60,7 @@ class ClickStream:
 
 
 def _arriving(site: SiteModel) -> Iterator[Events]:
-    """Yield what arrives in each stretch of time: of what happens in it, and of what happened before."""
+    """Yield the events that arrive in each period, including late events of earlier periods."""
     waiting = Events.of(0)
     for events, end_ms in _happening(site):
         waiting = Events.joined([waiting, events])
@@ -71,11 +71,14 @@ def _arriving(site: SiteModel) -> Iterator[Events]:
 
 
 def _happening(site: SiteModel) -> Iterator[tuple[Events, int]]:
-    """Yield the events of sessions that begin in each stretch, and when it ends; no later one arrives before."""
+    """Yield the events of the sessions that begin in each period, and the end of the period in milliseconds. An event
+    of a later period never arrives before this end.
+    """
     settings = site.settings
-    # What began before the stream is left out, but for what people go on with: else it would begin with a lull.
+    # The sessions before the stream's start only contribute their later events, so that the stream does not start
+    # slowly.
     start_ms, session, event_id, stretch = max(0, settings.start_ms - WARM_UP_MS), 0, 0, 0
-    people, bots = 0.0, 0.0  # sessions that are due and have not begun, as a stretch has a whole number of them
+    people, bots = 0.0, 0.0  # the fractions of sessions that carry over, because a period has whole sessions
     while True:
         per_ms = settings.events_per_s / 1000
         if settings.daily:

@@ -1,4 +1,4 @@
-"""The true figures of a click stream, for checks of reports."""
+"""The expected figures of reports on a click stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.laboratory.clickstream.site_model import HOUR_MS, SiteModel
 
 @dataclass(slots=True)
 class HourlyTruth:
-    """The impressions of an hour, and how many of them were clicked, at whatever time."""
+    """The impressions of an hour, and the number of them that were clicked at any later time."""
 
     hour_ms: int
     impressions: int = 0
@@ -26,7 +26,7 @@ class HourlyTruth:
 
 @dataclass(slots=True)
 class GroundTruth:
-    """Counts what is handed out."""
+    """A counter of the events that a click stream has yielded."""
 
     site: SiteModel
     events: int = 0
@@ -40,7 +40,6 @@ class GroundTruth:
         self._seen = np.zeros(self.site.settings.items, dtype=np.int64)
 
     def add(self, events: Events) -> None:
-        """Count events."""
         if not len(events):
             return
         self.events += len(events)
@@ -64,21 +63,21 @@ class GroundTruth:
             setattr(truth, name, getattr(truth, name) + count)
 
     def hours(self) -> list[HourlyTruth]:
-        """Return impressions and clicks by the hour of the impression."""
+        """Return the impressions and clicks by the hour of the impression."""
         return [self._hours[hour] for hour in sorted(self._hours)]
 
     def bots(self) -> dict[str, int]:
-        """Return the addresses of bots, with how many events came from each."""
+        """Return the number of events by the address of each bot."""
         members = sorted(self._bot_events)
         texts = address_texts(address_numbers(self.site, np.array(members, dtype=np.int64))).to_pylist()
         return {text: self._bot_events[member] for text, member in zip(texts, members, strict=True)}
 
     def groups(self) -> list[list[str]]:
-        """Return which items are related."""
+        """Return the groups of related items."""
         return [[f"i{item}" for item in sorted(group)] for group in self.site.group_items.tolist()]
 
     def trends(self) -> list[dict[str, object]]:
-        """Return which item was in fashion in which hours."""
+        """Return the trending items with their hours."""
         if self.first_ms is None or self.last_ms is None:
             return []
         hours = range(self.first_ms // HOUR_MS, self.last_ms // HOUR_MS + 1)
@@ -86,12 +85,12 @@ class GroundTruth:
         return [{"item": f"i{item}", "hour_ms": hour * HOUR_MS} for hour, item in items.items() if item is not None]
 
     def impressions(self) -> dict[str, int]:
-        """Return how often each item was shown, the most popular first."""
+        """Return the number of impressions of each item, the most popular first."""
         order = np.lexsort((np.arange(len(self._seen)), -self._seen))
         return {f"i{item}": int(self._seen[item]) for item in order.tolist() if self._seen[item]}
 
     def to_json(self) -> dict[str, object]:
-        """Return all of it."""
+        """Return all figures."""
         settings = self.site.settings
         return {
             "settings": {**asdict(settings), "members": settings.member_count},

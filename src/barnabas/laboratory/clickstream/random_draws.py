@@ -1,6 +1,6 @@
-"""Random draws from a seed: uniform numbers of numpy's PCG64, and distributions made from them.
+"""Random draws from a seed. They use numpy's PCG64 generator, and implement the distributions themselves.
 
-numpy keeps the stream of that generator, but not those of its distributions; so these are our own.
+numpy guarantees the same stream of that generator in all versions, but not of its distributions.
 """
 
 from __future__ import annotations
@@ -13,39 +13,42 @@ Ints = NDArray[np.int64]
 
 
 class RandomDraws:
-    """A source of random numbers; `place` says which of those of a seed."""
+    """A source of random numbers.
+
+    :param place: numbers that select one of the independent streams of a seed.
+    """
 
     def __init__(self, seed: int, *place: int) -> None:
         self._generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *place])))
 
     def uniform(self, count: int, low: float = 0.0, high: float = 1.0) -> Floats:
-        """Return numbers from `low` to `high`."""
+        """Return uniform numbers from `low` up to `high`."""
         return low + (high - low) * self._generator.random(count)
 
     def chance(self, likely: Floats | float, count: int) -> NDArray[np.bool_]:
-        """Return what comes true, given how likely each is."""
+        """Return booleans that are true with the given probabilities."""
         return self._generator.random(count) < likely
 
     def below(self, limit: int, count: int) -> Ints:
-        """Return whole numbers from 0 up to a limit, which is not included."""
+        """Return integers from 0 up to a limit, excluding the limit."""
         return (self._generator.random(count) * limit).astype(np.int64)
 
     def exponential(self, mean: float, count: int) -> Floats:
-        """Return waiting times, of which most are short."""
+        """Return exponentially distributed waiting times."""
         waits: Floats = -mean * np.log1p(-self._generator.random(count))
         return waits
 
     def ranks(self, cumulative: Floats, count: int) -> Ints:
-        """Return ranks, drawn by the weights of `zipf`."""
+        """Return ranks, drawn with the weights of `zipf`."""
         return np.searchsorted(cumulative, self._generator.random(count), side="right").astype(np.int64)
 
     def permutation(self, count: int) -> Ints:
-        """Return the numbers below `count` in a random order."""
+        """Return the numbers below `count` in random order."""
         return np.argsort(self._generator.random(count), kind="stable").astype(np.int64)
 
 
 def zipf(count: int, exponent: float) -> Floats:
-    """Return the summed weights of ranks, up to 1: the n-th has the weight 1 / n ** exponent.
+    """Return the cumulative weights of ranks by Zipf's law, up to 1: rank n has the weight 1 / n ** exponent.
 
     >>> zipf(2, 1.0).round(3).tolist()
     [0.667, 1.0]

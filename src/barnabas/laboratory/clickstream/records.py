@@ -1,11 +1,11 @@
-"""Events as records: JSON as a tracker would send it, keyed by member, with the event's time.
+"""The conversion of events to records: JSON values like those of a web tracker, keyed by member.
 
     {"type":"impression","id":"e41","time":1767225600123,"member":"m17","session":"s3","address":"10.0.0.9","item":"i5","position":2}
     {"type":"click","id":"e99","time":1767225604001,"member":"m17","session":"s3","address":"10.0.0.9","item":"i5","impression":"e41"}
     {"type":"share", ... "item":"i5"}
     {"type":"follow", ... "follows":"m2"}
 
-The text is put together by Arrow, column by column.
+A record's timestamp is the event's time. Arrow concatenates the text column by column.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.laboratory.clickstream.site_model import SiteModel
 BOT_NETWORK = 172 << 24 | 16 << 16
 NETWORK = 10 << 24
 _NUMBERED = {"id": "e", "member": "m", "session": "s", "item": "i", "impression": "e", "follows": "m"}
-"""Columns whose numbers have a letter in front of them, as text."""
+"""The letter before the number in the text of each column."""
 _FIELDS = {
     IMPRESSION: ("item", "position"),
     CLICK: ("item", "impression"),
@@ -33,7 +33,7 @@ _FIELDS = {
 
 
 def record_batch(site: SiteModel, events: Events) -> pa.RecordBatch:
-    """Return the columns key, value and timestamp of events, in their order."""
+    """Return the columns key, value and timestamp of events in their order."""
     values = [_values(site, kind, events.take(np.flatnonzero(events.kind == kind))) for kind in range(len(KINDS))]
     by_kind = np.argsort(events.kind, kind="stable")
     place = np.empty_like(by_kind)
@@ -70,7 +70,7 @@ def _named(letter: str, numbers: Ints) -> pa.Array:
 
 
 def _values(site: SiteModel, kind: int, events: Events) -> pa.Array:
-    """Return the values of events of one kind."""
+    """Return the JSON values of events of one kind."""
     parts: list[Any] = [f'{{"type":"{KINDS[kind]}","id":"e', _text(events.id), '","time":', _text(events.time)]
     parts += [',"member":"m', _text(events.member), '","session":"s', _text(events.session)]
     parts += ['","address":"', address_texts(address_numbers(site, events.member)), '"']

@@ -1,8 +1,8 @@
-"""What members and bots do in a stretch of time, as columns.
+"""The sessions of members and bots in a period of time, as columns of events.
 
-A session is a row of impressions of one member. Some are clicked, of these some are shared, and now and then a member
-follows another one. An event arrives a moment after it happened; one in a hundred up to ten minutes later, as those of
-phones do that were out of reach. A click arrives after its impression.
+A session is a sequence of impressions of one member. Some impressions are clicked, some clicked items are shared, and
+sometimes a member follows another one. An event arrives shortly after it happened. One event in a hundred arrives up to
+ten minutes later, like events of phones without reception. A click arrives after its impression.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LATE_SHARE, LATE_MAX_S, ARRIVES_AFTER_MEAN_S = 0.01, 600.0, 0.3
 
 @dataclass(slots=True)
 class Events:
-    """Events, a column each. Times are milliseconds; NONE where an event has no such thing."""
+    """Events as columns. Times are in milliseconds. NONE marks a column that an event's kind does not have."""
 
     kind: Ints
     id: Ints
@@ -50,24 +50,23 @@ class Events:
         return len(self.kind)
 
     def take(self, which: Ints | slice) -> Events:
-        """Return some of them."""
+        """Return some of the events."""
         return Events(*(getattr(self, field.name)[which] for field in fields(self)))
 
     @classmethod
     def joined(cls, parts: list[Events]) -> Events:
-        """Return several as one."""
         return cls(*(np.concatenate([getattr(part, field.name) for part in parts]) for field in fields(cls)))
 
     @classmethod
     def of(cls, count: int, **given: Ints | int) -> Events:
-        """Return events with these columns; the others have NONE."""
+        """Return events with the given columns. All other columns are NONE."""
         return cls(*(np.broadcast_to(given.get(f.name, NONE), count).astype(np.int64) for f in fields(cls)))
 
 
 def member_sessions(
     site: SiteModel, draw: RandomDraws, start_ms: int, length_ms: int, count: int, first: int
 ) -> Events:
-    """Return what people do in sessions that begin in a stretch of time.
+    """Return the events of member sessions that begin in a period.
 
     :param first: the number of the first session.
     """
@@ -108,7 +107,7 @@ def member_sessions(
 
 
 def bot_sessions(site: SiteModel, draw: RandomDraws, start_ms: int, length_ms: int, count: int, first: int) -> Events:
-    """Return what bots do: much, fast, and most of it for one item."""
+    """Return the events of bot sessions: long, fast, and mostly on one item."""
     bots = draw.below(site.settings.bots, count)
     lengths = 150 + draw.below(150, count)
     row, position = _spread(lengths)
@@ -128,9 +127,9 @@ def bot_sessions(site: SiteModel, draw: RandomDraws, start_ms: int, length_ms: i
 
 
 def assign_ids_and_arrivals(draw: RandomDraws, events: Events, first_id: int) -> None:
-    """Give events their ids, and say when they arrive.
+    """Assign the ids and arrival times of events.
 
-    `impression` of a click is the row of its impression before; after it, that one's id.
+    Before the call, `impression` of a click is the row of its impression; afterwards it is that impression's id.
     """
     count = len(events)
     events.id = first_id + np.arange(count, dtype=np.int64)
@@ -145,14 +144,17 @@ def assign_ids_and_arrivals(draw: RandomDraws, events: Events, first_id: int) ->
 
 
 def _spread(lengths: Ints) -> tuple[Ints, Ints]:
-    """Return session and position of each impression, given how long the sessions are."""
+    """Return the session row and the position in the session of each impression.
+
+    :param lengths: the number of impressions of each session.
+    """
     row = np.repeat(np.arange(len(lengths), dtype=np.int64), lengths)
     starts = np.cumsum(lengths) - lengths
     return row, np.arange(len(row), dtype=np.int64) - starts[row]
 
 
 def _times(draw: RandomDraws, begin_ms: Floats, row: Ints, position: Ints, pause_mean_s: float) -> Ints:
-    """Return the time of each impression: pauses add up within a session."""
+    """Return the time of each impression: the session's start plus the pauses so far."""
     pauses = np.where(position == 0, 0.0, draw.exponential(pause_mean_s * 1000, len(row)) + 100)
     passed = np.cumsum(pauses)
     firsts = np.flatnonzero(position == 0)
@@ -162,7 +164,9 @@ def _times(draw: RandomDraws, begin_ms: Floats, row: Ints, position: Ints, pause
 
 
 def _items(site: SiteModel, draw: RandomDraws, groups: Ints, start_ms: int) -> Ints:
-    """Return what is shown: mostly of the session's group, some of what all see, and what is in fashion."""
+    """Return the item of each impression: mostly of the session's group, sometimes any popular item or the trending
+    one.
+    """
     count = len(groups)
     anywhere = site.item_of_rank[draw.ranks(site.popularity, count)]
     related = site.group_items[groups, draw.ranks(site.within_group, count)]
@@ -173,7 +177,7 @@ def _items(site: SiteModel, draw: RandomDraws, groups: Ints, start_ms: int) -> I
 
 
 def _with_clicks(draw: RandomDraws, seen: Events, chance: Floats | float) -> Events:
-    """Return impressions and their clicks; `impression` of a click is the row of its impression."""
+    """Return impressions and their clicks. `impression` of a click is the row of its impression."""
     at = np.flatnonzero(draw.chance(chance, len(seen)))
     clicked = seen.take(at)
     after_s = np.minimum(draw.exponential(CLICK_AFTER_MEAN_S, len(at)), CLICK_AFTER_MAX_S)

@@ -1,7 +1,7 @@
-"""The site: members and their addresses, items and related items, trends, bots.
+"""The model of the site: members and their addresses, items, groups of related items, trends, bots.
 
-Items are popular by Zipf's law. Those of a group are truly related: a member has two groups of interest, and a session
-is about one of them. Each three hours another item is in fashion for an hour. Bots have addresses of their own.
+The popularity of items follows Zipf's law. A member is interested in two groups of items, and each session is about one
+of them. Every three hours, one item trends for an hour. Bots have addresses of their own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ HOUSE_MEMBERS = 2
 TREND_EVERY_HOURS = 3
 HOUR_MS = 3_600_000
 UNPOPULAR_RANK = 20
-"""What comes into fashion was behind this rank before."""
+"""The minimum popularity rank of a trending item: only unpopular items trend."""
 
 _WORLD, _TRENDS = 1, 2
 _COUNT_MAX = 10_000_000
@@ -28,12 +28,14 @@ _COUNT_MAX = 10_000_000
 
 @dataclass(frozen=True, slots=True)
 class ClickSettings:
-    """What a click stream is to be like.
+    """The settings of a click stream.
 
-    :param start_ms: the time of the first events.
-    :param events_per_s: how dense they are in event time, on average over the day.
-    :param daily: whether more goes on by day than at night.
-    :param members: how many people there are; None: as many as so many events take.
+    :param start_ms: the time of the first events, in milliseconds since 1970.
+    :param events_per_s: the average number of events per second of event time.
+    :param daily: True if the rate varies over the day.
+    :param members: the number of members; None to derive it from `events_per_s`.
+    :param items: the number of items.
+    :param bots: the number of bots.
     """
 
     seed: int = 0
@@ -59,16 +61,15 @@ class ClickSettings:
 
     @property
     def member_count(self) -> int:
-        """How many people there are."""
         if self.members is not None:
             return self.members
         return int(min(max(1_000, 2_000 * self.events_per_s), 1_000_000))
 
 
 class SiteModel:
-    """Who and what there is, drawn from the seed.
+    """The members, bots and items of the site, drawn from the seed.
 
-    `member_address` numbers the address of each member, `bot_item` says what each bot wants to be clicked.
+    `member_address` contains the address number of each member, `bot_item` the item that each bot clicks.
     """
 
     def __init__(self, settings: ClickSettings) -> None:
@@ -89,7 +90,7 @@ class SiteModel:
         self.bot_item: Ints = draw.below(items, settings.bots)
 
     def trend(self, time_ms: int) -> int | None:
-        """Return the item that is in fashion, if there is one."""
+        """Return the trending item at a time; None if there is none."""
         hour = time_ms // HOUR_MS
         if hour % TREND_EVERY_HOURS:
             return None
@@ -99,14 +100,14 @@ class SiteModel:
 
 
 def day_factor(times_ms: Ints) -> Floats:
-    """Return how much goes on at times of the day, 1 on average: least at four in the morning, UTC."""
+    """Return the rate at times of the day relative to the average. It is lowest at 4:00 UTC."""
     hours = times_ms / HOUR_MS % 24
     factor: Floats = 1.0 - 0.6 * np.cos((hours - 4.0) * (2 * np.pi / 24))
     return factor
 
 
 def _addresses(draw: RandomDraws, members: int) -> Ints:
-    """Return an address for each member: some sit in offices, others live together."""
+    """Return the address number of each member: some share an office, others a household."""
     order = draw.permutation(members)
     in_offices = int(members * OFFICE_SHARE) // OFFICE_MEMBERS * OFFICE_MEMBERS
     offices = in_offices // OFFICE_MEMBERS

@@ -1,4 +1,4 @@
-"""Histories: what clients of a log did and saw, and the proof that the log kept its promises, or where it did not.
+"""Histories: records of all operations of clients on a log, and a check that the log kept its guarantees.
 
     history = History("run.history")
     producer = RecordedProducer(history, barnabas.Producer(bootstrap, acks="all"), "producer 1")
@@ -8,13 +8,13 @@
     history.close()
     print(check("run.history"))
 
-Each value is sent once, so a value tells which send it came from. Seven things must never happen (`Anomaly`); they
-are those that Jepsen's checker for logs looks for. The history is a file of SQLite: 10^7 operations are checked with
-the memory of a small program, and whoever wants to know more can ask it questions in SQL.
+Each value is sent once, so a value identifies its send. The check finds the anomalies that Jepsen's checker for logs
+finds (`Anomaly`). The history is an SQLite file: the check of 10^7 operations takes little memory, and SQL queries can
+examine the file further.
 
-The parts: `history_file` (the file and its writer), `recorded_clients` (producers and consumers that record what they
-do), `checker` (the anomalies), `report` and `timeline` (the findings as text and as a drawing).
-From the command line: `python -m barnabas.laboratory.history run.history --picture run.svg`.
+The parts: `history_file` (the file and its writer), `recorded_clients` (producers and consumers that record their
+operations), `checker` (the anomalies), `report` and `timeline` (the findings as text and as a drawing). The command
+line: `python -m barnabas.laboratory.history run.history --picture run.svg`.
 """
 
 from barnabas.laboratory.history.checker import Anomaly, Finding, Report, check

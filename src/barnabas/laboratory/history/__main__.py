@@ -1,4 +1,4 @@
-"""`python -m barnabas.laboratory.history FILE`: check a history, and say what was found."""
+"""`python -m barnabas.laboratory.history FILE`: check a history and print the findings."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FOUND, UNUSABLE = 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the history that the arguments name; return 0 if nothing was found and all was read, else 1."""
+    """Check the history that the arguments name. Return 0 if it has no anomaly and was read to its end, else 1 or 2."""
     parser = argparse.ArgumentParser(
         prog="python -m barnabas.laboratory.history",
-        description="Look for lost, doubled and reordered records in a history of what clients did and saw.",
+        description="Find lost, duplicate and reordered records in a history of client operations.",
     )
-    parser.add_argument("history", type=Path, help="file of a history")
-    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="draw the examples into this file")
+    parser.add_argument("history", type=Path, help="file of the history")
+    parser.add_argument("--picture", type=Path, metavar="FILE.svg", help="write a drawing of the examples to this file")
     given = parser.parse_args(arguments)
     try:
         report = check(given.history)

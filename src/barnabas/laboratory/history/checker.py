@@ -1,7 +1,7 @@
-"""Seven things that must never happen to a log, looked for in a history.
+"""The check of a history for anomalies, which a correct log never has.
 
-What is known of each offset is gathered into one table, sorted by place and offset; each anomaly is a question to it.
-All of it is done by SQLite, in a file beside the history, so memory is bounded whatever the length of the history.
+The check collects all known values by partition and offset into one table. Each anomaly is a query on it. SQLite runs
+the queries with temporary tables on disk, so the memory is bounded for histories of any length.
 """
 
 from __future__ import annotations
@@ -18,45 +18,46 @@ from barnabas.laboratory.history.history_file import Outcome, Value
 
 CACHE_KIB = 64 * 1024
 CANDIDATES = 1000
-"""So many cases of an anomaly are looked at to find the one that is told with the fewest operations."""
+"""The maximum number of cases of an anomaly from which the shortest example is chosen."""
 OPERATIONS = 15
-"""At most so many sends, and so many reads, are told of one example."""
+"""The maximum number of sends, and of reads, in the timeline of an example."""
 EVENTS_BEFORE = 10
-"""And so many of the last events before its end."""
+"""The maximum number of events in the timeline of an example: the last ones before its end."""
 
 READ_BY_NOBODY, READ, READ_AT_THE_END = 0, 1, 2
 
 
 class Anomaly(enum.StrEnum):
-    """What must never happen. The fifth has two forms."""
+    """The anomalies that a log must never have."""
 
     INCONSISTENT_OFFSET = "inconsistent offset"
-    """Two values at one offset."""
+    """An offset has two values."""
     DUPLICATE = "duplicate"
-    """One value at two offsets."""
+    """A value is at two offsets."""
     ABORTED_READ = "aborted read"
-    """A value was read whose send had failed."""
+    """A value was read although its send had failed."""
     LOST_WRITE = "lost write"
-    """Nobody ever read an acknowledged value, though somebody read one after it."""
+    """Nobody read an acknowledged value, although somebody read a later one."""
     POLL_SKIP = "poll skip"
-    """A process that read on from where it was missed a value in between."""
+    """A process that read on without a seek missed a value in between."""
     NON_MONOTONIC_POLL = "non-monotonic poll"
-    """A process that read on from where it was came back to an earlier offset."""
+    """A process that read on without a seek got an earlier offset."""
     NON_MONOTONIC_SEND = "non-monotonic send"
-    """A process sent one value after another, and the log has them in the other order. Producers that are not
-    idempotent and have several requests on their way may do so."""
+    """The log has two values of one process in the opposite order of their sends. A producer that is not idempotent and
+    has several requests in flight may cause this.
+    """
     UNSEEN = "unseen"
-    """What was acknowledged, or read by somebody, was not there when all was read at the end."""
+    """A value that was acknowledged, or read before, was missing in the final read of the whole log."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A line of a timeline: an operation, or an event, which has no end and belongs to no process.
+    """A line of a timeline: an operation or an event. An event has no end and no process.
 
     Attributes:
-        started, ended: Seconds since the history began.
-        process: Whose operation it is; empty for events.
-        what: What was done and seen.
+        started, ended: Seconds since the start of the history.
+        process: The process of the operation; empty for events.
+        what: The operation and its result, or the event.
     """
 
     started: float
@@ -70,10 +71,10 @@ class Finding:
     """An anomaly that was found.
 
     Attributes:
-        anomaly: What it is.
-        count: How often it was found.
-        example: The case that takes the fewest operations to tell, in a sentence.
-        timeline: What happened in that case, by time.
+        anomaly: The kind of anomaly.
+        count: The number of cases.
+        example: The case with the fewest operations, as a sentence.
+        timeline: The operations and events of that case, by time.
     """
 
     anomaly: Anomaly
@@ -84,15 +85,15 @@ class Finding:
 
 @dataclass(frozen=True)
 class Report:
-    """What a check came to.
+    """The result of a check.
 
     Attributes:
-        sends: How many ended in which way.
-        polls: How many there were.
-        records: How many records they were given.
-        findings: The anomalies that were found; none is what everybody hopes for.
-        unread: The places with acknowledged values that were never read to their end: of them it is not known
-            whether all is there.
+        sends: The number of sends by outcome.
+        polls: The number of polls.
+        records: The number of records that the polls returned.
+        findings: The anomalies that were found; empty for a correct log.
+        unread: The partitions with acknowledged values that were never read to their end. The check cannot say
+            if their records are complete.
     """
 
     sends: dict[Outcome, int]
@@ -103,13 +104,13 @@ class Report:
 
     @property
     def ok(self) -> bool:
-        """Whether nothing was found, and everything was looked at."""
+        """Return whether the check found no anomaly and covered all partitions."""
         return not self.findings and not self.unread
 
 
 @dataclass
 class _Case:
-    """One case of an anomaly, and the operations that tell it: those with these offsets and values."""
+    """A case of an anomaly, with the offsets and values that select its operations."""
 
     sentence: str
     place: int
@@ -118,28 +119,28 @@ class _Case:
 
 
 def check(path: str | Path) -> Report:
-    """Look for the seven anomalies in a history.
+    """Check a history for anomalies.
 
     Args:
-        path: The file of a history that was closed.
+        path: The file of a closed history.
 
     Raises:
-        FileNotFoundError: There is none.
-        ValueError: The file is no history.
+        FileNotFoundError: If the file does not exist.
+        ValueError: If the file is not a history.
     """
     if not Path(path).is_file():
-        raise FileNotFoundError(f"there is no history {path}")
+        raise FileNotFoundError(f"the history {path} does not exist")
     database = sqlite3.connect(f"{Path(path).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
     try:
         return _Check(database).report()
     except sqlite3.DatabaseError as error:
-        raise ValueError(f"{path} is no history: {error}") from error
+        raise ValueError(f"{path} is not a history: {error}") from error
     finally:
         database.close()
 
 
 class _Check:
-    """One check, with the tables that it makes for itself."""
+    """A running check, with its temporary tables."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._ask = database.execute
@@ -226,7 +227,7 @@ class _Check:
         return Finding(anomaly, count, shortest.sentence, self._timeline(shortest))
 
     def _shortest(self, cases: Sequence[_Case]) -> int:
-        """Return the index of the case with the fewest operations, and of these, the one that took the least time."""
+        """Return the index of the case with the fewest operations. Ties go to the case with the shortest duration."""
         self._want(cases)
         operations: dict[int, list[tuple[float, float]]] = {index: [] for index in range(len(cases))}
         for index, count, first, last in self._ask(LENGTHS):
@@ -285,11 +286,11 @@ CREATE TEMP TABLE wanted_positions (
     place INTEGER, position INTEGER, case_number INTEGER, PRIMARY KEY (place, position, case_number)
 ) WITHOUT ROWID
 """
-"""`known`: which values are known at which offsets, and whether somebody has read them there."""
+"""`known` contains the values by offset, and whether somebody has read a value at that offset."""
 
 _SEEN = "SELECT place, position, value, {read} FROM seen JOIN polls USING (poll) WHERE final = {final} ORDER BY 1, 2, 3"
 TABLES = (
-    # The first to come stays. Sorted, so that the table is written from its beginning to its end.
+    # INSERT OR IGNORE keeps the first row of a key. Sorted input fills the table from start to end.
     "INSERT OR IGNORE INTO known " + _SEEN.format(read=READ_AT_THE_END, final=1),
     "INSERT OR IGNORE INTO known " + _SEEN.format(read=READ, final=0),
     f"""INSERT OR IGNORE INTO known SELECT place, position, value, {READ_BY_NOBODY} FROM sends
@@ -300,7 +301,7 @@ TABLES = (
             (SELECT max(position) FROM known WHERE known.place = places.place AND read > 0) AS top,
             EXISTS (SELECT 1 FROM read_whole WHERE read_whole.place = places.place) AS whole
         FROM places""",
-    # Steps of readers that do not lead to the next offset.
+    # The steps of readers that do not lead to the next offset.
     """CREATE TEMP TABLE leaps AS SELECT place, process, before, position FROM (
         SELECT place, process, position, lag(position) OVER (PARTITION BY run ORDER BY row) AS before
         FROM seen JOIN polls USING (poll)
@@ -316,7 +317,7 @@ INCONSISTENT_OFFSETS = """
 SELECT place, position, min(value), max(value) FROM known GROUP BY place, position HAVING count(*) > 1
 """
 
-# Of SQLite, the columns beside min() and max() are those of the row that has it; hence the two halves.
+# In SQLite, the columns beside min() and max() belong to the row with the extreme value. Hence the two subqueries.
 DUPLICATES = """
 SELECT firsts.value, lasts.count, firsts.place, firsts.position, lasts.place, lasts.position
 FROM (SELECT value, count(*) AS count, max(place * (1 << 48) + position), place, position
@@ -358,7 +359,7 @@ SELECT place, process, before, first, position, value FROM (
 ) WHERE position < before
 """
 
-# What was acknowledged without an offset in a place from which something was deleted may have been deleted.
+# A value that was acknowledged without an offset may be among deleted records, so it only counts if none were deleted.
 UNSEEN = f"""
 SELECT place, position, value, acknowledged FROM (
     SELECT place, position, value, 1 AS acknowledged FROM sends WHERE outcome = 'ok'

@@ -14,10 +14,10 @@ from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ClosedError
 
 Value = int | str | bytes
-"""What a record is known by; sent once in a history."""
+"""The type of values. Each value is sent only once in a history, so it identifies its record."""
 
 WRITTEN_AT_ONCE = 10_000
-"""Rows that are kept in memory before they go to the file."""
+"""The number of rows that are buffered before they are written to the file."""
 
 TABLES = """
 CREATE TABLE places (place INTEGER PRIMARY KEY, topic TEXT, partition INTEGER, UNIQUE (topic, partition));
@@ -32,22 +32,22 @@ CREATE TABLE deleted (place INTEGER, before INTEGER);
 CREATE TABLE read_whole (place INTEGER);
 CREATE TABLE events (at REAL, place INTEGER, what TEXT);
 """
-"""`position` is the offset. `run` is the same for what one process reads of a place without being moved in between."""
+"""`position` is an offset. Reads of one process in one partition have the same `run` until a seek or reassignment."""
 
 
 class Outcome(enum.StrEnum):
-    """How a send ended."""
+    """The outcome of a send."""
 
     OK = "ok"
-    """It was acknowledged."""
+    """The broker acknowledged the send."""
     FAIL = "fail"
-    """It was refused before it came to the log: nobody may ever see it."""
+    """The broker rejected the send before it appended anything: nobody may ever read the value."""
     INFO = "info"
-    """Nobody knows: it may be in the log now, later, or never."""
+    """The outcome is unknown: the value may be in the log now, later, or never."""
 
 
 class Send:
-    """A send that has begun. One of its methods is called when it ends; if none is, nobody knows how it ended."""
+    """A started send. The caller calls one of its methods when it ends; otherwise its outcome is unknown."""
 
     __slots__ = ("_history", "_row")
 
@@ -56,34 +56,34 @@ class Send:
         self._row = row
 
     def ok(self, offset: int | None = None) -> None:
-        """It was acknowledged, with this offset where the broker told one."""
+        """Record that the send was acknowledged, with the offset if the broker returned one."""
         self._history._end_send(self._row, Outcome.OK, offset, None)
 
     def ended(self, outcome: Outcome, reason: str) -> None:
-        """It failed, for sure or perhaps."""
+        """Record that the send failed, or that its outcome is unknown."""
         self._history._end_send(self._row, outcome, None, reason)
 
 
 class History:
-    """What clients did and saw, written into a file. Safe to use from several threads.
+    """A writer of a history: the operations of clients and their results. Thread-safe.
 
     Args:
-        path: The file; it must not exist yet.
-        clock: Tells when something happened, by its monotonic time.
+        path: The file, which must not exist.
+        clock: The monotonic clock for the times of operations.
 
     Raises:
-        FileExistsError: There is such a file.
+        FileExistsError: If the file exists.
     """
 
     def __init__(self, path: str | Path, clock: Clock = SYSTEM_CLOCK) -> None:
         if Path(path).exists():
-            raise FileExistsError(f"{path} exists; a history begins with a file of its own")
+            raise FileExistsError(f"{path} exists; pass the path of a new file")
         self._lock = threading.Lock()
         self._clock = clock
         self._began = clock.monotonic()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        # A history that did not come to its end proves nothing: there is nothing to keep through a crash.
-        # So it is one transaction from its beginning to its end, which asks the file system for the least.
+        # An incomplete history proves nothing, so nothing needs to survive a crash. The whole history is one
+        # transaction, which costs the file system the least.
         self._database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN; {TABLES}")
         self._places: dict[tuple[str, int], int] = {}
         self._processes: dict[str, int] = {}
@@ -95,16 +95,16 @@ class History:
         self._closed = False
 
     def now(self) -> float:
-        """Return the seconds since the history began."""
+        """Return the seconds since the start of the history."""
         return self._clock.monotonic() - self._began
 
     def send(self, process: str, place: tuple[str, int], value: Value) -> Send:
-        """Write down that a process begins to send a value.
+        """Record that a process starts to send a value.
 
         Args:
-            process: Who sends; what one process sends to a place is expected there in this order.
+            process: The sender. The log must keep the order of its sends to one partition.
             place: Topic and partition.
-            value: What is sent; never before in this history.
+            value: The value, which no other send in this history has.
         """
         with self._lock:
             self._check_open()
@@ -121,13 +121,13 @@ class History:
         *,
         final: bool = False,
     ) -> None:
-        """Write down what a process was given by one poll.
+        """Record the result of a poll.
 
         Args:
-            process: Who polled.
-            started: When it began to, as `now` told.
-            records: Place, offset and value of each, in the order in which they came.
-            final: Whether this belongs to the reading of everything after all faults have ended.
+            process: The reader.
+            started: The start of the poll, as `now` returned it.
+            records: Topic and partition, offset and value of each record, in the order of the poll.
+            final: True for a poll of the final read, after all faults have ended.
         """
         with self._lock:
             self._check_open()
@@ -140,12 +140,12 @@ class History:
                 self._add("seen", (None, self._polls, self._run_of(reader, where), where, offset, value))
 
     def highest(self, place: tuple[str, int]) -> int:
-        """Return the highest offset of a place that was acknowledged or read so far, -1 if there is none."""
+        """Return the highest offset of a partition that was acknowledged or read so far; -1 if there is none."""
         with self._lock:
             return self._highest.get(self._places.get((place[0], place[1]), 0), -1)
 
     def moved(self, process: str) -> None:
-        """Write down that a process was given other partitions, or sought: it may go on anywhere."""
+        """Record that a process got other partitions or called seek, so its next offset may be any."""
         with self._lock:
             self._check_open()
             reader = self._process(process)
@@ -153,27 +153,27 @@ class History:
                 del self._runs[key]
 
     def deleted(self, place: tuple[str, int], before: int) -> None:
-        """Write down that what is below an offset was deleted because somebody wished so: it need not be read."""
+        """Record that records below an offset were deleted on request, so nobody has to read them."""
         self._write("INSERT INTO deleted VALUES (?, ?)", lambda: (self._place(place), before))
 
     def read_whole(self, place: tuple[str, int]) -> None:
-        """Write down that final polls have come to the end of a place, past the highest offset that anybody knows."""
+        """Record that the final polls reached the end of a partition, beyond the highest known offset."""
         self._write("INSERT INTO read_whole VALUES (?)", lambda: (self._place(place),))
 
     def event(self, what: str, place: tuple[str, int] | None = None) -> None:
-        """Write down something that explains what comes after it: a broker killed, a leader changed."""
+        """Record an event that helps to explain an anomaly, such as a killed broker or a new leader."""
         self._write(
             "INSERT INTO events VALUES (?, ?, ?)",
             lambda: (self.now(), None if place is None else self._place(place), what),
         )
 
     def close(self) -> None:
-        """Write the rest; sends that have not ended are those of which nobody knows."""
+        """Write all buffered rows. Sends that have not ended get the unknown outcome."""
         with self._lock:
             if self._closed:
                 return
             for row in self._open_sends.values():
-                self._add("sends", (*row, "no answer came"))
+                self._add("sends", (*row, "no response"))
             for table in self._rows:
                 self._flush(table)
             self._closed = True

@@ -1,4 +1,4 @@
-"""Producers and consumers that record what they do, and the reading of everything at the end."""
+"""Producers and consumers that record their operations in a history, and the final read of all records."""
 
 from __future__ import annotations
 
@@ -33,24 +33,27 @@ REFUSALS = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
-"""What every broker says before it touches the log, at every attempt. NOT_ENOUGH_REPLICAS is none of these: the last
-attempt was refused, but an earlier one may have been taken without the producer hearing of it."""
+"""The errors that every broker returns before it appends, at every attempt. NOT_ENOUGH_REPLICAS is not among them: an
+earlier attempt may have been appended although its response was lost.
+"""
 
 
 def outcome_of(error: BaseException) -> Outcome:
-    """Return what is known of a send whose delivery failed: only refusals say that nothing is in the log."""
+    """Return the outcome of a send whose delivery failed. Only a rejection proves that the log does not have the
+    value.
+    """
     if isinstance(error, ConfigurationError) or (isinstance(error, ApiError) and error.code in REFUSALS):
         return Outcome.FAIL
     return Outcome.INFO
 
 
 class RecordedProducer:
-    """A producer whose sends are written into a history.
+    """A producer that records its sends in a history.
 
     Args:
-        history: Where they are written.
-        producer: Sends them; closed by `close`.
-        process: What it is called in the history.
+        history: The history to write to.
+        producer: The producer; `close` closes it.
+        process: The name of the process in the history.
     """
 
     def __init__(self, history: History, producer: Producer, process: str) -> None:
@@ -59,16 +62,16 @@ class RecordedProducer:
         self._process = process
 
     def send(self, place: tuple[str, int], value: bytes, **options: Any) -> Delivery | None:
-        """Send a value that was never sent in this history, to one partition.
+        """Send a value to one partition. No other send in this history may have the value.
 
         Returns:
-            Its outcome, to be looked at or not; None if it could not even be sent.
+            The delivery; None if the producer rejected the record.
         """
         send = self._history.send(self._process, place, value)
         try:
             delivery = self._producer.send(place[0], value, partition=place[1], **options)
         except BarnabasError as error:
-            send.ended(Outcome.FAIL, str(error))  # it never left the producer
+            send.ended(Outcome.FAIL, str(error))  # the record never left the producer
             return None
 
         def ended(delivery: Delivery) -> None:
@@ -82,11 +85,10 @@ class RecordedProducer:
         return delivery
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until everything sent so far has its outcome; see `Producer.flush`."""
+        """Wait until all sends have an outcome; see `Producer.flush`."""
         self._producer.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Close the producer."""
         self._producer.close(timeout_s=timeout_s)
 
     def __enter__(self) -> Self:
@@ -99,12 +101,12 @@ class RecordedProducer:
 
 
 class RecordedConsumer:
-    """A consumer whose polls are written into a history.
+    """A consumer that records its polls in a history.
 
     Args:
-        history: Where they are written.
-        consumer: Reads; closed by `close`. Values are to be bytes: no deserializer.
-        process: What it is called in the history.
+        history: The history to write to.
+        consumer: The consumer, without a deserializer, so that values are bytes; `close` closes it.
+        process: The name of the process in the history.
     """
 
     def __init__(self, history: History, consumer: Consumer, process: str) -> None:
@@ -113,7 +115,7 @@ class RecordedConsumer:
         self._process = process
 
     def subscribe(self, topics: Iterable[str]) -> None:
-        """Read topics as a member of the consumer's group, from wherever the group is."""
+        """Subscribe to topics as a member of the consumer's group, starting at the committed offsets."""
 
         def moved(_: Any) -> None:
             self._history.moved(self._process)
@@ -121,17 +123,17 @@ class RecordedConsumer:
         self._consumer.subscribe(list(topics), on_assign=moved, on_revoke=moved, on_lost=moved)
 
     def assign(self, places: Iterable[tuple[str, int]]) -> None:
-        """Read these places."""
+        """Assign partitions."""
         self._consumer.assign(places)
         self._history.moved(self._process)
 
     def seek(self, place: tuple[str, int], offset: int) -> None:
-        """Go on reading at an offset."""
+        """Continue at an offset."""
         self._consumer.seek(place, offset)
         self._history.moved(self._process)
 
     def poll(self, *, max_records: int = 500, timeout_s: float = 1.0, final: bool = False) -> list[Record]:
-        """Return the next records; see `Consumer.poll`. `final` as in `History.poll`."""
+        """Return the next records; see `Consumer.poll`. For `final` see `History.poll`."""
         started = self._history.now()
         records = self._consumer.poll(max_records=max_records, timeout_s=timeout_s)
         if records:
@@ -140,15 +142,13 @@ class RecordedConsumer:
         return records
 
     def commit(self) -> None:
-        """Commit the positions."""
         self._consumer.commit()
 
     def position(self, place: tuple[str, int]) -> int:
-        """Return the offset of the next record of a place."""
+        """Return the offset of the next record of a partition."""
         return self._consumer.position(place)
 
     def close(self) -> None:
-        """Close the consumer."""
         self._consumer.close()
 
     def __enter__(self) -> Self:
@@ -170,20 +170,20 @@ def read_to_the_end(
 ) -> int:
     """Read topics from the beginning to the end, after all faults have ended and all producers have stopped.
 
-    Without it no check can tell whether what was acknowledged is still there.
+    Without this final read, the check cannot detect missing acknowledged records.
 
     Args:
-        history: Where it is written down.
-        bootstrap: Addresses of the brokers.
-        topics: All that the history is about.
-        timeout_s: For so long it is tried to come past the highest offset that was acknowledged or read. A log that
-            is shorter still has lost what was there, and the check will say so.
+        history: The history to write to.
+        bootstrap: The addresses of the brokers.
+        topics: All topics of the history.
+        timeout_s: The time to get beyond the highest offset that was acknowledged or read. A log that is still
+            shorter afterwards has lost records, and the check will report it.
 
     Returns:
-        How many records were read.
+        The number of records read.
 
     Raises:
-        TimedOutError: The end could not be reached, for another reason than that.
+        TimedOutError: If the log's end was not reached in time.
     """
     deadline = clock.monotonic() + timeout_s
     with Admin(bootstrap) as admin:
@@ -193,7 +193,7 @@ def read_to_the_end(
             for partition in topic.partitions
         ]
         consumer = Consumer(bootstrap, auto_offset_reset="earliest")
-        with RecordedConsumer(history, consumer, "the reading at the end") as reader:
+        with RecordedConsumer(history, consumer, "final reader") as reader:
             count = 0
             for place in places:
                 reader.assign([place])
@@ -204,7 +204,7 @@ def read_to_the_end(
 def _read_place(
     history: History, admin: Admin, reader: RecordedConsumer, place: TopicPartition, deadline: float, clock: Clock
 ) -> int:
-    """Read one place to its end, and return how many records it had."""
+    """Read one partition to its end, and return its number of records."""
     count = 0
     while True:
         records = reader.poll(max_records=POLL_RECORDS, timeout_s=POLL_S, final=True)
@@ -218,4 +218,4 @@ def _read_place(
             history.read_whole(place)
             return count
         if late:
-            raise TimedOutError(f"{place} could not be read to its end: only up to offset {position}")
+            raise TimedOutError(f"cannot read {place} to its end: the reader is at offset {position}")

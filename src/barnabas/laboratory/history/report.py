@@ -1,4 +1,4 @@
-"""What a check found, as text."""
+"""The result of a check as text."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ EVENT = "*"
 
 
 def text(report: Report) -> str:
-    """Return a report as lines: how much was looked at, and each anomaly with its example and its timeline."""
+    """Return a report as lines: the numbers of operations, and each anomaly with its example and timeline."""
     sends = report.sends
     lines = [
         f"{sum(sends.values())} sends ({sends[Outcome.OK]} acknowledged, {sends[Outcome.FAIL]} failed, "
         f"{sends[Outcome.INFO]} unknown), {report.polls} polls of {report.records} records"
     ]
     if report.unread:
-        lines.append(f"not known to be complete, since never read to the end: {', '.join(report.unread)}")
+        lines.append(f"possibly incomplete, because never read to the end: {', '.join(report.unread)}")
     if not report.findings:
         lines.append("no anomaly")
     for finding in report.findings:
@@ -34,6 +34,6 @@ def _finding(finding: Finding) -> list[str]:
 
 
 def _line(moment: Moment, width: int) -> str:
-    """Return a moment with its times, in seconds since the history began."""
+    """Return a moment as a line with its times in seconds since the start of the history."""
     ended = f"- {moment.ended:9.4f}" if moment.ended is not None else " " * 11
     return f"  {moment.started:9.4f} {ended}  {moment.process or EVENT:{width}}  {moment.what}"

@@ -1,4 +1,4 @@
-"""Draws the timeline of an example: a lane per process, a bar per operation, a line per event."""
+"""The drawing of an example's timeline: one lane per process, one bar per operation, one line per event."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from barnabas.laboratory.history.checker import Finding, Moment, Report
 
 WIDTH, LEFT, TOP = 1200, 180, 40
 LANE, ROW, BAR = 14, 16, 10
-"""Heights: the space between lanes, a row of a lane, and a bar."""
+"""Heights in pixels: the space between lanes, a row of a lane, and a bar."""
 TEXT_WIDTH = 6.2
-"""Of one letter, about."""
+"""The approximate width of a character, in pixels."""
 STYLE = (
     "text{font:11px sans-serif;fill:#222}.title{font-weight:bold}.bar{fill:#4878a8}.read{fill:#6a9955}"
-    ".lane{stroke:#ddd}.event{stroke:#c0392b;stroke-dasharray:3 3}.told{fill:#c0392b}"
+    ".lane{stroke:#ddd}.event{stroke:#c0392b;stroke-dasharray:3 3}.note{fill:#c0392b}"
 )
 
 
 def picture(report: Report) -> str:
-    """Return the examples of a report as an SVG document: who sent and saw what when, and what happened meanwhile."""
+    """Return the examples of a report as an SVG document with the operations of each process and the events."""
     parts: list[str] = []
     top = 0.0
     for finding in report.findings:
@@ -35,12 +35,12 @@ def picture(report: Report) -> str:
 
 
 def _drawing(finding: Finding, top: float) -> tuple[list[str], float]:
-    """Return one example, drawn from `top` downwards, and its height."""
+    """Return the drawing of one example, from `top` downwards, and its height."""
     times = f"{finding.anomaly} ({finding.count}): {finding.example}"
     parts = [f'<text x="10" y="{top + 20:.0f}" class="title">{escape(times)}</text>']
     operations = [moment for moment in finding.timeline if moment.process]
     events = [moment for moment in finding.timeline if not moment.process]
-    # Events long before would press all else into the margin.
+    # Much earlier events would compress everything else into the margin, so they are left out.
     first = min((moment.started for moment in operations), default=0.0)
     last = max((moment.ended or moment.started for moment in operations), default=1.0)
     margin = max((last - first) * 0.1, 1e-4)
@@ -62,7 +62,7 @@ def _drawing(finding: Finding, top: float) -> tuple[list[str], float]:
     for row, event in enumerate(events):
         x, y = across(event.started), top + TOP + ROW * row
         parts.append(f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{y:.1f}" y2="{down:.1f}" class="event"/>')
-        parts.append(_text(event.what, x, y, "told"))
+        parts.append(_text(event.what, x, y, "note"))
     return parts, down - top
 
 
@@ -74,6 +74,6 @@ def _bar(moment: Moment, start: float, end: float, top: float) -> str:
 
 
 def _text(text: str, x: float, y: float, kind: str) -> str:
-    """Return text that begins at `x`, or is moved to the left as far as it needs to be within the picture."""
+    """Return a text that begins at `x`, or further left if it would otherwise exceed the picture."""
     x = max(10.0, min(x, WIDTH - 10 - len(text) * TEXT_WIDTH))
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(text)}</text>'

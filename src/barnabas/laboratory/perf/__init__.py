@@ -1,16 +1,16 @@
-"""The workloads of the paper and of the article, to be run against any broker of Kafka's protocol.
+"""The workloads of the Kafka paper and of LinkedIn's benchmark article, for any broker that speaks Kafka's protocol.
 
-Each workload is a job (what to do, a frozen dataclass that can be sent to another process) and a function that does
-it under a meter; whole runs put topics, processes and reports around them. Nothing here knows a terminal: the command
-`barnabas perf` shows what these functions return.
+Each workload consists of a job (a frozen dataclass that can be sent to another process) and a function that runs it
+under a meter. Complete runs add topics, processes and reports. This package does not print: the command `barnabas perf`
+prints the results.
 
-Reading order: `meter` (what is measured); the workloads `produce_workload`, `pipelined_workload`, `consume_workload`
-and `latency_workload`; `worker_processes` and `run_context`; the whole runs `produce_run`, `consume_run` and
+Reading order: `meter` (the measurement); the workloads `produce_workload`, `pipelined_workload`, `consume_workload` and
+`latency_workload`; `worker_processes` and `run_context`; the complete runs `produce_run`, `consume_run` and
 `paired_runs`; `report`.
 
-What is promised of every figure:
+All figures have these properties:
 
-- payloads are made before the clock starts; what is encoded, sent, received and decoded is not;
-- the clock of a producer stops when all is acknowledged, and the log is then asked whether it has all of it;
-- producer and consumer of one run never share a process, and so never an interpreter lock.
+- The clock starts after the payloads exist. It includes encoding, sending, receiving and decoding.
+- The clock of a producer stops when all records are acknowledged. The run then checks that the log has all of them.
+- The producer and the consumer of a run never share a process, and so never an interpreter lock.
 """

@@ -1,4 +1,4 @@
-"""`consume`: one consumer or several read what is in a topic."""
+"""`consume`: one or more consumers read the records of a topic."""
 
 from __future__ import annotations
 
@@ -17,11 +17,12 @@ from barnabas.laboratory.perf.work_shares import share_evenly, share_partitions,
 
 @dataclass(frozen=True, slots=True)
 class ConsumeSpec:
-    """What to consume: a topic from its beginning to its end as it is now, or where a group stopped.
+    """The specification of a consume run: a topic from its beginning to its present end, or from a group's offsets.
 
-    :param records: in all; None: all there are.
-    :param consumers: so many at once, a process each. Without a group they share the partitions evenly.
-    :param fetch_bytes: what one fetch brings; None: the client's own setting.
+    :param records: the total number of records; None for all.
+    :param consumers: the number of consumers, each in its own process. Without a group they share the partitions
+        evenly.
+    :param fetch_bytes: the maximum size of a fetch, in bytes; None for the client's default.
     """
 
     topic: str
@@ -34,7 +35,7 @@ class ConsumeSpec:
     fetch_bytes: int | None = None
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a report tells about it."""
+        """Return the fields for the report."""
         return {
             "topic": self.topic,
             "mode": str(self.mode),
@@ -46,10 +47,10 @@ class ConsumeSpec:
 
 
 def run_consume(context: RunContext, spec: ConsumeSpec) -> Report:
-    """Consume.
+    """Consume the topic.
 
-    :raises RunFailedError: there is nothing to read.
-    :raises ConfigurationError: there are more consumers than partitions.
+    :raises RunFailedError: if there is nothing to read.
+    :raises ConfigurationError: if there are more consumers than partitions.
     :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
     """
     ends = ends_of(context.admin, spec.topic)
@@ -66,7 +67,7 @@ def run_consume(context: RunContext, spec: ConsumeSpec) -> Report:
 
 
 def _counts(context: RunContext, spec: ConsumeSpec, ends: dict[int, int]) -> dict[int, int]:
-    """Return how many records there are to read in each partition."""
+    """Return the number of records to read per partition."""
     beginnings = beginnings_of(context.admin, spec.topic)
     if spec.group:
         for tp, committed in context.admin.group_offsets(spec.group).items():
@@ -87,7 +88,7 @@ def _settings(context: RunContext, spec: ConsumeSpec) -> dict[str, Any]:
 def _lone_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -> list[ConsumeJob]:
     if spec.consumers > len(counts):
         raise ConfigurationError(
-            f"{spec.consumers} consumers cannot share {len(counts)} partitions; without a group each needs one"
+            f"{spec.consumers} consumers cannot share {len(counts)} partitions: without a group each consumer needs one"
         )
     shares = share_partitions(sorted(counts), spec.consumers)
     there = [sum(counts[partition] for partition in share) for share in shares]
@@ -109,7 +110,7 @@ def _lone_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -
 
 def _group_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -> list[ConsumeJob]:
     there = sum(counts.values())
-    records: list[int | None] = [None] * spec.consumers  # who gets which partitions, the group decides
+    records: list[int | None] = [None] * spec.consumers  # the group decides the assignment
     if spec.consumers == 1:
         records = [there if spec.records is None else min(spec.records, there)]
     elif spec.records is not None:

@@ -1,8 +1,8 @@
-"""Consumes as programs do: with `Consumer`, by iterating, in lists, or in Arrow batches.
+"""The consume workload: a `Consumer` reads by iterating, in lists, or in Arrow batches.
 
 The clock runs from before the first assignment until the last record. Reading ends at the end offsets of the topic at
 the start of the run, or at those in `RunControl`. `EndWatch` ends it if the topic has fewer records than offsets (a
-compacted topic), or if no record comes any more.
+compacted topic), or if no more records arrive.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ ARROW_RECORDS_MAX = 100_000
 POLL_TIMEOUT_S = 0.1
 WATCH_INTERVAL_S = 0.05
 IDLE_S_MAX = 30.0
-"""If nothing comes for so long though there should be more, the run ends with what there is."""
+"""The maximum time without a record, in seconds. The run then ends with the records so far."""
 
 
 class ReadMode(enum.StrEnum):
-    """How records are taken from the consumer."""
+    """The way in which the workload takes records from the consumer."""
 
     RECORDS = "records"
     POLL = "poll"
@@ -40,14 +40,15 @@ class ReadMode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ConsumeJob:
-    """What to consume.
+    """The job of one consumer.
 
-    :param settings: the consumer's, under Kafka's names.
-    :param partitions: read these; None: as a member of the group that the settings name.
-    :param starts: offsets to begin at, for a run into whose topic records come only while it is read: reading begins
-        before the clock does. None: at the beginning.
-    :param records: stop after so many; None: where the topic ends.
-    :param warm_up: records to read beforehand; without `starts` reading then goes back to the beginning.
+    :param settings: the consumer's settings under Kafka's names.
+    :param partitions: the partitions to assign; None to subscribe as a member of the group that the settings name.
+    :param starts: the initial offsets, if the topic only gets its records during the run. Reading then begins before
+        the clock starts. None for the beginning.
+    :param records: the number of records to read; None to read to the end of the topic.
+    :param warm_up: the number of records to read before the clock starts. Without `starts`, reading then restarts at
+        the beginning.
     """
 
     settings: Mapping[str, Any]
@@ -64,7 +65,7 @@ Read = Callable[[Consumer, Meter, int], None]
 
 
 def consume(job: ConsumeJob, meter: Meter, control: RunControl) -> Measured:
-    """Consume until the end, or until the meter or the control says that it is enough."""
+    """Consume until the end, or until the meter or the control stops the workload."""
     read = _reader(job.mode)
     joined = threading.Event()
     with Consumer(dict(job.settings)) as consumer:
@@ -112,7 +113,7 @@ def _read_iterating(consumer: Consumer, meter: Meter, records_max: int) -> None:
         finally:
             meter.add(count, size)
         if count < wanted:
-            return  # the consumer was closed: nothing more is to come
+            return  # the watch closed the consumer: no more records will arrive
         stretch = next_chunk_records(stretch, meter.clock.monotonic() - began_s, CHUNK_RECORDS_MAX)
 
 
@@ -121,13 +122,13 @@ def _read_polling(consumer: Consumer, meter: Meter, records_max: int) -> None:
         try:
             records = consumer.poll(max_records=min(left, CHUNK_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
         except ClosedError:
-            return  # by the watch: nothing more is to come
+            return  # the watch closed the consumer: no more records will arrive
         if records:
             meter.add(len(records), sum(len(record.value) for record in records if record.value is not None))
 
 
 def _arrow_reader() -> Read:
-    """Import what reading columns needs, before the clock starts."""
+    """Import the packages for Arrow batches before the clock starts."""
     compute = require("pyarrow.compute", "arrow")
 
     def read(consumer: Consumer, meter: Meter, records_max: int) -> None:
@@ -135,7 +136,7 @@ def _arrow_reader() -> Read:
             try:
                 batch = consumer.poll_arrow(max_records=min(left, ARROW_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
             except ClosedError:
-                return  # by the watch: nothing more is to come
+                return  # the watch closed the consumer: no more records will arrive
             if batch.num_rows:
                 size = compute.sum(compute.binary_length(batch.column("value"))).as_py()
                 meter.add(batch.num_rows, size or 0)
@@ -150,11 +151,12 @@ def _reader(mode: ReadMode) -> Read:
 
 
 class EndWatch:
-    """A thread that closes the consumer after the last record, because the reader would wait for ever.
+    """A thread that closes the consumer after the last record, because the reader would otherwise block forever.
 
     :param joined: set while the consumer is a member of its group.
 
-    It checks the positions only if no record was counted since the last check, so it costs a run at full speed nothing.
+    The thread only checks the positions if no record was counted since the last check, so it does not slow down
+    reading.
     """
 
     def __init__(
@@ -170,7 +172,7 @@ class EndWatch:
         self._thread = threading.Thread(target=self._run, name="barnabas-perf-watch", daemon=True)
 
     def start(self) -> None:
-        """Watch from now on."""
+        """Start the thread."""
         self._moved_at_s = self._meter.clock.monotonic()
         self._thread.start()
 
@@ -191,7 +193,7 @@ class EndWatch:
                 return
 
     def is_over(self) -> bool:
-        """Return whether there is nothing more to come."""
+        """Return whether no more records will arrive."""
         if self._control.stopped.is_set() or self._meter.overdue:
             return True
         if self._meter.records != self._records_seen:
@@ -204,11 +206,11 @@ class EndWatch:
         return self._at_end(self._control.ends) or idle_s > IDLE_S_MAX
 
     def _at_end(self, ends: Mapping[int, int]) -> bool:
-        """Whether this consumer is at the end of all its partitions; one that was given none has nothing to do."""
+        """Return whether the consumer is at the end of all its partitions. A group member without partitions is."""
         assigned = self._consumer.assignment()
         if not assigned and not self._joined.is_set():
             return False
         try:
             return all(self._consumer.position(tp, timeout_s=0) >= ends.get(tp.partition, 0) for tp in assigned)
         except (TimedOutError, ConfigurationError, ClosedError):
-            return False  # not known yet, or given away meanwhile
+            return False  # the position is unknown yet, or the partition was revoked

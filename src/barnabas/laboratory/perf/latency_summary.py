@@ -1,4 +1,4 @@
-"""Summary of latencies: exact percentiles, and a histogram on a logarithmic scale."""
+"""The summary of latencies: exact percentiles, and a histogram on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from typing import Any
 
 BUCKETS_PER_DECADE = 20
 LOWEST_MS = 0.01
-"""The first bucket of the histogram ends here."""
+"""The upper bound of the histogram's first bucket."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencySummary:
-    """Latencies in milliseconds; None where there are none.
+    """The summary of latencies in milliseconds. The figures are None if there are no samples.
 
-    :param histogram: how many were above the bucket before and at most `upper_ms`, from the first bucket that has
-        some to the last.
+    :param histogram: pairs of a bucket's upper bound and its count, from the first to the last bucket that is not
+        empty.
     """
 
     count: int
@@ -32,7 +32,7 @@ class LatencySummary:
     histogram: tuple[tuple[float, int], ...]
 
     def as_json(self) -> dict[str, Any]:
-        """Return them under the names of the report."""
+        """Return the fields for the report."""
         return asdict(self)
 
 
@@ -67,7 +67,7 @@ def percentile(ordered: Sequence[float], share: float) -> float:
 
 
 def histogram_ms(ordered_s: Sequence[float]) -> tuple[tuple[float, int], ...]:
-    """Return the buckets of sorted latencies in seconds as (upper bound in ms, count)."""
+    """Return the buckets of sorted latencies in seconds as pairs (upper bound in ms, count)."""
     buckets: list[tuple[float, int]] = []
     done = 0
     number = _bucket_of(ordered_s[0] * 1e3)
@@ -86,7 +86,7 @@ def _upper_ms(number: int) -> float:
 
 
 def _bucket_of(value_ms: float) -> int:
-    """Return the number of a bucket that is at or below that of the value."""
+    """Return the number of the value's bucket, or of a lower one because of rounding."""
     if value_ms <= LOWEST_MS:
         return 0
     return max(0, math.floor(math.log10(value_ms / LOWEST_MS) * BUCKETS_PER_DECADE))

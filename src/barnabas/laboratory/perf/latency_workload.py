@@ -1,7 +1,7 @@
-"""End-to-end latency in an open loop: from the moment when a record is due to its arrival at a consumer.
+"""The latency workload: an open loop that measures from the time when a record is due to its arrival at a consumer.
 
-Each record carries the moment it was due, on the monotonic clock that all processes of the machine share. Producer
-and consumer are processes of their own.
+Each record contains its due time on the monotonic clock, which all processes of the machine share. Producer and
+consumer run in separate processes.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ from barnabas.laboratory.perf.run_control import RunControl, RunFailedError
 from barnabas.model import TopicPartition
 
 DUE = struct.Struct(">d")
-"""The head of each payload: when the record was due, in seconds of the monotonic clock."""
+"""The first bytes of each payload: the due time of the record, in seconds of the monotonic clock."""
 
 CHUNK_RECORDS_MAX = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyJob:
-    """What both sides of a run know.
+    """The job of the producer and of the consumer.
 
-    :param producer_settings: under Kafka's names; likewise `consumer_settings`.
-    :param starts: the offset of each partition at which its first record will be.
-    :param size: bytes of each value, at least those of the moment that it carries.
-    :param warm_up: records at the beginning that are sent and not counted.
-    :param records: those after them.
+    :param producer_settings: the producer's settings under Kafka's names.
+    :param consumer_settings: the consumer's settings under Kafka's names.
+    :param starts: the offset of the run's first record in each partition.
+    :param rate: the number of records per second.
+    :param records: the number of records to measure.
+    :param warm_up: the number of records before these, which are not measured.
+    :param size: the size of each value in bytes, including the due time.
     """
 
     producer_settings: Mapping[str, Any]
@@ -49,21 +51,21 @@ class LatencyJob:
     warm_up: int
     size: int = 100
     seconds: float | None = None
-    """Without meaning: the rate and the records say how long it takes."""
+    """Unused: rate and number of records determine the duration."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencyMeasured:
-    """What the consumer saw."""
+    """The result of the consumer."""
 
     measured: Measured
     latency: LatencySummary
 
 
 def send_paced(job: LatencyJob, meter: Meter, control: RunControl) -> Measured:
-    """Send each record when it is due: sleep until the next one is, then send all that are.
+    """Send each record when it is due: sleep until the next record is due, then send all that are due.
 
-    :raises BarnabasError: why the last record was not delivered.
+    :raises BarnabasError: if the last record was not delivered.
     """
     total = job.warm_up + job.records
     filler = bytes(job.size - DUE.size)
@@ -96,9 +98,9 @@ def send_paced(job: LatencyJob, meter: Meter, control: RunControl) -> Measured:
 
 
 def receive(job: LatencyJob, meter: Meter, control: RunControl) -> LatencyMeasured:
-    """Read all records and note how long after they were due they came; leave out those that warm up.
+    """Read all records and measure their delay after their due times. Warm-up records are left out.
 
-    :raises RunFailedError: there are others' records in the topic.
+    :raises RunFailedError: if the topic contains other records.
     """
     samples: array[float] = array("d")
     with Consumer(dict(job.consumer_settings)) as consumer:
@@ -112,7 +114,7 @@ def receive(job: LatencyJob, meter: Meter, control: RunControl) -> LatencyMeasur
         try:
             _read(consumer, meter, job, samples, from_s)
         except struct.error:
-            raise RunFailedError(f"there are records of others in topic {job.topic!r}") from None
+            raise RunFailedError(f"topic {job.topic!r} contains records of other producers") from None
         finally:
             measured = meter.end()
             watch.finish()
@@ -139,5 +141,5 @@ def _read(consumer: Consumer, meter: Meter, job: LatencyJob, samples: array[floa
         seen += count
         meter.add(count, count * job.size)
         if count < wanted:
-            return  # the consumer was closed: nothing more is to come
+            return  # the watch closed the consumer: no more records will arrive
         stretch = next_chunk_records(stretch, now() - began_s, CHUNK_RECORDS_MAX)

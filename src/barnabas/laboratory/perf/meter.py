@@ -1,7 +1,7 @@
-"""Measures a workload: records, bytes, time, CPU time, and samples of its progress.
+"""The meter of a workload: records, bytes, time, CPU time, and samples of its progress.
 
-A workload counts chunks of records, not single records, so that counting costs next to nothing. One thread uses the
-meter; any thread may call `stop`.
+A workload counts chunks of records instead of single records, so that counting costs next to nothing. One thread uses
+the meter; any thread may call `stop`.
 
 Times are seconds of the monotonic clock. On Linux all processes of a machine share this clock, so figures of several
 processes can be combined.
@@ -45,7 +45,6 @@ class Measured:
 
     @property
     def elapsed_s(self) -> float:
-        """The seconds between start and end."""
         return self.ended_s - self.started_s
 
     def records_at(self, at_s: float) -> float:
@@ -82,7 +81,7 @@ def process_cpu_s() -> float:
 
 
 class Meter:
-    """Counts one workload in one process.
+    """A meter of one workload in one process.
 
     :param cpu_s: returns the CPU seconds used so far.
     :param listener: called with a sample, at most every `interval_s`.
@@ -177,7 +176,7 @@ class Meter:
 
 
 def next_chunk_records(records: int, took_s: float, records_max: int) -> int:
-    """Return how many records the next chunk should have, so that it takes about `CHUNK_S`.
+    """Return the number of records of the next chunk, so that it takes about `CHUNK_S`.
 
     >>> [next_chunk_records(100, took_s, 10_000) for took_s in (0.0001, 1.0, 0.01)]
     [200, 50, 100]

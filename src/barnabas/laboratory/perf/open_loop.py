@@ -1,8 +1,8 @@
-"""An open loop: records are due at fixed moments, whether the system keeps up or not.
+"""The open loop: records are due at fixed times, even if the system does not keep up.
 
-Latency is counted from the moment a record was due, not from when it was sent. A system that stalls for a second
-is so charged for all the records that were due in it; a loop that waits for the system instead would leave them out
-("coordinated omission").
+Latency is measured from the time when a record was due, not when it was sent. A stall of one second therefore counts
+for all records that were due in this second. A loop that waits for the system would leave them out ("coordinated
+omission").
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 from barnabas.clock import SYSTEM_CLOCK
 
 SHORT_S = 0.01
-"""A sleep that need not be broken off when the run is to stop."""
+"""The maximum duration of a sleep that a stop does not interrupt, in seconds."""
 _PR_SET_TIMERSLACK = 29
 _SHARP_NS = 1
 
 
 @dataclass(frozen=True, slots=True)
 class OpenLoop:
-    """Record number n is due n / rate seconds after the start.
+    """The due times of records: record n is due n / rate seconds after the start.
 
     >>> loop = OpenLoop(start_s=100.0, rate=10.0)
     >>> loop.due_s(5), loop.count_due(100.55), loop.count_due(99.0)
@@ -35,13 +35,14 @@ class OpenLoop:
     rate: float
 
     def due_s(self, number: int) -> float:
-        """Return when a record is due, the first being number 0."""
+        """Return the due time of a record. The first record is number 0."""
         return self.start_s + number / self.rate
 
     def count_due(self, now_s: float) -> int:
-        """Return how many records are due by now.
+        """Return the number of records that are due.
 
-        Agrees with `due_s`: the record with this number is due later than now, all before it are not.
+        The result is consistent with `due_s`: all records below this number are due, and the record with this number is
+        not.
         """
         count = max(0, int((now_s - self.start_s) * self.rate) + 1)
         while count and self.due_s(count - 1) > now_s:
@@ -52,11 +53,11 @@ class OpenLoop:
 
 
 def pause(delay_s: float, stopped: threading.Event, sleep: Callable[[float], object] = SYSTEM_CLOCK.sleep) -> bool:
-    """Sleep, if there is something to sleep for; return whether the run is to stop.
+    """Sleep if the delay is positive. Return whether the run should stop.
 
-    :param sleep: for short sleeps.
+    :param sleep: the function for short sleeps.
 
-    Short sleeps are the usual ones, ten thousand a second: they cost a system call each, and nothing more.
+    The usual sleeps are short, up to ten thousand per second. They cost only one system call each.
     """
     if delay_s > SHORT_S:
         return stopped.wait(delay_s)
@@ -66,10 +67,10 @@ def pause(delay_s: float, stopped: threading.Event, sleep: Callable[[float], obj
 
 
 def reduce_timer_slack() -> None:
-    """Let the sleeps of this thread end when they should, and not, as is usual, up to 50 us later. Linux only.
+    """Let this thread's sleeps end exactly instead of up to 50 us late, on Linux.
 
-    What is late here would be counted as latency. Threads that were started before keep their ways.
+    A late sleep would count as latency. Threads that were started earlier keep the default.
     """
     if sys.platform == "linux":
-        with contextlib.suppress(OSError, AttributeError):  # a C library without it: sleeps stay as they are
+        with contextlib.suppress(OSError, AttributeError):  # a C library without prctl(): sleeps keep the default slack
             ctypes.CDLL(None).prctl(_PR_SET_TIMERSLACK, _SHARP_NS, 0, 0, 0)

@@ -1,4 +1,6 @@
-"""`both` and `latency`: a producer and a consumer at once, in processes of their own, on a topic of their own."""
+"""`both` and `latency`: a producer and a consumer run at the same time, in separate processes, on a topic of the
+run.
+"""
 
 from __future__ import annotations
 
@@ -22,15 +24,16 @@ from barnabas.laboratory.perf.worker_processes import DONE, ENDS, GO, READY, Wor
 PRODUCER, CONSUMER = "producer", "consumer"
 
 START_DELAY_S = 0.2
-"""From the word go to the first record that is due: longer than the word takes."""
+"""The delay from the start message to the first due record, in seconds: longer than the delivery of the message."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencySpec:
-    """What to send, and how fast.
+    """The specification of a latency run.
 
-    :param rate: records per second.
-    :param seconds: how long to measure; `warm_up` records come before that.
+    :param rate: the number of records per second.
+    :param seconds: the duration of the measurement. The warm-up precedes it.
+    :param warm_up: the number of warm-up records.
     """
 
     topic: TopicSpec
@@ -43,11 +46,11 @@ class LatencySpec:
 
     @property
     def size_min(self) -> int:
-        """How large a record must be to carry the moment it was due."""
+        """The minimum size of a record, which contains its due time, in bytes."""
         return DUE.size
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a report tells about it."""
+        """Return the fields for the report."""
         return {
             "rate": self.rate,
             "seconds": self.seconds,
@@ -59,9 +62,9 @@ class LatencySpec:
 
 
 def run_both(context: RunContext, spec: ProduceSpec, read_mode: ReadMode, new_name: Callable[[], str]) -> Report:
-    """Produce and consume at once; the rate is what was consumed while both were at it.
+    """Produce and consume at the same time. The rate is that of the consumer while both are active.
 
-    :raises RunFailedError: the consumer has not seen all records.
+    :raises RunFailedError: if the consumer has not received all records.
     """
     with run_topic(context.admin, spec.topic, new_name) as topic:
         starts = ends_of(context.admin, topic.name)
@@ -114,9 +117,9 @@ def _both_report(
 
 
 def run_latency(context: RunContext, spec: LatencySpec, new_name: Callable[[], str]) -> Report:
-    """Send at a fixed rate, and measure how long each record takes from when it was due to the consumer.
+    """Send at a fixed rate, and measure the time from when a record is due until the consumer has it.
 
-    :raises RunFailedError: the consumer has not seen all records.
+    :raises RunFailedError: if the consumer has not received all records.
     """
     with run_topic(context.admin, spec.topic, new_name) as topic:
         job = LatencyJob(
@@ -163,9 +166,9 @@ def _reader(context: RunContext) -> RunContext:
 def settings_without(
     properties: Mapping[str, str], other: type[ClientConfig], own: type[ClientConfig]
 ) -> dict[str, str]:
-    """Leave out the settings that only the `other` side of a run has.
+    """Return the settings without those that only the `other` client has.
 
-    One that neither has stays: the client then says what is wrong with it.
+    A setting that neither client has stays, so that the client reports it.
 
     >>> settings_without({"linger.ms": "0", "client.id": "me", "fetch.min.bytes": "9"}, ProducerConfig, ConsumerConfig)
     {'client.id': 'me', 'fetch.min.bytes': '9'}
@@ -185,9 +188,9 @@ def _perform(
     reading: tuple[Workload, Any],
     delay_s: float,
 ) -> tuple[dict[str, Any], bool]:
-    """Run both sides; the reader is told where the topic ends when the writer is done.
+    """Run both sides. The reader gets the topic's end offsets when the writer is done.
 
-    :returns: what each did, and whether Ctrl-C ended it early.
+    :returns: the results by name, and whether Ctrl-C ended the run early.
     """
     with Workers(context.on_progress) as workers:
         try:

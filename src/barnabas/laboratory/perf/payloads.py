@@ -1,7 +1,7 @@
-"""Values to send, made before the clock starts.
+"""The values to send, which are generated before the clock starts.
 
-A pool of values is made once and sent round and round, so that making them costs the run nothing. They come from a
-seeded generator: two runs send the same bytes, and so compress alike.
+A run sends a pool of values again and again, so that generating them costs no time during the run. The generator has a
+fixed seed: two runs send the same bytes, which compress equally.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from barnabas.errors import ConfigurationError
 POOL_VALUES_MAX = 10_000
 POOL_BYTES_MAX = 16 * 1024 * 1024
 LIST_BYTES_MAX = 4 * 1024 * 1024
-"""How much one call of `send_many` or `send_arrow` gets at most, unless one value is larger."""
+"""The maximum size of the values of one `send_many` or `send_arrow` call, in bytes, except for a single larger
+value.
+"""
 
 _SEED = 2011
 _TEXT_WORDS = 20_000
@@ -30,7 +32,7 @@ _WORDS = (
 
 
 class PayloadKind(enum.StrEnum):
-    """What values are made of."""
+    """The content of values."""
 
     ZEROS = "zeros"
     RANDOM = "random"
@@ -39,10 +41,10 @@ class PayloadKind(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class PayloadSpec:
-    """Which values to send.
+    """The specification of the values.
 
-    :param size: bytes of each value.
-    :param value_file: instead: its lines, without their line feeds.
+    :param size: the size of each value in bytes.
+    :param value_file: a file whose lines are the values, instead of generated ones.
     """
 
     kind: PayloadKind = PayloadKind.TEXT
@@ -52,8 +54,8 @@ class PayloadSpec:
     def values(self) -> list[bytes]:
         """Return the pool of values.
 
-        :raises ConfigurationError: the file has no lines.
-        :raises OSError: it cannot be read.
+        :raises ConfigurationError: if the file has no lines.
+        :raises OSError: if the file cannot be read.
         """
         if self.value_file is not None:
             return _lines(Path(self.value_file))
@@ -78,13 +80,13 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _text(generator: random.Random, size: int) -> bytes:
-    """Return text that is longer than `size`, to cut values out of."""
+    """Return a text longer than `size`, from which values are cut."""
     text = " ".join(generator.choices(_WORDS.split(), k=_TEXT_WORDS)).encode()
     return text * (size // len(text) + 2)
 
 
 def lists_of(values: list[bytes], count: int) -> list[list[bytes]]:
-    """Return lists of exactly `count` values that together go through the whole pool at least once.
+    """Return lists of exactly `count` values that together contain the whole pool at least once.
 
     >>> lists_of([b"a", b"b", b"c"], 2)
     [[b'a', b'b'], [b'c', b'a']]
@@ -94,11 +96,10 @@ def lists_of(values: list[bytes], count: int) -> list[list[bytes]]:
 
 
 def list_length(values: list[bytes], records_max: int) -> int:
-    """Return how many values of the pool one call should get: at most `records_max`, and no more than fits."""
+    """Return the number of values for one call: at most `records_max`, and at most `LIST_BYTES_MAX` bytes."""
     mean_bytes = max(1, sum(map(len, values)) // len(values))
     return max(1, min(records_max, LIST_BYTES_MAX // mean_bytes))
 
 
 def cycle_lists(values: list[bytes], count: int) -> Iterator[list[bytes]]:
-    """Return an endless iterator over lists of exactly `count` values."""
     return itertools.cycle(lists_of(values, count))

@@ -1,11 +1,11 @@
-"""Produces with a fixed number of records per request, with many requests in flight.
+"""The pipelined produce workload: a fixed number of records per request, with many requests in flight.
 
-`Producer` chooses the size of its batches; this workload measures a given size (paper, section 5: batches of 1 and of
-50). It encodes each batch separately, with the time of its sending, and makes and writes frames in bursts.
+`Producer` chooses the size of its batches itself; this workload measures a given size (paper, section 5: batches of 1
+and of 50). It encodes each batch separately with the current timestamp, and encodes and writes frames in bursts.
 
-Limits: with acks=0 the unsent bytes of the connection, else the requests in flight. The clock stops after the last
-answer. With acks=0 an ApiVersions request follows the last Produce request: a broker executes the requests of a
-connection in order, so the answer proves that all Produce requests are done.
+With acks=0 it limits the unsent bytes of the connection, otherwise the requests in flight. The clock stops after the
+last response. With acks=0 an ApiVersions request follows the last Produce request: a broker processes the requests of a
+connection in order, so the response proves that all Produce requests are done.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, Compression
 
 UNSENT_BYTES_MAX = 1024 * 1024
-"""Above this the pipe is not writable until it has got rid of most of it."""
+"""The number of unsent bytes above which a pipe is not writable until most of them are sent."""
 
 
 class FramePipe(asyncio.Protocol):
-    """One connection. Used from the thread of its event loop only.
+    """A connection to a broker. Only the thread of its event loop may use it.
 
-    :param on_bytes: takes what arrives; an error that it raises ends the pipe.
+    :param on_bytes: called with received bytes; an error that it raises closes the pipe.
     """
 
     def __init__(self, address: str, on_bytes: Callable[[bytes], None]) -> None:
@@ -51,9 +51,9 @@ class FramePipe(asyncio.Protocol):
 
     @classmethod
     async def open(cls, host: str, port: int, on_bytes: Callable[[bytes], None]) -> FramePipe:
-        """Connect.
+        """Open a connection.
 
-        :raises DisconnectedError: nobody listens there.
+        :raises DisconnectedError: if the connection is refused.
         """
         loop = asyncio.get_running_loop()
         pipe = cls(host_port(host, port), on_bytes)
@@ -65,24 +65,27 @@ class FramePipe(asyncio.Protocol):
         return pipe
 
     def write(self, frames: bytes) -> None:
-        """Send frames behind those sent before.
+        """Append frames to the send buffer.
 
-        :raises BarnabasError: why the pipe has ended.
+        :raises BarnabasError: if the pipe has failed.
         """
         self.check()
         assert self._transport is not None
         self._transport.write(frames)
 
     def check(self) -> None:
-        """:raises BarnabasError: why the pipe has ended, if it has."""
+        """Check that the pipe works.
+
+        :raises BarnabasError: if the pipe has failed.
+        """
         if self._failure is not None:
             raise self._failure.error()
 
     async def wait_for_change(self, timeout_s: float) -> None:
-        """Wait until something has arrived, or the pipe is writable again.
+        """Wait until bytes have arrived, or until the pipe is writable again.
 
-        :raises TimedOutError: nothing happened for so long.
-        :raises BarnabasError: why the pipe has ended.
+        :raises TimedOutError: if neither happens within the timeout.
+        :raises BarnabasError: if the pipe has failed.
         """
         self.check()
         self._news = asyncio.get_running_loop().create_future()
@@ -90,13 +93,13 @@ class FramePipe(asyncio.Protocol):
             async with asyncio.timeout(timeout_s):
                 await self._news
         except TimeoutError:
-            raise TimedOutError(f"{self.address} did not answer within {timeout_s:g} s") from None
+            raise TimedOutError(f"{self.address} did not respond within {timeout_s:g} s") from None
         finally:
             self._news = None
         self.check()
 
     def close(self) -> None:
-        """End the connection; what is unsent is dropped."""
+        """Close the connection. Unsent bytes are dropped."""
         if self._transport is not None:
             self._transport.abort()
 
@@ -109,15 +112,13 @@ class FramePipe(asyncio.Protocol):
             self._failure = Failure.of(error)
         self._notify()
 
-    # --- called by the event loop -----------------------------------------------------------------------
+    # --- callbacks of the event loop ---------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        """Bound what the transport may hold."""
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=UNSENT_BYTES_MAX)
 
     def data_received(self, data: bytes) -> None:
-        """Pass on what arrived."""
         try:
             self._on_bytes(data)
         except BarnabasError as error:
@@ -126,22 +127,21 @@ class FramePipe(asyncio.Protocol):
         self._notify()
 
     def pause_writing(self) -> None:
-        """The transport holds enough."""
         self.writable = False
 
     def resume_writing(self) -> None:
-        """The transport holds little again."""
         self.writable = True
         self._notify()
 
     def connection_lost(self, error: Exception | None) -> None:
-        """Tell whoever waits."""
         reason = f": {error}" if error else ""
         self._fail(DisconnectedError(f"the connection to {self.address} was closed{reason}"))
 
 
 BURST_BYTES = 64 * 1024
-"""The bytes of a burst, with at least one request: enough for a cheap write, few enough to overlap with the broker."""
+"""The size of a burst in bytes, with at least one request: large enough for a cheap write, small enough to overlap with
+the broker's work.
+"""
 
 PRODUCE_TIMEOUT_MS = 30_000
 
@@ -159,11 +159,11 @@ class Leader:
 class PipelineJob:
     """A job of this workload.
 
-    :param settings: of the client, under Kafka's names.
+    :param settings: the client's settings under Kafka's names.
     :param batch_records: the number of records in each request; only the last request may have fewer.
-    :param in_flight: the limit of unanswered requests on each connection.
-    :param records: the total; None: stop after `seconds`.
-    :param warm_up: records to send before the clock starts.
+    :param in_flight: the maximum number of requests without a response on each connection.
+    :param records: the total number of records; None to stop after `seconds`.
+    :param warm_up: the number of records to send before the clock starts.
     """
 
     settings: Mapping[str, Any]
@@ -180,11 +180,11 @@ class PipelineJob:
 
 
 def produce_pipelined(job: PipelineJob, meter: Meter, control: RunControl) -> Measured:
-    """Produce until the records are stored or the meter or the control says that it is enough.
+    """Produce until all records are stored, or until the meter or the control stops the workload.
 
-    :raises ApiError: a request was refused.
-    :raises DisconnectedError: a connection was lost.
-    :raises TimedOutError: a broker did not answer in time.
+    :raises ApiError: if the broker rejects a request.
+    :raises DisconnectedError: if a connection is lost.
+    :raises TimedOutError: if a broker does not respond in time.
     """
     try:
         with asyncio.Runner(loop_factory=new_event_loop) as runner:
@@ -219,15 +219,15 @@ async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: M
             for requests in to_leaders:
                 tasks.create_task(requests.pump(work, meter, is_running))
     except BaseExceptionGroup as group:
-        # One reason is enough for one line. `except*` would put it into a group again before Python 3.11.4.
-        told, others = group.split(BarnabasError)
-        if told is None or others is not None:
+        # The first error is enough. `except*` would wrap it into a group again before Python 3.11.4.
+        known, others = group.split(BarnabasError)
+        if known is None or others is not None:
             raise
-        raise told.exceptions[0] from None
+        raise known.exceptions[0] from None
 
 
 class _Work:
-    """The batches that are to be sent, which are sent to the brokers turn by turn; None: without end."""
+    """The batches to send, which the connections to all brokers share. `records` is None for endless work."""
 
     def __init__(self, batches: Sequence[list[bytes]], records: int | None) -> None:
         self._batches: Iterator[list[bytes]] = itertools.cycle(batches)
@@ -235,7 +235,7 @@ class _Work:
         self._sizes = {id(batch): sum(map(len, batch)) for batch in batches}
 
     def take(self) -> tuple[list[bytes], int] | None:
-        """Return the next batch and the bytes of its values; None: there are no more."""
+        """Return the next batch and the bytes of its values; None if there are no more."""
         batch = next(self._batches)
         if self._left is None:
             return batch, self._sizes[id(batch)]
@@ -250,8 +250,6 @@ class _Work:
 
 
 class _LeaderRequests:
-    """The requests to one broker, over one connection."""
-
     def __init__(self, job: PipelineJob, leader: Leader, config: ClientConfig, version: int) -> None:
         self.pipe: FramePipe
         self._acks = job.acks
@@ -276,7 +274,7 @@ class _LeaderRequests:
 
     @classmethod
     async def open(cls, job: PipelineJob, leader: Leader, config: ClientConfig) -> _LeaderRequests:
-        """Ask the broker which version it serves, and connect."""
+        """Ask the broker for its version of Produce, and open the pipe."""
         connection = await dial(
             leader.host,
             leader.port,
@@ -298,7 +296,7 @@ class _LeaderRequests:
 
     @property
     def _room(self) -> int:
-        """How many requests may be sent now."""
+        """The number of requests that may be sent now."""
         if not self.pipe.writable:
             return 0
         if not self._acks:
@@ -306,7 +304,7 @@ class _LeaderRequests:
         return self._in_flight_max - (self._sent - self._answers.answered)
 
     async def pump(self, work: _Work, meter: Meter, is_running: Callable[[], bool]) -> None:
-        """Send until there is no more work, then wait for what is under way."""
+        """Send until there is no more work, then wait for the outstanding responses."""
         enough = max(1, self._in_flight_max // 4)
         while is_running():
             room = self._room
@@ -322,7 +320,7 @@ class _LeaderRequests:
         await self._settle()
 
     def _burst(self, work: _Work, requests_max: int | None, now_ms: int) -> tuple[bytes, int, int]:
-        """Encode some requests; return their frames, their records and the bytes of their values."""
+        """Encode requests. Return their frames, the number of records and the bytes of their values."""
         parts: list[bytes | bytearray | memoryview] = []
         records = value_bytes = frame_bytes = 0
         sent, heads, compression = self._sent, self._heads, self._compression
@@ -348,7 +346,7 @@ class _LeaderRequests:
         return b"".join(parts), records, value_bytes
 
     async def _settle(self) -> None:
-        """Wait until the broker has carried out all that was sent."""
+        """Wait until the broker has processed all requests."""
         if self._acks:
             while self._answers.answered < self._sent:
                 await self.pipe.wait_for_change(self._timeout_s)

@@ -1,10 +1,10 @@
-"""Produce requests of one batch each, as bytes, as cheaply as that can be done; no I/O.
+"""A fast encoder of produce requests with one batch each. It does no I/O.
 
-The requests of one partition differ in three numbers only: size, correlation id and length of the batch. So one
-request is encoded as any other (`protocol.frames`), and the others are packed after its pattern. Answers are read
-in the same way: in one that brings no error only the error code is looked at.
+The requests for one partition differ only in three numbers: size, correlation id and batch length. So one request is
+encoded by `protocol.frames`, and the others are packed after its pattern. Responses are parsed in the same way: of a
+response without an error, only the error code and the correlation id are parsed.
 
-Version 8 is the newest whose lengths have fixed sizes.
+Version 8 is the last version with length fields of fixed size.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RESPONSE_BYTES_MAX = 1024 * 1024
 _NO_ERROR = b"\0\0"
 _SIZE_BYTES = 4
 _ERROR_CODE_AFTER_NAME = 18
-"""Bytes of an answer before its first error code, the topic's name left out."""
+"""The number of bytes of a response before its first error code, without the topic's name."""
 
 
 class FramePattern:
-    """Makes the heads of requests that bring a batch to one partition.
+    """An encoder of the bytes before a batch in a request for one partition.
 
     >>> pattern = FramePattern("clicks", 3, acks=1, timeout_ms=30_000, version=8, client_id="perf")
     >>> batch = b"not really a batch"
@@ -42,7 +42,7 @@ class FramePattern:
     """
 
     def __init__(self, topic: str, partition: int, *, acks: int, timeout_ms: int, version: int, client_id: str) -> None:
-        assert version <= VERSION_MAX, f"version {version} has lengths of varying size"
+        assert version <= VERSION_MAX, f"version {version} has length fields of variable size"
         part = PartitionProduceData(index=partition, records=b"")
         request = ProduceRequest(
             acks=acks, timeout_ms=timeout_ms, topic_data=[TopicProduceData(name=topic, partition_data=[part])]
@@ -54,13 +54,13 @@ class FramePattern:
         self._pack = struct.Struct(f">i4si{len(self._middle)}si").pack
 
     def head(self, correlation_id: int, batch_bytes: int) -> bytes:
-        """Return what stands before a batch of this size."""
+        """Return the bytes of a request before a batch of this size."""
         size = self.head_bytes - _SIZE_BYTES + batch_bytes
         return self._pack(size, self._api, correlation_id, self._middle, batch_bytes)
 
 
 class AnswerReader:
-    """Reads the answers to such requests, in the order of the requests; correlation ids count up from 1.
+    """A parser of the responses to such requests, in the order of the requests. Correlation ids count up from 1.
 
     :param topic: the topic of all requests.
     """
@@ -72,10 +72,10 @@ class AnswerReader:
         self._reader = FrameReader(RESPONSE_BYTES_MAX)
 
     def feed(self, data: bytes) -> None:
-        """Take the next bytes of the connection and count the answers in them.
+        """Parse the next bytes of the connection, and count the responses in them.
 
-        :raises ApiError: a request was refused.
-        :raises MalformedMessageError: the bytes are not the answers that are due.
+        :raises ApiError: if the broker rejected a request.
+        :raises MalformedMessageError: if the bytes are not the expected responses.
         """
         frames = self._reader.feed(data)
         if not frames:
@@ -85,9 +85,9 @@ class AnswerReader:
             if frame[at : at + 2] != _NO_ERROR:
                 self._refuse(frame)
         self.answered += len(frames)
-        # Answers come in order: if the last is the one that is due, so are those before it.
+        # Responses come in order: if the last one has the expected id, so have those before it.
         if read_correlation_id(frames[-1]) != self.answered & CORRELATION_ID_MAX:
-            raise MalformedMessageError(f"an answer with correlation id {read_correlation_id(frames[-1])} is not due")
+            raise MalformedMessageError(f"unexpected response with correlation id {read_correlation_id(frames[-1])}")
 
     def _refuse(self, frame: bytes | bytearray) -> None:
         response = decode_response(ProduceResponse, self._version, frame)
@@ -95,4 +95,4 @@ class AnswerReader:
             for each in topic.partition_responses:
                 if each.error_code:
                     raise ApiError(each.error_code, each.error_message or "", subject=f"{topic.name}-{each.index}")
-        raise MalformedMessageError("an answer to another request than was sent")
+        raise MalformedMessageError("the response does not match the request")

@@ -1,4 +1,4 @@
-"""`produce` and `requests`: a topic, the workload, and a look into the log whether all of it is there."""
+"""`produce` and `requests`: the workload on a topic, and the check that the log has all records."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from barnabas.laboratory.perf.worker_processes import Workload
 
 @dataclass(frozen=True, slots=True)
 class ProduceSpec:
-    """What to produce.
+    """The specification of a produce run.
 
-    :param records: in all; None: as many as go into `seconds`.
-    :param batch_records: None: with `Producer`, in `mode`; else with exactly so many records in each request, and
-        at most `in_flight` requests without an answer.
-    :param producers: so many at once, a process each.
+    :param records: the total number of records; None for as many as fit into `seconds`.
+    :param batch_records: None to use `Producer` in `mode`. Otherwise the exact number of records in each request.
+    :param in_flight: the maximum number of requests without a response, if `batch_records` is set.
+    :param producers: the number of producers, each in its own process.
     """
 
     topic: TopicSpec
@@ -41,7 +41,7 @@ class ProduceSpec:
     producers: int = 1
 
     def as_json(self) -> dict[str, Any]:
-        """Return what a report tells about it."""
+        """Return the fields for the report."""
         pipelined = self.batch_records is not None
         return {
             "mode": "pipelined" if pipelined else str(self.mode),
@@ -59,11 +59,11 @@ class ProduceSpec:
 def run_produce(
     context: RunContext, spec: ProduceSpec, new_name: Callable[[], str], workload: str = "produce"
 ) -> Report:
-    """Produce; then ask the log.
+    """Produce, then check the log's end offsets.
 
     :param workload: the name of the run in its report.
-    :raises RunFailedError: not all records are in the log.
-    :raises BarnabasError: why a record was not delivered, no broker ...
+    :raises RunFailedError: if the log does not have all records.
+    :raises BarnabasError: if a record was not delivered, or if no broker responds.
     """
     with run_topic(context.admin, spec.topic, new_name) as topic:
         work, jobs = _jobs(context, spec, topic)
@@ -104,7 +104,6 @@ def _jobs(context: RunContext, spec: ProduceSpec, topic: RunTopic) -> tuple[Work
 def producer_job(
     context: RunContext, spec: ProduceSpec, topic: RunTopic, records: int | None, warm_up: int
 ) -> ProduceJob:
-    """Return the job of one `Producer`."""
     return ProduceJob(
         settings=context.settings(acks=spec.acks, compression_type=spec.compression),
         topic=topic.name,

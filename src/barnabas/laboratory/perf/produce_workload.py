@@ -1,4 +1,4 @@
-"""Produces as programs do: with `Producer`, one record, one list or one Arrow array per call.
+"""The produce workload: a `Producer` sends one record, one list or one Arrow array per call.
 
 The clock runs from the first call until `flush` returns: all records are acknowledged or, with acks=0, sent.
 """
@@ -22,12 +22,12 @@ from barnabas.laboratory.perf.payloads import PayloadSpec, list_length, lists_of
 from barnabas.laboratory.perf.run_control import RunControl
 
 CALL_RECORDS_MAX = 10_000
-"""The limit of records in one call of `send_many` and `send_arrow`."""
+"""The maximum number of records in one call of `send_many` or `send_arrow`."""
 
 
 @contextlib.contextmanager
 def loss_warnings_disabled() -> Iterator[None]:
-    """Do not log each lost batch: the run checks the outcomes itself, and fails."""
+    """Suppress the warning about each lost batch. The run checks the deliveries itself and fails."""
     log = logging.getLogger("barnabas.client.producer")
     before = log.level
     log.setLevel(logging.ERROR)
@@ -38,7 +38,7 @@ def loss_warnings_disabled() -> Iterator[None]:
 
 
 class SendMode(enum.StrEnum):
-    """The way in which the producer gets records."""
+    """The way in which records are passed to the producer."""
 
     SEND = "send"
     MANY = "many"
@@ -47,11 +47,11 @@ class SendMode(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class ProduceJob:
-    """What to produce.
+    """The job of one producer.
 
-    :param settings: the producer's, under Kafka's names.
-    :param records: stop after so many; None: after `seconds`.
-    :param warm_up: records to send beforehand.
+    :param settings: the producer's settings under Kafka's names.
+    :param records: the number of records; None to stop after `seconds`.
+    :param warm_up: the number of records to send before the clock starts.
     """
 
     settings: Mapping[str, Any]
@@ -64,16 +64,16 @@ class ProduceJob:
 
 
 Stretch = tuple[Any, int, int]
-"""What one turn sends (a list, or an array), how many records that is and how many bytes of values."""
+"""The values of one send call (a list or an array), the number of records and the bytes of the values."""
 
 Send = Callable[[Any], object]
 
 
 def produce(job: ProduceJob, meter: Meter, control: RunControl) -> Measured:
-    """Produce until the records are sent or the meter or the control says that it is enough.
+    """Produce until all records are sent, or until the meter or the control stops the workload.
 
-    :raises BarnabasError: why a record was not delivered, if that is known by then.
-    :raises ConfigurationError: a way of sending that this client does not have.
+    :raises BarnabasError: if a record was not delivered.
+    :raises ConfigurationError: if a package for the send mode is missing.
     """
     values = job.payload.values()
     length = list_length(values, CALL_RECORDS_MAX)
@@ -118,7 +118,7 @@ def _sender(mode: SendMode, producer: Producer, topic: str) -> Send:
 
 
 def _stretches(values: list[bytes], length: int, records: int | None, mode: SendMode) -> Iterator[Stretch]:
-    """Yield what to send turn by turn, `records` in all (None: for ever), going round and round the values."""
+    """Yield the values of each send call, `records` in total (None: endless), cycling through the pool."""
     wrap = _arrow_array if mode is SendMode.ARROW else list
     whole = [(wrap(each), length, sum(map(len, each))) for each in lists_of(values, length)]
     if records is None:
@@ -135,9 +135,9 @@ def _arrow_array(values: Sequence[bytes]) -> Any:
 
 
 class _Outcomes:
-    """Looks at the last delivery of each turn, so that a run that fails ends with the reason.
+    """A check of the last delivery of each call, so that a failed run ends with the reason.
 
-    That does not see every record; whether all are there is asked of the log, when the run is over.
+    It does not check every record. At the end of the run, the log's end offsets show if all records are stored.
     """
 
     def __init__(self) -> None:
@@ -152,7 +152,7 @@ class _Outcomes:
             self._look_at(self._open.popleft())
 
     def check(self) -> None:
-        """Look at those that are left, when all are known."""
+        """Wait for the remaining deliveries and check them."""
         while self._open:
             self._look_at(self._open.popleft())
 

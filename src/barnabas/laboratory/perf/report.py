@@ -1,4 +1,4 @@
-"""What a run found out: figures for programs, with the machine, the broker and the run they belong to."""
+"""The report of a run: figures for programs, with the machine, the broker and the run's parameters."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ SAMPLE_DECIMALS = 3
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The outcome of one run.
+    """The result of one run.
 
-    :param about: what was run: topic, mode, acks ...
-    :param extra: figures that not all runs have.
-    :param records_per_s: if it is not that of `measured`.
-    :param interrupted: whether it was ended with Ctrl-C.
+    :param about: the parameters of the run: topic, mode, acks ...
+    :param extra: figures that only some runs have.
+    :param records_per_s: the rate, if it differs from the rate of `measured`.
+    :param interrupted: True if Ctrl-C ended the run.
     """
 
     workload: str
@@ -34,7 +34,7 @@ class Report:
     interrupted: bool = False
 
     def as_json(self) -> dict[str, Any]:
-        """Return all of it, ready for JSON."""
+        """Return all fields, ready for JSON."""
         measured = self.measured
         rate = per_second(measured.records, measured.elapsed_s) if self.records_per_s is None else self.records_per_s
         mean_bytes = measured.bytes / measured.records if measured.records else 0.0
@@ -70,7 +70,7 @@ def _samples(measured: Measured) -> list[tuple[float, int]]:
 
 
 def machine_facts() -> dict[str, Any]:
-    """Return what a figure depends on beside the code."""
+    """Return the facts about the machine and the interpreter that affect the figures."""
     return {
         "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
         "cpu": platform.machine(),

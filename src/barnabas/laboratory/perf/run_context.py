@@ -1,4 +1,4 @@
-"""The context of a run. A single workload runs in this process, several run in a process each."""
+"""The context of a run. A single workload runs in this process; several run in a process each."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from barnabas.laboratory.perf.run_control import Ends, RunControl
 from barnabas.laboratory.perf.worker_processes import DONE, ENDS, GO, READY, STOP, Workers, Workload
 
 STOP_PATIENCE_S = 30.0
-"""How long the processes may take to end after Ctrl-C; what is in their buffers is still sent."""
+"""The maximum time for the processes to end after Ctrl-C, in seconds. They still send their buffered records."""
 
 Progress = Callable[[str, Sample], None]
-"""Is told who has done how much."""
+"""A callback with a worker's name and a sample of its progress."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunContext:
-    """The cluster, the settings and the clock of a run; runs its workloads.
+    """The cluster, the settings and the clock of a run. It runs the workloads.
 
-    :param bootstrap: where the brokers are.
-    :param properties: settings of the clients, under Kafka's names, that the user chose.
-    :param on_progress: told how far each process is.
-    :param pause: sleeps for so many seconds.
+    :param bootstrap: the addresses of the brokers.
+    :param properties: the client settings of the user, under Kafka's names.
+    :param on_progress: called with the progress of each process.
+    :param pause: a function that sleeps for a number of seconds.
     """
 
     admin: Admin
@@ -38,17 +38,17 @@ class RunContext:
     pause: Callable[[float], object] = threading.Event().wait
 
     def settings(self, **own: object) -> dict[str, Any]:
-        """Return the settings of a client: `own`, in snake_case, below those that the user chose."""
+        """Return the settings of a client. The user's settings override `own`, which has names in snake_case."""
         named = {name.replace("_", "."): value for name, value in own.items()}
         return {"bootstrap.servers": self.bootstrap, **named, **self.properties}
 
     def run_workload(
         self, workload: Workload, jobs: Mapping[str, Any], ends: Ends | None = None
     ) -> tuple[list[Measured], bool]:
-        """Run a workload with each of the jobs, all at once.
+        """Run a workload with each of the jobs, all at the same time.
 
-        :param ends: where reading ends.
-        :returns: what each did, and whether Ctrl-C ended it early.
+        :param ends: the end offsets at which reading ends.
+        :returns: the result of each job, and whether Ctrl-C ended the run early.
         """
         if len(jobs) == 1:
             ((name, job),) = jobs.items()
@@ -66,15 +66,15 @@ class RunContext:
                 return list(stop_workers(workers).values()) or [self.empty_result()], True
 
     def empty_result(self) -> Measured:
-        """Return the result of who did not come to do anything."""
+        """Return the result of a workload that did not start."""
         now_s = self.clock.monotonic()
         return Measured(now_s, now_s, 0, 0, 0.0)
 
     def _perform_here(self, workload: Workload, name: str, job: Any, ends: Ends | None) -> tuple[list[Measured], bool]:
-        def tell(sample: Sample) -> None:
+        def report(sample: Sample) -> None:
             self.on_progress(name, sample)
 
-        meter = Meter(self.clock, listener=tell, seconds_max=job.seconds)
+        meter = Meter(self.clock, listener=report, seconds_max=job.seconds)
         try:
             return [workload(job, meter, RunControl(ends))], False
         except KeyboardInterrupt:
@@ -82,6 +82,6 @@ class RunContext:
 
 
 def stop_workers(workers: Workers) -> dict[str, Any]:
-    """Stop the workers and return how far each came."""
+    """Stop the workers and return their results so far."""
     workers.send_all(STOP)
     return workers.await_all(workers.names, DONE, STOP_PATIENCE_S)

@@ -1,6 +1,6 @@
-"""Orders to a running workload: begin, stop, and the end offsets of the topic.
+"""The control of a running workload: start, stop, and the end offsets of the topic.
 
-In a worker process, the thread that reads the command's messages writes them. The workload and its watch read them.
+In a worker process, the thread that receives the command's messages updates it. The workload and its watch read it.
 """
 
 from __future__ import annotations
@@ -11,34 +11,33 @@ from collections.abc import Callable, Mapping
 from barnabas.errors import BarnabasError
 
 Ends = Mapping[int, int]
-"""The end offset of each partition, by number."""
+"""The end offsets by partition number."""
 
 
 class RunControl:
-    """Shared between the threads of one process; safe to use from all of them.
+    """The state that the threads of one process share. Thread-safe.
 
-    :param ends: the end offsets, if they are known already.
-    :param await_go: called by a workload that is prepared; returns when the workload should begin, with a moment that
-        all workers share.
+    :param ends: the end offsets, if they are already known.
+    :param await_go: called by a workload that is ready. It returns when the workload should start, with a start time
+        that all workers share.
     """
 
     def __init__(self, ends: Ends | None = None, await_go: Callable[[], float] = lambda: 0.0) -> None:
         self.ends = ends
         self.await_go = await_go
         self.changed = threading.Event()
-        """Set by each change; the thread that waits for it clears it."""
+        """Set at each change. The waiting thread clears it."""
         self.stopped = threading.Event()
 
     def stop(self) -> None:
-        """Ask the workload to come to its end."""
+        """Request the workload to stop."""
         self.stopped.set()
         self.changed.set()
 
     def set_ends(self, ends: Ends) -> None:
-        """Set the end offsets."""
         self.ends = ends
         self.changed.set()
 
 
 class RunFailedError(BarnabasError):
-    """A run whose figures would be worth nothing: records are missing, or a process of it has died."""
+    """The run's figures are worthless: records are missing, or one of its processes has died."""

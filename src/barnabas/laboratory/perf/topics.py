@@ -1,4 +1,4 @@
-"""The topic of a run: made for it and deleted after it, or the user's own; and how many records are in it."""
+"""The topic of a run: the user's own topic, or a new one that the run deletes; and the number of its records."""
 
 from __future__ import annotations
 
@@ -16,16 +16,17 @@ from barnabas.model import TopicPartition
 log = logging.getLogger(__name__)
 
 STORED_PATIENCE_S = 10.0
-"""So long nothing may have been added to the log before records that are not in it count as lost."""
+"""The maximum time without growth of the log, in seconds. Records that are still missing then count as lost."""
 
 STORED_INTERVAL_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """Which topic to use, and what it should be like if it has to be made.
+    """The topic to use, with the settings for its creation.
 
-    :param name: None: a new one, which is deleted after the run unless `keep` is set. One that is named stays.
+    :param name: the name of the topic; None for a new topic, which is deleted after the run unless `keep` is set. A
+        named topic is never deleted.
     """
 
     name: str | None = None
@@ -37,7 +38,7 @@ class TopicSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunTopic:
-    """A topic that is there."""
+    """An existing topic."""
 
     name: str
     partitions: int
@@ -45,9 +46,9 @@ class RunTopic:
 
 @contextmanager
 def run_topic(admin: Admin, plan: TopicSpec, new_name: Callable[[], str]) -> Iterator[RunTopic]:
-    """Provide the topic for a run.
+    """Provide the topic of a run.
 
-    :param new_name: names a topic that does not exist yet.
+    :param new_name: returns the name of a topic that does not exist yet.
     """
     name = plan.name or new_name()
     exists = plan.name is not None and name in admin.list_topics()
@@ -61,21 +62,20 @@ def run_topic(admin: Admin, plan: TopicSpec, new_name: Callable[[], str]) -> Ite
 
 
 def _delete(admin: Admin, name: str) -> None:
-    """Delete a topic; what was measured is worth more than an error here."""
+    """Delete a topic. An error is only logged, because it must not discard the measurement."""
     try:
         admin.delete_topic(name)
     except BarnabasError as error:
-        log.warning("topic %s was not deleted: %s", name, error)
+        log.warning("cannot delete topic %s: %s; delete it yourself", name, error)
 
 
 def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
-    """Return the partitions of a topic."""
     (found,) = admin.describe_topics([topic])
     return [TopicPartition(topic, each.partition) for each in found.partitions]
 
 
 def leaders_of(admin: Admin, topic: str) -> tuple[Leader, ...]:
-    """Return the brokers that lead partitions of a topic, with those that each leads."""
+    """Return the leaders of a topic with the partitions that each leads."""
     (found,) = admin.describe_topics([topic])
     led: dict[int, list[int]] = {}
     for each in found.partitions:
@@ -95,11 +95,11 @@ def beginnings_of(admin: Admin, topic: str) -> dict[int, int]:
 
 
 def await_stored(offsets_sum: Callable[[], int], expected: int, clock: Clock, pause: Callable[[float], object]) -> int:
-    """Wait until the log has all records, or has not grown for `STORED_PATIENCE_S`; return how far it is.
+    """Wait until the log has all records, or has not grown for `STORED_PATIENCE_S`. Return the sum of its end offsets.
 
-    :param offsets_sum: the sum of the end offsets, now.
-    :param expected: what it should come to.
-    :param pause: sleeps for so many seconds.
+    :param offsets_sum: returns the present sum of the end offsets.
+    :param expected: the expected sum.
+    :param pause: a function that sleeps for a number of seconds.
     """
     stored = offsets_sum()
     grown_at_s = clock.monotonic()

@@ -1,4 +1,4 @@
-"""Divides the work of a run among processes."""
+"""The distribution of a run's work among processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 
 def share_partitions(partitions: Sequence[int], count: int) -> list[tuple[int, ...]]:
-    """Return which partitions each of `count` processes reads.
+    """Return the partitions that each of `count` processes reads.
 
     >>> share_partitions(range(6), 4)
     [(0, 4), (1, 5), (2,), (3,)]
@@ -15,7 +15,7 @@ def share_partitions(partitions: Sequence[int], count: int) -> list[tuple[int, .
 
 
 def share_records(records: int, limits: Sequence[int]) -> list[int]:
-    """Return how many records each process takes: evenly, and none more than its limit.
+    """Return the number of records of each process: an even share, but at most the process's limit.
 
     >>> share_records(10, [2, 100, 100]), share_records(10, [1, 1])
     ([2, 4, 4], [1, 1])
@@ -33,7 +33,7 @@ def share_records(records: int, limits: Sequence[int]) -> list[int]:
 
 
 def share_evenly(records: int, count: int) -> list[int]:
-    """Return how many records each of `count` processes takes.
+    """Return the number of records of each of `count` processes.
 
     >>> share_evenly(10, 3)
     [4, 3, 3]

@@ -1,8 +1,8 @@
-"""Worker processes of one run, each with its own interpreter.
+"""The worker processes of a run, each with its own interpreter.
 
-The command and a worker exchange messages over a pipe; a thread of the worker reads them. Workers ignore Ctrl-C: the
+The command and a worker exchange messages over a pipe; a thread of the worker receives them. Workers ignore Ctrl-C: the
 command sends `STOP` to all of them, so that each can send its result so far. If the command's process dies, the pipe
-ends, and the worker ends too.
+closes, and the worker ends, too.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from barnabas.laboratory.perf.produce_workload import loss_warnings_disabled
 from barnabas.laboratory.perf.run_control import RunControl, RunFailedError
 
 GO, ENDS, STOP = "go", "ends", "stop"
-"""Messages to a worker: begin (with a moment that all workers share), the end offsets of the topic, stop."""
+"""Messages to a worker: start (with a start time that all workers share), the end offsets of the topic, stop."""
 
 READY, PROGRESS, DONE, FAILED = "ready", "progress", "done", "failed"
 """Messages from a worker: it waits for `GO`, a sample, its result, its error."""
@@ -32,7 +32,9 @@ READY, PROGRESS, DONE, FAILED = "ready", "progress", "done", "failed"
 LEAVE_PATIENCE_S = 10.0
 
 WORKER_SAMPLE_INTERVAL_S = 0.1
-"""Figures of several workers are laid over each other, between samples."""
+"""The interval between the samples of a worker. It is short, because the figures of several workers are interpolated
+between samples.
+"""
 
 
 class WorkerLink:
@@ -46,14 +48,13 @@ class WorkerLink:
         threading.Thread(target=self._listen, name="barnabas-perf-link", daemon=True).start()
 
     def send(self, kind: str, value: object = None) -> None:
-        """Send a message to the command; stop if the command has died."""
+        """Send a message to the command. Stop the workload if the command has died."""
         try:
             self._connection.send((kind, value))
         except OSError:
             self.control.stop()
 
     def progress(self, sample: Sample) -> None:
-        """Send a sample."""
         self.send(PROGRESS, sample)
 
     def _await_go(self) -> float:
@@ -80,11 +81,13 @@ class WorkerLink:
 
 
 Workload = Callable[[Any, Meter, RunControl], Any]
-"""What a worker does: takes its job, returns its result. A function of a module, so that it can be sent."""
+"""A workload: takes a job, a meter and a control, and returns its result. It must be a module-level function, because
+it is pickled.
+"""
 
 
 def run_worker(workload: Workload, job: Any, connection: Connection[Any, Any], log_level: int) -> None:
-    """Run a workload in a worker's process and send its result."""
+    """Run a workload in a worker process and send its result."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     logging.basicConfig(format="barnabas: %(message)s", level=log_level)
     link = WorkerLink(connection)
@@ -101,9 +104,9 @@ def run_worker(workload: Workload, job: Any, connection: Connection[Any, Any], l
 class Workers:
     """The workers of one run, by name.
 
-    :param on_progress: told of each worker's samples.
+    :param on_progress: called with the samples of each worker.
 
-    Leaving the `with` block ends them all.
+    The end of the `with` block ends all workers.
     """
 
     def __init__(self, on_progress: Callable[[str, Sample], None]) -> None:
@@ -115,11 +118,11 @@ class Workers:
 
     @property
     def names(self) -> list[str]:
-        """The workers that were started."""
+        """The names of the started workers."""
         return list(self._processes)
 
     def start(self, name: str, workload: Workload, job: object) -> None:
-        """Start a worker; the job says in `seconds` how long it may take."""
+        """Start a worker. The job's `seconds` is its time limit."""
         ours, theirs = self._context.Pipe()
         level = logging.getLogger().getEffectiveLevel()
         process = self._context.Process(target=run_worker, args=(workload, job, theirs, level), name=name, daemon=True)
@@ -130,7 +133,7 @@ class Workers:
         self._pipes[name] = ours
 
     def send(self, names: Iterable[str], kind: str, value: object = None) -> None:
-        """Send a message to some workers; skip those that are gone."""
+        """Send a message to some workers. Workers that have ended are skipped."""
         for name in names:
             try:
                 self._pipes[name].send((kind, value))
@@ -138,23 +141,22 @@ class Workers:
                 continue
 
     def send_all(self, kind: str, value: object = None) -> None:
-        """Send a message to all workers."""
         self.send(self._pipes, kind, value)
 
     def await_all(self, names: Iterable[str], kind: str, patience_s: float | None = None) -> dict[str, Any]:
-        """Wait for a message of this kind from each of the named workers; return the values.
+        """Wait for a message of a kind from each of the named workers. Return the values.
 
-        :param patience_s: the longest time without any message; None: no limit.
-        :raises BarnabasError: why a worker failed.
-        :raises RunFailedError: a worker has died, or the patience is at its end.
+        :param patience_s: the longest time without any message, in seconds; None for no limit.
+        :raises BarnabasError: if a worker failed.
+        :raises RunFailedError: if a worker died, or if no message arrived in time.
         """
         wanted = list(names)
         while any((name, kind) not in self._received for name in wanted):
             open_pipes = {pipe: name for name, pipe in self._pipes.items() if (name, DONE) not in self._received}
-            told = wait(list(open_pipes), patience_s)
-            if not told:
-                raise RunFailedError(f"the processes did not come to an end within {patience_s:g} s")
-            for pipe in told:
+            readable = wait(list(open_pipes), patience_s)
+            if not readable:
+                raise RunFailedError(f"the processes sent nothing for {patience_s:g} s")
+            for pipe in readable:
                 self._take(open_pipes[pipe], pipe)  # type: ignore[index, arg-type]
         return {name: self._received[name, kind] for name in wanted}
 
@@ -190,7 +192,7 @@ class Workers:
 
 @contextmanager
 def _ctrl_c_ignored() -> Iterator[None]:
-    """Let what is started inside be deaf to Ctrl-C from its first moment on."""
+    """Start child processes that ignore Ctrl-C from their first moment."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

@@ -61,7 +61,7 @@ def test_refusal_is_an_error_that_names_the_partition_and_says_why() -> None:
 
 
 def test_answer_that_is_not_due_is_an_error() -> None:
-    with pytest.raises(MalformedMessageError, match="not due"):
+    with pytest.raises(MalformedMessageError, match="unexpected response"):
         AnswerReader(TOPIC, 7).feed(answer(7, 1) + answer(7, 3))
 
 
