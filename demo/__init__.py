@@ -1,4 +1,4 @@
-"""`make demo`: real events through the whole system, on one machine, through real processes.
+"""`make demo`: real events pass through the whole system on one machine, in separate processes.
 
-`pipeline.py` is the story, step by step; each file beside it is one part of it.
+`pipeline.py` contains the steps of the demo; each other file is one part of it.
 """

@@ -1,7 +1,7 @@
-"""`python -m demo [--brokers N] [--fault lose|double|late] [LOG]`: the departures of 2013, or a text log.
+"""`python -m demo [--brokers N] [--fault lose|double|late] [LOG]`: run the demo with departures of 2013 or a text log.
 
-It exits with 0 only if the books balance. What it leaves is in `.barnabas`: runs with one broker, and below in a folder
-of their own those with several, whose topics are others, and so are their tables.
+The exit code is 0 only if the audit finds no difference. The data stays in `.barnabas`. Runs with several brokers use a
+folder of their own below it, because their topics and tables differ.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ FOLDER = Path(".barnabas")
 
 
 def main(arguments: list[str]) -> int:
-    """Run the demo and return the exit code."""
+    """Run the demo. Return the exit code."""
     signal.signal(signal.SIGTERM, _interrupt)
     errors = Console(stderr=True)
     parser = argparse.ArgumentParser("demo")
     parser.add_argument("--brokers", type=int, choices=range(1, 10), default=1, metavar="N", help="1 to 9")
-    parser.add_argument("--fault", choices=("lose", "double", "late"), help="let one record go wrong")
+    parser.add_argument("--fault", choices=("lose", "double", "late"), help="lose, duplicate or delay one record")
     parser.add_argument("log", type=Path, nargs="?", metavar="LOG", help="a text log")
     options = parser.parse_args(arguments)
     try:
         return _run(options.log, options.brokers, options.fault, Console(), errors)
     except KeyboardInterrupt:
-        errors.print("demo: stopped; nothing is left running. The next run takes up what is there.")
+        errors.print("demo: stopped; no process is left running. The next run continues with the stored data.")
         return 130
 
 
 def _run(log: Path | None, brokers: int, fault: Fault | None, console: Console, errors: Console) -> int:
-    # Imported here, because it takes a second in which Ctrl-C must not show a traceback.
+    # This import takes a second. Ctrl-C during it must not print a traceback.
     from barnabas.errors import BarnabasError  # noqa: PLC0415
     from demo.departures import departures  # noqa: PLC0415
     from demo.pipeline import run_demo  # noqa: PLC0415

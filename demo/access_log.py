@@ -1,7 +1,7 @@
-"""Lines of web servers in common or combined log format: who asked when for what, and the answer's status.
+"""The parser of web server logs in the common or combined log format.
 
-`host ident user [17/May/2015:10:05:03 +0000] "GET /page HTTP/1.1" 200 1234`, and in the combined format two
-more quoted parts. Lines are bytes: nothing says that they are UTF-8.
+The common format is `host ident user [17/May/2015:10:05:03 +0000] "GET /page HTTP/1.1" 200 1234`; the combined format
+adds two quoted fields. Lines are bytes, because they need not be UTF-8.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _MONTHS = {
 
 
 class Request(NamedTuple):
-    """What one line tells."""
+    """The fields of a line."""
 
     host: bytes
     timestamp_ms: int
@@ -32,7 +32,7 @@ class Request(NamedTuple):
 
 
 def parse_line(line: bytes) -> Request | None:
-    r"""Return what a line tells, None where it is not of this format.
+    r"""Parse a line; return None if it has another format.
 
     >>> parse_line(b'10.0.0.1 - - [17/May/2015:10:05:03 +0000] "GET /a?b=1 HTTP/1.1" 404 -')
     Request(host=b'10.0.0.1', timestamp_ms=1431857103000, page=b'/a', status=404)
@@ -58,7 +58,7 @@ def parse_line(line: bytes) -> Request | None:
 
 
 def page_of(request: bytes) -> bytes:
-    """Return the page that a request asks for, without its query.
+    """Return the page of a request line without its query.
 
     >>> page_of(b"GET /a?b=1 HTTP/1.1"), page_of(b"-")
     (b'/a', b'-')

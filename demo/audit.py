@@ -1,4 +1,4 @@
-"""The books: what the audit says of one run, each tier counted at its own place."""
+"""The audit of one run of the demo. It counts the records of each tier separately."""
 
 from __future__ import annotations
 
@@ -24,9 +24,14 @@ _NOT_LOADED = (Kind.LATE, Kind.OPEN)
 class Audit:
     """The counts of one run.
 
-    `produced`: what the producer told that was acknowledged. `stored`: its records in the log. `consumed`: those that
-    the group saw. `loaded`: their rows in the table. `lost`: records that a tier has and the next one has not;
-    `duplicated`: those that are there a second time; `late`: those that came when the table had been loaded.
+    :param expected: the number of events of the input.
+    :param produced: the number of records that the producer reports as acknowledged.
+    :param stored: the number of the run's records in the log.
+    :param consumed: the number of records that the consumer group has read.
+    :param loaded: the number of rows in the table.
+    :param lost: the number of records that a tier has and the next tier lacks.
+    :param duplicated: the number of records that a tier has twice.
+    :param late: the number of records that arrived after the load.
     """
 
     expected: int
@@ -41,7 +46,7 @@ class Audit:
 
     @property
     def balances(self) -> bool:
-        """Whether every event of the input came through every place, once."""
+        """True if every event of the input is in every tier exactly once."""
         counts = (self.produced, self.stored, self.consumed, self.loaded)
         return all(count == self.expected for count in counts) and not (self.lost or self.duplicated or self.late)
 
@@ -59,12 +64,12 @@ class Audit:
 
 
 def application_of(run: str) -> str:
-    """Return under which name a run's producer is known to the audit."""
+    """Return the application name of a run's producer in the audit."""
     return f"demo-{run}"
 
 
 def audit_run(bootstrap: str, topic: str, folder: Path, table: str, run: str, expected: int, consumed: int) -> Audit:
-    """Audit the topic, and return what is about one run: runs before it may have been stopped anywhere."""
+    """Audit the topic and return the counts of one run. Earlier runs may be incomplete."""
     place = TablePlace.of(folder / "warehouse")
     with Admin(bootstrap) as admin:
         found = audit_topic(
@@ -74,7 +79,7 @@ def audit_run(bootstrap: str, topic: str, folder: Path, table: str, run: str, ex
 
 
 def books_of(found: Balance, run: str, expected: int, consumed: int) -> Audit:
-    """Return what an audit says of one run."""
+    """Return the counts of one run from an audit."""
     counts = found.applications.get(application_of(run), ApplicationBalance())
     findings = tuple(each for each in found.findings if each.application == application_of(run))
     return Audit(
@@ -91,7 +96,7 @@ def books_of(found: Balance, run: str, expected: int, consumed: int) -> Audit:
 
 
 def where_it_is(finding: Finding) -> str:
-    """Return in words what is the matter and where, for people."""
+    """Describe a finding and its position in words."""
     tier = "the table" if finding.tier == LOADED else "the log"
     place = f"partition {finding.producer.partition}"
     if finding.offset is not None:
@@ -103,9 +108,9 @@ def where_it_is(finding: Finding) -> str:
 
 
 def since(before: Mapping[TopicPartition, int]) -> str:
-    """Return the filter of a table for what was stored after a look at where the logs end.
+    """Return a table filter for the records that were stored after the given end offsets.
 
-    It saves reading the files of earlier runs. Which records are of this run is decided by their ids.
+    The filter saves reading the files of earlier runs. The ids of records decide if they belong to this run.
     """
     return " or ".join(
         f"(partition = {partition.partition} and offset >= {offset})" for partition, offset in before.items()

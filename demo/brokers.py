@@ -1,4 +1,4 @@
-"""The brokers of the demo: one, or a cluster of several, in processes that never outlive the demo."""
+"""The brokers of the demo: one, or a cluster. Their processes end with the demo."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ STOP_TIMEOUT_S = 120.0
 
 @dataclass(frozen=True, slots=True)
 class Brokers:
-    """Brokers that serve."""
+    """Running brokers."""
 
     bootstrap: str
-    """Their addresses: `"host:port,..."`."""
+    """The addresses as `"host:port,..."`."""
     data: Path
     count: int
 
     def kill_leader(self, topic: str) -> int:
-        """Kill the broker that leads most of a topic's partitions, as `kill -9` does, and return its id.
+        """Kill the broker that leads most of a topic's partitions with SIGKILL. Return its id.
 
-        The cluster starts it again. Where there is one broker only, nobody would.
+        The cluster restarts a killed broker; a single broker would stay down.
         """
         with Admin(self.bootstrap) as admin:
             leaders = Counter(partition.leader for partition in admin.describe_topics([topic])[0].partitions)
@@ -46,16 +46,16 @@ class Brokers:
 
 @contextmanager
 def running_brokers(folder: Path, count: int) -> Iterator[Brokers]:
-    """Run one broker, with its data in `folder/broker`; or several and a ZooKeeper, in `folder/cluster`.
+    """Run one broker with its data in `folder/broker`, or several with ZooKeeper in `folder/cluster`.
 
-    :raises BarnabasError: they did not start; the message has what they said.
+    :raises BarnabasError: if they do not start. The message contains the last line of their log.
     """
     data = folder / ("broker" if count == 1 else "cluster")
     what = ["up"] if count == 1 else ["cluster", "up", "--brokers", str(count), "--restart"]
     command = [sys.executable, "-m", "barnabas.cli.main", *what, "--port", "0", "--data", str(data)]
     log = folder / "broker.log"
     with log.open("wb") as errors:
-        # In a session of its own, so that Ctrl-C reaches the demo alone, which stops its parts in order.
+        # A separate session keeps Ctrl-C from the brokers: the demo stops its parts in order.
         process = subprocess.Popen(
             ending_with_this_process(command), stdout=subprocess.PIPE, stderr=errors, start_new_session=True
         )
@@ -66,7 +66,7 @@ def running_brokers(folder: Path, count: int) -> Iterator[Brokers]:
 
 
 def _wait_ready(process: subprocess.Popen[bytes], log: Path) -> str:
-    """Return the addresses that the brokers serve at."""
+    """Return the addresses of the brokers once they are ready."""
     answers: list[str] = []
     answered = Event()
 

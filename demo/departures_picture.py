@@ -1,4 +1,4 @@
-"""The picture of the departures: how many by month, and how late."""
+"""The picture of the departures: their numbers by month, and their delays."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ def draw_departures(
 ) -> None:
     """Draw and write the picture.
 
-    :param counts: departures by airport, one for each month; `delays_min` likewise, in minutes.
+    :param counts: the number of departures per month, by airport.
+    :param delays_min: the mean delay per month in minutes, by airport.
     """
     total = sum(sum(each) for each in counts.values())
     figure, left, right = two_panels(f"{total:,} departures from New York in 2013", (1.0, 1.0))

@@ -1,4 +1,4 @@
-"""Departures and mean delay by airport and by month, from the table: for the terminal and as a picture."""
+"""The report on departures from the table: numbers and mean delays by airport and month, as text and as a picture."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 
 @dataclass(frozen=True, slots=True)
 class Punctuality:
-    """Scheduled departures, those that took place, and by how many minutes in sum they left late."""
+    """The scheduled departures, the actual departures, and the sum of their delays in minutes."""
 
     scheduled: int = 0
     departed: int = 0
@@ -35,7 +35,7 @@ class Punctuality:
 
 
 Cells = Mapping[tuple[int, str], Punctuality]
-"""By month (1 to 12) and airport."""
+"""The figures by month (1 to 12) and airport."""
 
 
 def report_departures(loaded: LoadedRun) -> Report:
@@ -61,7 +61,7 @@ def query(loaded: LoadedRun) -> Cells:
 
 
 def terminal_table(cells: Cells) -> Table:
-    """Return a table with a row for each month and a pair of columns for each airport."""
+    """Return a table with one row per month and two columns per airport."""
     table = Table(
         title="Departures from New York in 2013, and mean delay in minutes", title_style="bold", pad_edge=False
     )

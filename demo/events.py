@@ -1,4 +1,4 @@
-"""What the demo ships: events with key, value and time, and the feed that they come from."""
+"""The events that the demo ships, with key, value and timestamp, and the feed that yields them."""
 
 from __future__ import annotations
 
@@ -7,12 +7,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 ID_HEADER = "id"
-"""The header that names a record: the run that shipped it and its row in the input."""
+"""The header with the id of a record: the run that shipped it and its row in the input."""
 
 
 class Event(NamedTuple):
-    """One message."""
-
     key: bytes | None
     value: bytes
     timestamp_ms: int
@@ -20,11 +18,11 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A finite source of events; row n of it is the n-th event, from 0.
+    """A finite source of events; row n of it is event n, counted from 0.
 
-    :param kind: what its report is about.
-    :param value_format: whether the load decodes values.
-    :param live_count: what the online consumer counts by.
+    :param kind: the subject of the report.
+    :param value_format: the format of values for the load.
+    :param live_count: the field by which the online consumer counts.
     """
 
     title: str
@@ -37,7 +35,7 @@ class Feed:
 
 
 def event_id(run: str, row: int) -> bytes:
-    """Return the header value that names row `row` of run `run`.
+    """Return the header value for a row of a run.
 
     >>> event_id("3f2a", 7), parse_event_id("3f2a", b"3f2a:7"), parse_event_id("3f2a", b"other:7")
     (b'3f2a:7', 7, None)
@@ -46,7 +44,7 @@ def event_id(run: str, row: int) -> bytes:
 
 
 def parse_event_id(run: str, value: bytes | None) -> int | None:
-    """Return the row, None where the id is of another run."""
+    """Return the row; None if the id belongs to another run."""
     prefix = f"{run}:".encode()
     if value is None or not value.startswith(prefix):
         return None

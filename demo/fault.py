@@ -1,6 +1,6 @@
-"""`make demo FAULT=lose|double|late`: one record goes wrong between the log and the table, for the audit to find it.
+"""`make demo FAULT=lose|double|late`: one record is lost, duplicated or late in the table, and the audit must find it.
 
-It is done from outside, to files and by a late sender: nothing in Barnabas knows how to lose a record.
+The demo changes files of the table, or sends a record late. Barnabas itself has no code that loses records.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ FAULTS: tuple[Fault, ...] = ("lose", "double", "late")
 
 
 def change_a_row(warehouse: Path, run: str, fault: Fault) -> None:
-    """Delete a row of a run from a table's files behind its back, or put it there a second time."""
+    """Delete one row of a run from the table's files, or duplicate it, without a commit."""
     path, rows, at = _a_row_of(warehouse, run)
     with_it, without_it = rows, pa.concat_tables([rows.slice(0, at), rows.slice(at + 1)])
     changed = without_it if fault == "lose" else pa.concat_tables([with_it, rows.slice(at, 1)])
@@ -27,7 +27,7 @@ def change_a_row(warehouse: Path, run: str, fault: Fault) -> None:
 
 
 def _a_row_of(warehouse: Path, run: str) -> tuple[Path, pa.Table, int]:
-    """Return a file with records of a run, its rows, and which of them is one of these."""
+    """Return a file with records of a run, its rows, and the index of such a record."""
     newest_first = sorted(warehouse.rglob("data/**/*.parquet"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest_first:
         rows = pq.ParquetFile(path).read()

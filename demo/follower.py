@@ -1,11 +1,11 @@
-"""The online consumer: a process of its own that follows the topic in a group, while it is being filled.
+"""The online consumer: a process that reads the topic in a consumer group while records are produced.
 
 `python -m demo.follower BOOTSTRAP TOPIC RUN COUNT key|partition`
 
-Standard output: lines of JSON, `{"seen": ..., "repeated": ..., "counts": {...}}`, for the records of this run
-only, told by their ids. Standard input: one line of JSON with the offsets where the partitions end, when all is
-shipped; the follower reads up to there, prints a last line with `"done": true`, commits and ends. It ends as
-well when its standard input does, for then nobody listens any more.
+Standard output: lines of JSON, `{"seen": ..., "repeated": ..., "counts": {...}}`, with the counts of this run's
+records. Standard input: after shipping, one line of JSON with the end offsets. The process reads up to these offsets,
+prints a last line with `"done": true`, commits and ends. It also ends when standard input is closed, because its parent
+has ended.
 """
 
 from __future__ import annotations
@@ -32,13 +32,13 @@ CATCH_UP_TIMEOUT_S = 60.0
 
 @dataclass(slots=True)
 class Orders:
-    """What standard input has said so far."""
+    """The content of standard input so far."""
 
     ends: Mapping[int, int] | None = None
     closed: bool = False
 
     def listen(self, source: TextIO) -> None:
-        """Read the one line that comes, and then wait for the end."""
+        """Read the line with end offsets, then wait until the input is closed."""
         for line in source:
             self.ends = {int(partition): offset for partition, offset in json.loads(line).items()}
         self.closed = True
@@ -46,7 +46,7 @@ class Orders:
 
 @dataclass(slots=True)
 class Tally:
-    """The records of one run that were seen, each counted once."""
+    """The counts of one run's records. Each record counts once."""
 
     run: str
     count: int
@@ -60,7 +60,7 @@ class Tally:
         self.rows = bytearray(self.count)
 
     def add(self, record: Record) -> None:
-        """Count a record, if it is of this run."""
+        """Count a record if it belongs to this run."""
         row = next((parse_event_id(self.run, value) for name, value in record.headers if name == ID_HEADER), None)
         if row is None:
             return
@@ -73,21 +73,21 @@ class Tally:
         self.counts[key] += 1
 
     def line(self, *, done: bool = False) -> str:
-        """Return what standard output is told."""
+        """Return the line for standard output."""
         return json.dumps({"seen": self.seen, "repeated": self.repeated, "counts": self.counts, "done": done})
 
 
 def follow(consumer: Consumer, topic: str, tally: Tally, orders: Orders, output: TextIO) -> None:
-    """Read until all that was shipped is read, or nobody listens any more."""
+    """Read until the end offsets are reached, or until standard input is closed."""
     clock = SYSTEM_CLOCK
-    told_at = deadline = None
+    reported_at = deadline = None
     while not orders.closed:
         for record in consumer.poll(max_records=POLL_RECORDS, timeout_s=REPORT_INTERVAL_S):
             tally.add(record)
         now = clock.monotonic()
-        if told_at is None or now - told_at >= REPORT_INTERVAL_S:
+        if reported_at is None or now - reported_at >= REPORT_INTERVAL_S:
             print(tally.line(), file=output, flush=True)
-            told_at = now
+            reported_at = now
         if orders.ends is None:
             continue
         deadline = deadline or now + CATCH_UP_TIMEOUT_S
@@ -105,7 +105,7 @@ def _is_at_end(consumer: Consumer, topic: str, ends: Mapping[int, int]) -> bool:
 
 
 def main(arguments: list[str]) -> int:
-    """Run the process."""
+    """Run the process. Return the exit code."""
     bootstrap, topic, run, count, live_count = arguments
     orders = Orders()
     Thread(target=orders.listen, args=(sys.stdin,), name="follower-orders", daemon=True).start()

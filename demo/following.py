@@ -1,4 +1,4 @@
-"""The demo's side of the online consumer: starts the process, listens to its counts, tells it the end."""
+"""The parent's side of the online consumer: it starts the process, reads its counts and sends it the end offsets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ STOP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the online consumer has seen of this run."""
+    """The counts of the online consumer for this run."""
 
     records: int = 0
     repeated: int = 0
@@ -41,9 +41,9 @@ class Following:
         Thread(target=self._listen, name="demo-follower-output", daemon=True).start()
 
     def finish(self, ends: Mapping[TopicPartition, int]) -> Seen:
-        """Let it read up to `ends`, and return what it has seen of this run.
+        """Let the consumer read up to `ends`. Return its counts of this run.
 
-        :raises BarnabasError: it failed, or does not come to an end.
+        :raises BarnabasError: if it fails, or does not reach the end in time.
         """
         order = {partition.partition: offset for partition, offset in ends.items()}
         assert self._process.stdin is not None
@@ -52,14 +52,14 @@ class Following:
         except BrokenPipeError:
             self._ended.wait(STOP_TIMEOUT_S)
         if not self._ended.wait(CATCH_UP_TIMEOUT_S):
-            raise BarnabasError(f"the online consumer did not come to the end within {CATCH_UP_TIMEOUT_S:.0f} s")
+            raise BarnabasError(f"the online consumer did not reach the end within {CATCH_UP_TIMEOUT_S:.0f} s")
         if not self._last.done:
             lines = self._log.read_text(errors="replace").strip().splitlines()
-            raise BarnabasError(f"the online consumer failed: {lines[-1] if lines else 'it said nothing'}")
+            raise BarnabasError(f"the online consumer failed: {lines[-1] if lines else 'no error message'}")
         return self._last
 
     def stop(self) -> None:
-        """End it, if it has not ended."""
+        """Stop the process if it still runs."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:
@@ -71,8 +71,8 @@ class Following:
     def _listen(self) -> None:
         assert self._process.stdout is not None
         for line in self._process.stdout:
-            told = json.loads(line)
-            self._last = Seen(told["seen"], told["repeated"], told["counts"], told["done"])
+            counts = json.loads(line)
+            self._last = Seen(counts["seen"], counts["repeated"], counts["counts"], counts["done"])
             self._on_seen(self._last)
             if self._last.done:
                 break
@@ -81,9 +81,9 @@ class Following:
 
 @contextmanager
 def following(bootstrap: str, feed: Feed, run: str, log: Path, on_seen: Callable[[Seen], None]) -> Iterator[Following]:
-    """Run an online consumer in a process of its own.
+    """Run an online consumer in a separate process.
 
-    :param on_seen: called now and then, from another thread.
+    :param on_seen: called with new counts from another thread.
     """
     command = [sys.executable, "-m", "demo.follower", bootstrap, feed.topic, run, str(feed.count), feed.live_count]
     with log.open("wb") as errors:

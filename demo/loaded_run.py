@@ -1,4 +1,4 @@
-"""The records of one run in the table, as the reports read them; and what a report is."""
+"""The records of one run in the table, as the reports read them, and the result of a report."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from demo.events import ID_HEADER
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What is shown in the terminal, and where the picture is."""
+    """The content for the terminal, and the file of the picture."""
 
     content: RenderableType
     picture: Path
@@ -24,9 +24,9 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class LoadedRun:
-    """Where the records of a run are.
+    """The location of a run's records.
 
-    :param where: a filter in the table's language that leaves out what was stored before the run.
+    :param where: a table filter that leaves out records from before the run.
     """
 
     folder: Path
@@ -35,18 +35,18 @@ class LoadedRun:
     where: str
 
     def scan(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of this run, told by their ids."""
+        """Yield the records of this run, identified by their ids."""
         wanted = [*columns, "headers"]
         for batch in scan_table(self.folder / "warehouse", self.table, columns=wanted, where=self.where):
             yield batch.take(rows_with_id_of(batch.column("headers"), self.run)).select(list(columns))
 
     def picture(self, name: str) -> Path:
-        """Return where a picture goes."""
+        """Return the path of a picture."""
         return self.folder / f"{name}.png"
 
 
 def rows_with_id_of(headers: pa.ListArray, run: str) -> pa.Array:
-    """Return the positions of the rows whose id names the run."""
+    """Return the indexes of the rows whose id belongs to the run."""
     pairs = headers.flatten()
     is_id = pc.equal(pairs.field("key"), ID_HEADER)
     is_of_run = pc.starts_with(pairs.field("value"), pattern=f"{run}:")

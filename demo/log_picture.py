@@ -15,7 +15,7 @@ STATUS_CLASSES = {"2": "success", "3": "redirect", "4": "client error", "5": "se
 
 
 def draw_access_log(path: Path, hourly: Sequence[tuple[datetime, str, int]], pages: Sequence[tuple[str, int]]) -> None:
-    """Draw requests by hour and kind of answer, and the top pages.
+    """Draw the requests by hour and status class, and the top pages.
 
     :param hourly: hour, first digit of the status, count.
     """
@@ -50,7 +50,6 @@ def draw_access_log(path: Path, hourly: Sequence[tuple[datetime, str, int]], pag
 
 
 def draw_kinds_of_lines(path: Path, total: int, kinds: Sequence[tuple[str, int]]) -> None:
-    """Draw the most frequent kinds of lines."""
     figure, left, right = two_panels(f"{total:,} lines", (1.0, 1.0))
     figure.delaxes(left)
     right.set_position((0.42, 0.13, 0.54, 0.69))

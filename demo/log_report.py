@@ -1,4 +1,4 @@
-"""Reports on text logs, from the table: statuses and pages of an access log, the kinds of lines of any other."""
+"""Reports on text logs from the table: statuses and pages of an access log, the kinds of lines of any other log."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SYSLOG_PREFIX = re.compile(rb"[A-Z][a-z]{2} +\d+ [\d:]{8} \S+ ")
 
 
 def report_access_log(loaded: LoadedRun) -> Report:
-    """Count the statuses, the most wanted pages, and the requests by hour and kind of answer."""
+    """Count the statuses, the most requested pages, and the requests by hour and status class."""
     statuses: Counter[str] = Counter()
     pages: Counter[bytes] = Counter()
     hourly: Counter[tuple[int, str]] = Counter()
@@ -46,7 +46,7 @@ def report_access_log(loaded: LoadedRun) -> Report:
 
 
 def report_lines(loaded: LoadedRun) -> Report:
-    """Count the kinds of lines: what a line is when its numbers do not matter."""
+    """Count the kinds of lines. Lines that differ only in numbers are of one kind."""
     kinds = Counter(kind_of(line) for _, line in _lines(loaded))
     picture = loaded.picture(loaded.table.partition(".")[2])
     draw_kinds_of_lines(picture, kinds.total(), _top(kinds))
@@ -54,7 +54,7 @@ def report_lines(loaded: LoadedRun) -> Report:
 
 
 def kind_of(line: bytes) -> bytes:
-    """Return a line without the time and host that syslog begins it with, and without its numbers.
+    """Return a line without syslog's leading time and host, and with `#` instead of numbers.
 
     >>> kind_of(b"Mar 27 13:06:56 ip-10-77 sshd[1291]: Listening on port 22")
     b'sshd[#]: Listening on port #'
@@ -70,7 +70,7 @@ def _lines(loaded: LoadedRun) -> Iterator[tuple[int, bytes]]:
 
 
 def _top(counter: Counter[bytes]) -> list[tuple[str, int]]:
-    """Return the greatest counts; nothing says that the bytes are UTF-8, so they are shown as far as they are."""
+    """Return the largest counts. Bytes that are not UTF-8 are replaced."""
     return [(text.decode("utf-8", "replace"), count) for text, count in counter.most_common(TOP)]
 
 

@@ -1,4 +1,4 @@
-"""The demo, step by step: ship, follow, load, report, balance the books."""
+"""The steps of the demo: ship, follow, load, report, audit."""
 
 from __future__ import annotations
 
@@ -30,7 +30,9 @@ from demo.shipping import end_offsets, prepare_topic, ship
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """What came of shipping and following: by how much the logs have grown, and what the group saw."""
+    """The result of shipping and following: the growth of the logs, the records that the group has read, the earlier
+    ends.
+    """
 
     stored: int
     consumed: int
@@ -38,18 +40,17 @@ class Shipped:
 
 
 def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fault: Fault | None = None) -> Audit:
-    """Do it all, with everything that it leaves in `folder`, and return the books.
+    """Run the demo. Return the audit.
 
-    With several brokers, one of them is killed in the middle of shipping. With a fault, one record is lost from the
-    table, or doubled, or shipped after the load.
+    All files stay in `folder`. With several brokers, one of them is killed in the middle of shipping. With a fault, one
+    record is deleted from the table, duplicated in it, or shipped after the load. No process runs on after the function
+    returns or raises.
 
-    When it returns or raises, no process of it is left.
-
-    :raises BarnabasError: a step failed.
+    :raises BarnabasError: if a step fails.
     """
     find_java_home(os.environ)
     folder.mkdir(parents=True, exist_ok=True)
-    # py4j logs each connection that Ctrl-C breaks; that is for a file and not for the terminal.
+    # py4j logs each connection that Ctrl-C breaks. These messages go to a file.
     logging.basicConfig(filename=folder / "demo.log", filemode="w")
     run = uuid.uuid4().hex[:12]
     screen.title(f"{feed.title}, as run {run}")
@@ -71,7 +72,7 @@ def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fa
         screen.show(report.content)
         if fault is not None:
             _go_wrong(fault, brokers.bootstrap, feed, run, folder)
-            screen.note(f"one record goes wrong now, as it was asked for: {fault}")
+            screen.note(f"one record goes wrong on request: {fault}")
         with screen.step("Balance the books") as view:
             audit = audit_run(brokers.bootstrap, feed.topic, folder, loaded.table, run, feed.count, shipped.consumed)
             view.outcome = "every event is there, once" if audit.balances else "[red]something is wrong[/]"
@@ -81,7 +82,7 @@ def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fa
 
 
 def _go_wrong(fault: Fault, bootstrap: str, feed: Feed, run: str, folder: Path) -> None:
-    """Do to one record what the audit is to find."""
+    """Apply the fault to one record, for the audit to find."""
     if fault == "late":
         ship(bootstrap, feed, run, lambda _count: None, range(feed.count - 1, feed.count))
     else:
@@ -102,13 +103,15 @@ def _ship_and_follow(brokers: Brokers, feed: Feed, run: str, folder: Path, view:
         produced = ship(bootstrap, feed, run, acknowledged, range(count))
         after = end_offsets(bootstrap, feed.topic)
         seen = follower.finish(after)
-    view.outcome = f"{produced:,} acknowledged; the consumer saw {_told(seen.counts or {}, feed)}{failover.outcome}"
+    view.outcome = (
+        f"{produced:,} acknowledged; the consumer saw {_counts_text(seen.counts or {}, feed)}{failover.outcome}"
+    )
     stored = sum(end - before.get(partition, 0) for partition, end in after.items())
     return Shipped(stored, seen.records, before)
 
 
-def _told(counts: Mapping[str, int], feed: Feed) -> str:
-    if feed.live_count == "partition":  # which of them it was tells nothing once all are there
+def _counts_text(counts: Mapping[str, int], feed: Feed) -> str:
+    if feed.live_count == "partition":  # the single partitions are of no interest here
         return f"{sum(counts.values()):,} in {len(counts)} partitions"
     return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
@@ -155,7 +158,7 @@ def _report(feed: Feed, loaded: LoadedRun) -> Report:
 
 @contextmanager
 def _only_demo_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock, which the kernel gives up when the process ends in whatever way."""
+    """Hold the folder's lock. The kernel releases it when the process ends."""
     with (folder / "demo.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,6 +1,6 @@
-"""What the demo shows: a heading for each step, a bar while it works, the time it took.
+"""The display of the demo: a heading and a progress bar for each step, and its duration.
 
-On a terminal the bar and the live counts move; elsewhere only finished steps are printed.
+On a terminal the bar and the live counts are updated. Otherwise only finished steps are printed.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BAR_WIDTH = 40
 
 
 class Screen:
-    """The terminal. Safe to use from several threads, as rich is."""
+    """The terminal. Thread-safe, because rich is."""
 
     def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
         self.console = console
@@ -29,7 +29,7 @@ class Screen:
         self._step = 0
 
     def title(self, text: str) -> None:
-        """Print what the whole is about."""
+        """Print the title of the demo."""
         self.console.print(f"\n[bold]Barnabas[/]: {text}\n")
 
     def note(self, text: str) -> None:
@@ -38,7 +38,7 @@ class Screen:
 
     @contextmanager
     def step(self, text: str) -> Iterator[StepView]:
-        """Show a step while it is done, and print it with its time when it is."""
+        """Show a running step, and print it with its duration when it is done."""
         self._step += 1
         view = StepView(text)
         started = self._clock.monotonic()
@@ -53,20 +53,18 @@ class Screen:
         )
 
     def show(self, content: RenderableType) -> None:
-        """Print anything that rich can."""
         self.console.print(content)
 
 
 class DoneColumn(ProgressColumn):
-    """How much is done of how much, where it is known how much there is."""
+    """The number of finished items and the total, if the total is known."""
 
     def render(self, task: Task) -> Text:
-        """Return the text beside the bar."""
         return Text("" if task.total is None else f"{task.completed:,.0f} of {task.total:,.0f}", style="dim")
 
 
 class StepView:
-    """A step under way: a bar, and live counts below it. What it came to is put into `outcome`."""
+    """A running step: a bar with live counts below it. The step sets `outcome` to its result."""
 
     def __init__(self, text: str) -> None:
         self.outcome = "done"
@@ -80,21 +78,21 @@ class StepView:
         self._seen: Seen | None = None
 
     def at_most(self, total: int) -> None:
-        """Say how much there is to do."""
+        """Set the total."""
         self._progress.update(self._bar, total=total)
 
     def advance(self, count: int) -> None:
-        """Say how much more is done."""
+        """Add newly finished items."""
         self._progress.advance(self._bar, count)
 
     def set_done(self, done: int, text: str | None = None) -> None:
-        """Say how much is done."""
+        """Set the number of finished items."""
         self._progress.update(self._bar, completed=done)
         if text is not None:
             self._progress.update(self._bar, description=text)
 
     def set_seen(self, seen: Seen) -> None:
-        """Show what the online consumer counts."""
+        """Show the counts of the online consumer."""
         self._seen = seen
 
     def __rich__(self) -> RenderableType:

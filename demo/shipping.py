@@ -1,4 +1,4 @@
-"""Ships a feed through a producer, and counts what the broker acknowledged."""
+"""Ships a feed with a producer, and counts the acknowledged records."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ CHUNK_EVENTS = 2_000
 CHUNKS_IN_FLIGHT = 8
 DELIVERY_TIMEOUT_S = 60.0
 AUDIT_WINDOW_MS = 86_400_000
-"""A day: the events are of a year."""
+"""A day, because the events span a year."""
 
 
 def prepare_topic(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
-    """Make the topic, unless an earlier run has, and return where its partitions end now."""
+    """Create the topic unless it exists. Return its present end offsets."""
     with Admin(bootstrap) as admin:
         if topic not in admin.list_topics():
-            # The events are years old: with the usual retention they would be deleted within minutes. In a cluster
-            # there are three replicas of each partition, as its brokers' default.replication.factor says.
+            # The events are years old: the default retention would delete them within minutes. In a cluster, the
+            # brokers' default.replication.factor yields three replicas.
             admin.create_topic(topic, partitions=PARTITIONS, config={"retention.ms": "-1"})
         return end_offsets(bootstrap, topic)
 
 
 def end_offsets(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
-    """Return where the partitions of a topic end, as the broker has them."""
+    """Return the end offsets of a topic's partitions."""
     with Admin(bootstrap) as admin:
         described = admin.describe_topics([topic])[0]
         partitions = [TopicPartition(topic, part.partition) for part in described.partitions]
@@ -40,11 +40,11 @@ def end_offsets(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
 def ship(
     bootstrap: str, feed: Feed, run: str, on_acknowledged: Callable[[int], None], rows: range | None = None
 ) -> int:
-    """Ship events of a feed, and return how many the broker acknowledged.
+    """Ship events of a feed. Return the number of acknowledged records.
 
-    :param on_acknowledged: called with how many more were acknowledged.
-    :param rows: which events, in a row; None: all.
-    :raises BarnabasError: a record could not be delivered.
+    :param on_acknowledged: called with the number of newly acknowledged records.
+    :param rows: the events to ship, as consecutive rows; None for all.
+    :raises BarnabasError: if a record cannot be delivered.
     """
     acknowledged = 0
     waiting: deque[Sequence[Delivery]] = deque()
@@ -85,7 +85,7 @@ def _send(producer: Producer, topic: str, run: str, first_row: int, chunk: Seque
 
 
 def _count(deliveries: Sequence[Delivery], on_acknowledged: Callable[[int], None]) -> int:
-    """Wait for the acknowledgement of each record; an offset is the broker's word that it has it."""
+    """Wait for the acknowledgement of each record. An offset proves that the broker has the record."""
     count = sum(delivery.result(DELIVERY_TIMEOUT_S).offset >= 0 for delivery in deliveries)
     on_acknowledged(count)
     return count

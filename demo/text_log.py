@@ -1,7 +1,7 @@
-"""Any text log as a feed: one line a message, the whole line as the value, byte for byte.
+"""Any text log as a feed: one line per message, with the whole line as the value, byte for byte.
 
-Only the line feed at a line's end is left out. In access logs a line has its own time and is keyed by the
-client that asked, so that what one client did stays in order; lines of other logs have the time of shipping.
+Only the final line feed is left out. A line of an access log has its own timestamp, and the client's address is its
+key, so that the lines of a client stay in order. Lines of other logs get the time of shipping.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ TOPIC_LENGTH_MAX = 200
 def text_log(path: Path) -> Feed:
     """Return the feed of a log file.
 
-    :raises BarnabasError: it cannot be read, or is empty.
+    :raises BarnabasError: if the file cannot be read, or is empty.
     """
     try:
         is_access_log = looks_like_access_log(path)
@@ -45,7 +45,7 @@ def text_log(path: Path) -> Feed:
 
 
 def topic_of(path: Path) -> str:
-    """Return the topic named after a file.
+    """Return the topic name for a file.
 
     >>> topic_of(Path("/var/log/apache access.log"))
     'apache_access.log'
@@ -55,7 +55,7 @@ def topic_of(path: Path) -> str:
 
 
 def looks_like_access_log(path: Path) -> bool:
-    """Return whether nearly all of the first lines are of an access log."""
+    """Return whether at least 90 % of the first lines have the format of access logs."""
     sample = [line for line in islice(read_lines(path), SAMPLE_LINES) if line.strip()]
     matching = sum(parse_line(line) is not None for line in sample)
     return bool(sample) and matching >= 0.9 * len(sample)
@@ -76,6 +76,6 @@ def access_events(path: Path, clock: Clock = SYSTEM_CLOCK) -> Iterator[Event]:
 
 
 def line_events(path: Path, clock: Clock = SYSTEM_CLOCK) -> Iterator[Event]:
-    """Yield lines as events without a key, at the time of their shipping."""
+    """Yield lines as events without a key, with the present time."""
     for line in read_lines(path):
         yield Event(None, line, clock.time_ms())

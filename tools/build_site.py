@@ -17,7 +17,7 @@ WARNING = re.compile(r"griffe: |warning", re.I)
 
 
 def main() -> int:
-    """Return the exit code: 0 if the site is complete and nothing warned."""
+    """Build the site. Return 0 if the build succeeds without warnings, else 1."""
     command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
     build = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     output = COLOR.sub("", build.stdout)

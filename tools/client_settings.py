@@ -1,4 +1,4 @@
-"""Writes what follows from the declarations of the clients' settings in `src/barnabas/client/config.py`:
+"""Generate two files from the declarations of client settings in `src/barnabas/client/config.py`:
 
 - `src/barnabas/client/setting_types.py`: the settings as keyword arguments, for type checkers and editors;
 - `docs/reference/client-settings.md`: the reference page.
@@ -20,7 +20,7 @@ TYPES = ROOT / "src" / "barnabas" / "client" / "setting_types.py"
 PAGE = ROOT / "docs" / "reference" / "client-settings.md"
 
 ARGUMENTS_OF_THEIR_OWN = frozenset({"group"})
-"""Settings that are parameters of the constructor, beside the keyword arguments."""
+"""The settings that are parameters of the constructor instead of keyword arguments."""
 
 CLIENTS = (
     (ClientConfig, "ClientSettings", "Every client", "The settings of every client; those of `Admin`."),
@@ -55,13 +55,12 @@ name with dots. Values may be strings, as in a properties file.
 
 
 def own_fields(config: type[ClientConfig]) -> list[dataclasses.Field[object]]:
-    """Return the settings that a client has beside those of every client."""
+    """Return the settings that a client has in addition to those of every client."""
     common = set() if config is ClientConfig else {field.name for field in dataclasses.fields(ClientConfig)}
     return [field for field in dataclasses.fields(config) if field.name not in common]
 
 
 def types() -> str:
-    """Return the text of `setting_types.py`."""
     parts = [TYPES_HEAD]
     for config, name, _title, meaning in CLIENTS:
         base = "TypedDict" if config is ClientConfig else "ClientSettings"
@@ -74,7 +73,6 @@ def types() -> str:
 
 
 def page() -> str:
-    """Return the text of the reference page."""
     parts = [PAGE_HEAD]
     for config, _name, title, _meaning in CLIENTS:
         parts.append(f"\n## {title}\n\n| setting | default | values | what it means |\n| --- | --- | --- | --- |\n")
@@ -102,7 +100,6 @@ def _shown(default: object, argument_type: str) -> str:
 
 
 def main() -> int:
-    """Write both files."""
     TYPES.write_text(types(), encoding="utf-8")
     PAGE.write_text(page(), encoding="utf-8")
     return 0

@@ -1,4 +1,4 @@
-"""Writes the dashboards in docs/grafana/: `python tools/dashboards.py`. A test compares the files with this table.
+"""Generate the dashboards in docs/grafana/: `python tools/dashboards.py`. A test compares the files with this table.
 
 Each panel has a title, a unit of Grafana, and PromQL expressions with the legends of their series.
 """
@@ -22,23 +22,23 @@ class Panel(NamedTuple):
 
     title: str
     expressions: Mapping[str, str]
-    """By legend."""
+    """The PromQL expressions by legend."""
     unit: str = "short"
     is_number: bool = False
 
 
 def rate(metric: str, by: str, condition: str = BROKER) -> str:
-    """Return the sum of rates of a counter."""
+    """Return the PromQL expression of a counter's rate, summed by labels."""
     return f"sum by ({by}) (rate({metric}{{{condition}}}{RATE}))"
 
 
 def quantile(share: float, metric: str, by: str) -> str:
-    """Return a quantile of a histogram."""
+    """Return the PromQL expression of a histogram's quantile."""
     return f"histogram_quantile({share}, sum by (le, {by}) (rate({metric}_bucket{{{BROKER}}}{RATE})))"
 
 
 def total(metric: str, by: str, condition: str = BROKER) -> str:
-    """Return the sum of a gauge."""
+    """Return the PromQL expression of a gauge's sum by labels."""
     return f"sum by ({by}) ({metric}{{{condition}}})"
 
 
@@ -169,20 +169,20 @@ VARIABLES = {
     "topic": "label_values(kafka_topic_partitions, topic)",
     "group": "label_values(kafka_consumergroup_members, consumergroup)",
 }
-"""The query of each variable."""
+"""The query that lists the values of each variable."""
 
 DASHBOARDS: Mapping[str, tuple[str, Sequence[Panel], Sequence[str]]] = {
     "brokers": ("Barnabas: brokers", BROKERS, ["broker"]),
     "groups": ("Barnabas: groups and topics", GROUPS, ["group", "topic"]),
     "pipeline": ("Barnabas: mirrors, loads, audits and registries", PIPELINE, []),
 }
-"""By the name of the file: the title, the panels, and the variables."""
+"""The title, the panels and the variables of each dashboard, by file name."""
 
 SOURCE = {"type": "prometheus", "uid": "${source}"}
 
 
 def dashboard(name: str) -> str:
-    """Return a dashboard as it should be."""
+    """Return the JSON of a dashboard."""
     title, panels, variables = DASHBOARDS[name]
     found = {
         "title": title,
@@ -235,7 +235,6 @@ def _panel(number: int, panel: Panel) -> dict[str, Any]:
 
 
 def main() -> int:
-    """Write all dashboards."""
     for name in DASHBOARDS:
         (FOLDER / f"{name}.json").write_text(dashboard(name), encoding="utf-8")
     return 0

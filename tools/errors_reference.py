@@ -1,7 +1,7 @@
-"""Write docs/reference/errors.md: log events, exit codes, error codes and exceptions, each with its remedy.
+"""Generate docs/reference/errors.md: log events, exit codes, error codes and exceptions, each with its remedy.
 
-`python tools/errors_reference.py` writes the page. The log events come from `barnabas.log_lines`, the other tables
-from this file. Tests compare the tables with the sources (tests/unit/tools/test_errors_reference.py).
+`python tools/errors_reference.py` writes the page. The log events come from `barnabas.log_lines`, the other tables from
+this module.
 """
 
 from __future__ import annotations
@@ -288,12 +288,11 @@ EXCEPTIONS = {
 
 
 def rows_of(table: dict[str, tuple[str, str]]) -> str:
-    """Return the rows of a Markdown table, in the order of their names."""
+    """Return the rows of a Markdown table, sorted by name."""
     return "".join(f"| `{name}` | {meaning} | {remedy} |\n" for name, (meaning, remedy) in sorted(table.items()))
 
 
 def page() -> str:
-    """Return the page."""
     events = "".join(f"| `{each.value}` | {each.advice} |\n" for each in sorted(LogEvent))
     exits = "".join(f"| {code} | {meaning} | {remedy} |\n" for code, (meaning, remedy) in EXIT_CODES.items())
     codes = "".join(

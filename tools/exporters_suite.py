@@ -1,10 +1,11 @@
-"""Compare the metrics of brokers with what three exporters for Kafka show: kafka_exporter, kminion and Burrow.
+"""Compare the metrics of brokers with those of three exporters for Kafka: kafka_exporter, kminion and Burrow.
 
     JAVA_HOME=$(tools/java_home.sh) .venv/bin/python tools/exporters_suite.py
     .venv/bin/python tools/exporters_suite.py --checkouts ~/src
 
-The exporters are built with Go, in clones in the cache folder, or in the folders of `--checkouts` with their names.
-Three brokers have topics and a group with lag. Then all is at rest, so that everybody must show the same values.
+Go builds the exporters in clones in the cache folder, or in the folders of their names in `--checkouts`. Three brokers
+have topics and a group with lag. During the comparison no client is active, so all programs must report the same
+values.
 """
 
 from __future__ import annotations
@@ -32,15 +33,15 @@ GROUP = "readers"
 PARTITIONS = {"clicks": 6, "single": 4}
 RECORDS = 300
 Series = dict[tuple[str, ...], float]
-"""Values by the name of a metric and its labels, as `name=value`, sorted."""
+"""Values by a metric's name and its sorted labels (`name=value`)."""
 
 
 @dataclass(frozen=True)
 class Exporter:
-    """A program that is built from source.
+    """An exporter that is built from source.
 
     :param source: the address of its repository.
-    :param revision: a commit.
+    :param revision: the commit to build.
     """
 
     source: str
@@ -66,7 +67,7 @@ KMINION_LABELS = {"topic_name": "topic", "partition_id": "partition", "group_id"
 
 
 def build(name: str, checkouts: Path | None) -> Path:
-    """Build an exporter, once; return the program."""
+    """Build an exporter unless it is already built. Return the program."""
     exporter = EXPORTERS[name]
     checkout = CACHE_FOLDER / f"{name}-{exporter.revision[:10]}" if checkouts is None else checkouts / name
     if not checkout.exists():
@@ -79,14 +80,13 @@ def build(name: str, checkouts: Path | None) -> Path:
 
 
 def get(url: str) -> str:
-    """Return the text at an address."""
     with urllib.request.urlopen(url, timeout=30) as answer:
         text: str = answer.read().decode()
         return text
 
 
 def series_at(port: int) -> Iterator[tuple[str, Mapping[str, str], float]]:
-    """Yield name, labels and value of each series that a process serves."""
+    """Yield the name, the labels and the value of each series that a process reports."""
     for family in text_string_to_metric_families(get(f"http://127.0.0.1:{port}/metrics")):
         for each in family.samples:
             yield each.name, each.labels, each.value
@@ -97,7 +97,7 @@ def key_of(name: str, labels: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def ours(system: System) -> Series:
-    """Return what all brokers report, each series once."""
+    """Return the series that all brokers report. No two brokers may report the same series."""
     found: Series = {}
     for number in BROKERS:
         for name, labels, value in series_at(system.ports[number][1]):
@@ -109,7 +109,9 @@ def ours(system: System) -> Series:
 
 
 def of_kafka_exporter(port: int) -> Series:
-    """Return what kafka_exporter shows; -1 stands for no commit."""
+    """Return the series of kafka_exporter. It reports -1 for a partition without a committed offset, which is
+    left out.
+    """
     return {
         key_of(name, labels): value
         for name, labels, value in series_at(port)
@@ -118,7 +120,7 @@ def of_kafka_exporter(port: int) -> Series:
 
 
 def of_kminion(port: int) -> Series:
-    """Return what kminion shows, under our names."""
+    """Return the series of kminion under Barnabas's names."""
     return {
         key_of(KMINION_NAMES[name], {KMINION_LABELS[label]: text for label, text in labels.items()}): value
         for name, labels, value in series_at(port)
@@ -127,7 +129,7 @@ def of_kminion(port: int) -> Series:
 
 
 def compare(name: str, known: Series, read: Callable[[], Series]) -> None:
-    """Wait until an exporter shows what the brokers show, for all series that it has."""
+    """Wait until an exporter and the brokers report the same values for all series of the exporter."""
     found: Series = {}
 
     def is_same() -> bool:
@@ -151,7 +153,7 @@ def compare(name: str, known: Series, read: Callable[[], Series]) -> None:
 
 
 def compare_burrow(port: int, known: Series) -> None:
-    """Wait until Burrow shows the lag of the group that the brokers show."""
+    """Wait until Burrow and the brokers report the same lag of the group."""
     lag = sum(value for key, value in known.items() if key[0] == "kafka_consumergroup_lag")
     seen = "nothing"
 
@@ -167,7 +169,7 @@ def compare_burrow(port: int, known: Series) -> None:
 
 
 def prepare(system: System) -> None:
-    """Make topics, records and a group with lag; leave all at rest."""
+    """Create topics, records and a group with lag. No client is active afterwards."""
     with barnabas.Admin(system.bootstrap) as admin:
         admin.create_topic("clicks", PARTITIONS["clicks"])
         admin.create_topic("single", PARTITIONS["single"], replication_factor=1)
@@ -182,7 +184,7 @@ def prepare(system: System) -> None:
 
 
 def _produce(system: System) -> None:
-    """Append to each partition."""
+    """Append records to each partition."""
     with barnabas.Producer(system.bootstrap) as producer:
         for topic, count in PARTITIONS.items():
             for number in range(RECORDS):
@@ -190,7 +192,7 @@ def _produce(system: System) -> None:
 
 
 def burrow_config(system: System, port: int) -> str:
-    """Return Burrow's configuration."""
+    """Return the configuration of Burrow."""
     servers = json.dumps(system.bootstrap.split(","))
     return f"""
 [zookeeper]
@@ -215,7 +217,7 @@ address="127.0.0.1:{port}"
 
 
 def main() -> int:
-    """Build, run and compare."""
+    """Build the exporters, start the brokers and compare the metrics."""
     parser = argparse.ArgumentParser(description="Compare the metrics of brokers with those of exporters for Kafka.")
     parser.add_argument("--checkouts", type=Path, help="a folder with clones; default: clones in the cache folder")
     given = parser.parse_args()
@@ -235,7 +237,7 @@ def main() -> int:
         compare("kafka_exporter", known, lambda: of_kafka_exporter(ports["kafka_exporter"]))
         settings = {"KAFKA_BROKERS": system.bootstrap, "EXPORTER_PORT": str(ports["kminion"])}
         stack.enter_context(running([str(programs["kminion"])], folder / "kminion.log", environment=settings))
-        # kminion leaves internal topics out.
+        # kminion does not report internal topics
         others = {key: value for key, value in known.items() if "topic=__consumer_offsets" not in key}
         compare("kminion", others, lambda: of_kminion(ports["kminion"]))
         config = folder / "burrow"
@@ -248,7 +250,7 @@ def main() -> int:
 
 
 def _has_lag(known: Series) -> bool:
-    """Whether the brokers know the lag of the group in all partitions."""
+    """Return whether the brokers report the group's lag for all partitions."""
     lags = [value for key, value in known.items() if key[0] == "kafka_consumergroup_lag"]
     return len(lags) == sum(PARTITIONS.values()) and min(lags) > 0
 

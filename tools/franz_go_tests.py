@@ -1,9 +1,9 @@
-"""Run franz-go's own tests of its client against a Barnabas broker, or against several.
+"""Run franz-go's published client tests against one or more Barnabas brokers.
 
     .venv/bin/python tools/franz_go_tests.py [--brokers 3] [pattern for the names of tests]
 
-Go brings the sources as a module, with their tests, and compiles these unchanged, once; all in the cache folder. Fails
-if a test fails. What is left out, and why, stands in docs/reference/compatibility.md.
+Go downloads the module with its tests into the cache folder and compiles them unchanged, once. The program fails if a
+test fails. docs/reference/compatibility.md lists the tests that are left out, with reasons.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODULE = "github.com/twmb/franz-go"
 CACHE = CACHE_FOLDER / f"franz-go-{VERSION}"
 PROGRAM = CACHE / "kgo.test"
 NOT_RUN = "^(TestTxnEtl|TestSCRAM.*)$"
-"""Transactions and SASL, which are not served yet: the first would wait for ever."""
+"""Tests of transactions and SASL, which Barnabas does not support yet. The first one would wait forever."""
 
 SETTINGS = {
     "KGO_TEST_RECORDS": "20000",
@@ -34,12 +34,12 @@ TIMEOUT_S = 600
 
 
 def main() -> int:
-    """Run the tests; return the exit code."""
+    """Run the tests. Return the exit code."""
     if not PROGRAM.exists():
         compile_tests()
     parser = argparse.ArgumentParser(description="Run franz-go's own tests.")
-    parser.add_argument("--brokers", type=int, default=1, help="so many, and as many replicas of each topic")
-    parser.add_argument("pattern", nargs="*", help="for the names of tests")
+    parser.add_argument("--brokers", type=int, default=1, help="number of brokers, and of replicas of each topic [1]")
+    parser.add_argument("pattern", nargs="*", help="regular expression for test names")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "data", {}, given.brokers) as address:
         command = [str(PROGRAM), "-test.v", f"-test.skip={NOT_RUN}", f"-test.timeout={TIMEOUT_S}s"]
@@ -49,7 +49,7 @@ def main() -> int:
 
 
 def compile_tests() -> None:
-    """Bring the sources and compile their tests into one program."""
+    """Download the sources and compile their tests to one program."""
     if shutil.which("go") is None:
         raise SystemExit("Go is not installed")
     CACHE.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Prints the home of a Java runtime of version 17 or later, which Spark needs; installs one when there is none.
+# Prints the home of a Java runtime of version 17 or later, which Spark needs. Installs one if there is none.
 #
 #   tools/java_home.sh             find it, or install it
 #   tools/java_home.sh --find      find it, or fail
@@ -8,7 +8,7 @@ set -eu
 cd "$(dirname "$0")/.."
 . tools/say.sh
 
-# is_new_enough HOME: whether HOME/bin/java runs and is 17 or later ("1.8.0" counts as 1).
+# is_new_enough HOME: succeeds if HOME/bin/java runs and has version 17 or later ("1.8.0" counts as 1).
 is_new_enough() {
     version=$("$1/bin/java" -version 2>&1 | sed -n 's/.* version "\([0-9]*\).*/\1/p')
     [ "${version:-0}" -ge 17 ]
@@ -25,7 +25,7 @@ find_java() {
     return 1
 }
 
-# The releases of Debian have one of the first two each; the last stands in where no list of packages tells.
+# Each release of Debian has one of the first two packages. The last one is the fallback without package lists.
 java_package() {
     for package in openjdk-17-jre-headless openjdk-21-jre-headless; do
         if LC_ALL=C apt-cache policy "$package" 2>/dev/null | grep -q 'Candidate: [0-9]'; then

@@ -1,11 +1,11 @@
-"""Run kafka-python's own integration tests against a Barnabas broker.
+"""Run kafka-python's published integration tests against a Barnabas broker.
 
     .venv/bin/python tools/kafka_python_tests.py [arguments for pytest]
 
-Fetches the source distribution of the kafka-python that is installed (with pip, into the cache folder, never into
-the tree), starts a broker in a process of its own and lets the tests take it for an external one. Fails if a test
-fails that is not in `NOT_PASSING`, or if one of those passes now; a test that fails unexpectedly is tried once
-more, and that is told. What passes and what does not, and why, stands in docs/reference/compatibility.md.
+The program downloads the source distribution of the installed kafka-python into the cache folder, and runs its tests
+with a broker process as an external Kafka. It fails if a test fails that is not in `NOT_PASSING`, or if a test in
+`NOT_PASSING` passes. It repeats an unexpected failure once and reports that. docs/reference/compatibility.md lists the
+results and the reasons of failures.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ CACHE = CACHE_FOLDER / f"kafka-python-{VERSION}"
 SOURCES = CACHE / f"kafka_python-{VERSION}"
 
 KAFKA_VERSION = "4.2"
-"""The tests tell the client to send what a Kafka of this version understands, without asking the broker."""
+"""The version of Kafka that the tests configure, so that the client does not ask the broker for its API versions."""
 
 BROKER_SETTINGS = {"group_min_session_timeout_ms": "1000"}
-"""As in the settings that kafka-python's tests give to Kafka."""
+"""The broker settings that kafka-python's tests use for Kafka."""
 
 SERVICE = '''
-"""Stands in for a module that the source distribution lacks: how kafka-python's tests start Kafka."""
+"""A replacement for a module that the source distribution lacks. kafka-python's tests start Kafka with it."""
 
 
 class ExternalService:
@@ -58,11 +58,11 @@ NOT_PASSING = {
     "test_transactional_producer_offsets": "transactions are not served yet",
 }
 LEFT_OUT = ["test_ssl_integration.py", "test_sasl_integration.py"]
-"""They start a Kafka with TLS or SASL, which are not served yet."""
+"""Tests that start a Kafka broker with TLS or SASL."""
 
 
 def main() -> int:
-    """Run the tests; return the exit code."""
+    """Run the tests. Return the exit code."""
     if not SOURCES.is_dir():
         fetch_sources()
     with tempfile.TemporaryDirectory() as folder, broker(Path(folder) / "data", BROKER_SETTINGS) as address:
@@ -77,7 +77,7 @@ def main() -> int:
 
 
 def fetch_sources() -> None:
-    """Download and unpack the source distribution, and add what its tests need and it does not hold."""
+    """Download and unpack the source distribution, and add the modules that its tests need but that it lacks."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-binary", ":all:", "--no-deps", "--dest", str(CACHE), f"kafka-python=={VERSION}"]
     subprocess.run(command, check=True)
@@ -87,12 +87,12 @@ def fetch_sources() -> None:
 
 
 def run_tests(address: str, report: Path, arguments: list[str]) -> None:
-    """Run pytest in the unpacked sources, with the client that lies there."""
+    """Run pytest in the unpacked sources with their own client."""
     environment = {
         **os.environ,
         "KAFKA_VERSION": KAFKA_VERSION,
         "KAFKA_URI": f"kafka://{address}",
-        "KAFKA_ROOT": str(SOURCES),  # it has to exist
+        "KAFKA_ROOT": str(SOURCES),  # any folder that exists
     }
     command = [sys.executable, "-m", "pytest", "test/integration", "-q", "-p", "no:cacheprovider", "--tb=short"]
     command += ["-o", "log_level=WARNING", "--timeout=60", f"--junit-xml={report}"]
@@ -101,7 +101,7 @@ def run_tests(address: str, report: Path, arguments: list[str]) -> None:
 
 
 def outcomes(report: Path) -> dict[str, str]:
-    """Return for every test `passed`, `skipped`, `failure` or `error`, by its name with parameters."""
+    """Return the outcome (`passed`, `skipped`, `failure` or `error`) of each test by its name with parameters."""
     found = {}
     for case in ElementTree.parse(report).iter("testcase"):
         bad = [child.tag for child in case if child.tag in {"failure", "error", "skipped"}]
@@ -110,23 +110,22 @@ def outcomes(report: Path) -> dict[str, str]:
 
 
 def failures(found: dict[str, str]) -> set[str]:
-    """Return the names of the tests that failed."""
     return {name for name, outcome in found.items() if outcome in {"failure", "error"}}
 
 
 def judge(found: dict[str, str]) -> int:
-    """Say what is not as expected; return the exit code."""
+    """Print the unexpected results. Return the exit code."""
     failed = failures(found)
     counts = {kind: list(found.values()).count(kind) for kind in sorted(set(found.values()))}
     sys.stdout.write(f"\nkafka-python {VERSION}, as for Kafka {KAFKA_VERSION}: {counts}\n")
     for name in sorted(failed & NOT_PASSING.keys()):
-        sys.stdout.write(f"  as known: {name}: {NOT_PASSING[name]}\n")
+        sys.stdout.write(f"  known failure: {name}: {NOT_PASSING[name]}\n")
     new = sorted(failed - NOT_PASSING.keys())
     mended = sorted(name for name in NOT_PASSING if found.get(name) == "passed")
     for name in new:
-        sys.stdout.write(f"  NEW: {name} fails\n")
+        sys.stdout.write(f"  NEW FAILURE: {name}\n")
     for name in mended:
-        sys.stdout.write(f"  MENDED: {name} passes now; take it out of NOT_PASSING\n")
+        sys.stdout.write(f"  FIXED: {name} passes; remove it from NOT_PASSING\n")
     return 1 if new or mended or not found else 0
 
 

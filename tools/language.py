@@ -1,6 +1,6 @@
-"""Find the faults of language that a program can find: `python tools/language.py PATH...` prints one line for each.
+"""Find the faults of language that a program can find: `python tools/language.py PATH...` prints one line per fault.
 
-`make check` runs it over the whole project (tests/tidy/test_language.py). CONTRIBUTING.md, *Language*, has the rules.
+`make check` runs it on the whole project (tests/tidy/test_language.py). CONTRIBUTING.md, *Language*, has the rules.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 SUBJECT_LENGTH_MAX = 72
-"""The largest length of a commit's subject, in characters."""
+"""The maximum length of a commit's subject, in characters."""
 
 CLAUSE = re.compile(
     r"(what|whatever|how(?!-to)|which|whichever|who|whoever|whom|whose|where|wherever|whether|why|that (?=\w+ \w+))\b",
@@ -23,7 +23,7 @@ CLAUSE = re.compile(
 )
 """The beginning of a sentence whose subject is a clause."""
 FRAGMENT = re.compile(r"(when|whenever)\b[^,]*\.?$", re.I)
-"""A sentence that consists of a clause with *when*: the main clause is missing."""
+"""A sentence with a *when* clause but without a main clause."""
 VERB = "tel" + "l"  # in two parts, so that this file passes its own check
 REPORTED = re.compile(
     rf"(?<![.\w])({VERB}s?|{VERB}ing|tol[d])\b|\b{VERB}(s|ing)?(?=_)|tol[d](?=_)|(?<=_)({VERB}s?|tol[d])\b", re.I
@@ -34,7 +34,7 @@ UNCLEAR_BEGINNING = re.compile(
     r"of|as|but|and|or|by|at|in|on|from|for|with|without|again|still|now|here|meanwhile|also)\b",
     re.I,
 )
-"""The first word of a log message that does not name its subject."""
+"""First words that do not name the subject of a log message."""
 LOG_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log", "event"})
 PLACEHOLDER = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z%]|\{[^}]*\}")
 WORD = re.compile(r"[A-Za-z]{3,}")
@@ -43,8 +43,8 @@ WORD = re.compile(r"[A-Za-z]{3,}")
 class Fault(NamedTuple):
     """A fault of language in a file.
 
-    :param line: counted from 1.
-    :param text: the beginning of the text that has the fault.
+    :param line: the line number, counted from 1.
+    :param text: the beginning of the text with the fault.
     """
 
     path: Path
@@ -98,7 +98,7 @@ def _docstrings(text: str) -> Iterator[tuple[int, str]]:
 
 
 def _comments(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the comments with their lines; comments on consecutive lines of their own are one."""
+    """Yield the comments with their lines. Comments on consecutive lines of their own are joined."""
     block: list[str] = []
     begin = end = 0
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
@@ -146,7 +146,7 @@ def _faults_of_markdown(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def main() -> int:
-    """Print the faults of the files and folders that the arguments name."""
+    """Print the faults of the files and folders in the arguments."""
     count = 0
     for name in sys.argv[1:]:
         root = Path(name)

@@ -1,9 +1,9 @@
-"""Draw a random sample of prose for an independent reader: items of this project and of Apache Kafka, mixed.
+"""Draw a random sample of prose for an independent reader: texts of this project and of Apache Kafka, mixed.
 
     .venv/bin/python tools/language_sample.py --kafka ~/src/kafka --seed 1a2b3c4 sample.json
 
-The reader gets the items without their origin (`--for-reader sample.json`), and classifies each as clear, odd or hard.
-docs/dev/language-review.md has the instructions for the reader, the samples and the results.
+The reader gets the texts without their origin (`--for-reader sample.json`), and classifies each as clear, odd or hard.
+docs/dev/language-review.md contains the instructions for the reader, the samples and the results.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 OWN_ITEMS, KAFKA_ITEMS = 150, 60
 WORDS_MIN = 5
-"""Shorter texts say too little to be unclear."""
+"""The minimum number of words. Shorter texts say too little to be unclear."""
 FOLDERS = ("src", "bench", "demo", "tools")
 LOG_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 JAVA_LOG = re.compile(r'\b(?:log|LOG|logger)\.(?:info|warn|error|debug)\(\s*"((?:[^"\\]|\\.)+)"')
@@ -41,7 +41,7 @@ class Item:
     :param origin: `barnabas` or `kafka`.
     :param place: the file and the line.
     :param kind: docstring, comment, log message, error message or paragraph.
-    :param about: the name that the text documents, or of the enclosing function; may be empty.
+    :param about: the name that the text documents, or the enclosing function's name; may be empty.
     """
 
     origin: str
@@ -119,7 +119,7 @@ def _messages(node: ast.AST) -> Iterator[tuple[int, str, str, str]]:
 
 
 def _comments(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the comments on lines of their own; consecutive lines are one comment."""
+    """Yield the comments on lines of their own. Consecutive lines are one comment."""
     block: list[str] = []
     first = last = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -196,7 +196,7 @@ def _joined(text: str) -> str:
 
 
 def main() -> int:
-    """Write a sample, or print one for the reader."""
+    """Write a sample, or print a sample for the reader."""
     parser = argparse.ArgumentParser(description="Draw a sample of prose for an independent reader.")
     parser.add_argument("file", type=Path, help="the sample, as JSON")
     parser.add_argument("--kafka", type=Path, help="a checkout of Apache Kafka")

@@ -1,10 +1,11 @@
-"""Run some of librdkafka's own tests against a Barnabas broker, or against several.
+"""Run some of librdkafka's published tests against one or more Barnabas brokers.
 
     .venv/bin/python tools/librdkafka_tests.py [--brokers 3] CHECKOUT [test ...]
 
-Builds the library and its tests in CHECKOUT, a clone of librdkafka's repository, where they are not built yet; it takes
-a C and a C++ compiler and make. The tests are run unchanged, one process each: those in `TESTS`, or those given, by
-number. Fails if one fails. What passes and what does not, and why, stands in docs/reference/compatibility.md.
+The program builds the library and its tests in CHECKOUT, a clone of librdkafka's repository, unless they are already
+built. This needs a C and a C++ compiler and make. It runs the tests in `TESTS`, or those with the given numbers,
+unchanged in a process each. It fails if a test fails. docs/reference/compatibility.md lists the results and the reasons
+of failures.
 """
 
 from __future__ import annotations
@@ -21,18 +22,19 @@ from published_tests import broker
 
 TESTS = ["0011", "0102", "0113"]
 KAFKA_VERSION = "4.0.0"
-"""The tests leave out what a Kafka of this version does not have."""
+"""The version of Kafka that the tests assume. They skip features of later versions."""
 BROKER_SETTINGS = {"group_initial_rebalance_delay_ms": "3000", "num_partitions": "4"}
-"""Kafka's default: two of the tests expect one rebalance where two consumers start one after the other. And four
-partitions of topics that are made by using them, as where librdkafka's authors run their tests."""
+"""Kafka's default delay: two of the tests expect one rebalance for two consumers that start one after the other. Four
+partitions per auto-created topic, as in librdkafka's own test environment.
+"""
 TIMEOUT_S = 1200
 LEFT_OUT = ["ssl", "sasl", "gssapi", "curl"]
 
 
 def main() -> int:
-    """Run the tests; return the exit code."""
+    """Run the tests. Return the exit code."""
     parser = argparse.ArgumentParser(description="Run some of librdkafka's own tests.")
-    parser.add_argument("--brokers", type=int, default=1, help="so many")
+    parser.add_argument("--brokers", type=int, default=1, help="number of brokers [1]")
     parser.add_argument("checkout", type=Path)
     parser.add_argument("test", nargs="*", default=TESTS)
     given = parser.parse_args()
@@ -53,14 +55,14 @@ def main() -> int:
 
 
 def build(sources: Path) -> None:
-    """Build the library without what the tests here do not need, and the program that runs the tests."""
+    """Build the library without features that the tests do not need, and build the test program."""
     subprocess.run(["./configure", *(f"--disable-{name}" for name in LEFT_OUT)], cwd=sources, check=True)
     subprocess.run(["make", f"-j{os.cpu_count() or 1}", "libs"], cwd=sources, check=True)
     subprocess.run(["make", f"-j{os.cpu_count() or 1}", "build"], cwd=sources / "tests", check=True)
 
 
 def run(sources: Path, test: str, settings: Path) -> int:
-    """Run one test; return its exit code."""
+    """Run one test. Return its exit code."""
     environment = {
         **os.environ,
         "LD_LIBRARY_PATH": f"{sources / 'src'}:{sources / 'src-cpp'}",

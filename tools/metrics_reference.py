@@ -1,6 +1,6 @@
-"""Writes docs/reference/metrics.md from the declarations of the metrics.
+"""Generate docs/reference/metrics.md from the declarations of the metrics.
 
-`python tools/metrics_reference.py` writes it. Tests compare the page with the declarations and with a broker's metrics.
+`python tools/metrics_reference.py` writes the page. Tests compare it with the declarations and with a broker's metrics.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ BROKER_SECTIONS = {
     "Leadership, storage and the event loop": "barnabas.broker.metrics.internals",
     "Clients that push their metrics": "barnabas.broker.client_telemetry",
 }
-"""The sections of a broker's metrics, and the modules that declare them."""
+"""The sections with metrics of brokers, and the modules that declare these metrics."""
 
 OTHER_SECTIONS = {
     "Mirrors": "barnabas.mirror.metrics",
@@ -38,7 +38,7 @@ PROCESS = {
     "process_start_time_seconds": "Start of the process, in seconds since 1970.",
     "process_virtual_memory_bytes": "Address space of the process.",
 }
-"""The metrics that prometheus_client reads from the operating system, and what they mean."""
+"""The metrics that prometheus_client reads from the operating system, with their meaning."""
 
 HEAD = """\
 # Metrics
@@ -62,7 +62,7 @@ Kafka begin with `org_apache_kafka_`, all others with `client_`. They have the l
 
 
 def metrics_of(module: str) -> Iterator[Metric]:
-    """Yield the metrics that a module declares, in their order."""
+    """Yield the metrics that a module declares, in order."""
     for value in vars(importlib.import_module(module)).values():
         if isinstance(value, Metric):
             yield value
@@ -71,7 +71,6 @@ def metrics_of(module: str) -> Iterator[Metric]:
 
 
 def page() -> str:
-    """Return the page as it should be."""
     sections = [HEAD]
     for title, module in (BROKER_SECTIONS | OTHER_SECTIONS).items():
         rows = [(each.name, each.kind.value, ", ".join(each.labels), each.help) for each in metrics_of(module)]
@@ -88,7 +87,6 @@ def _section(title: str, rows: list[tuple[str, str, str, str]]) -> str:
 
 
 def main() -> int:
-    """Write the page."""
     PAGE.parent.mkdir(parents=True, exist_ok=True)
     PAGE.write_text(page(), encoding="utf-8")
     return 0

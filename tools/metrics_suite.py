@@ -2,15 +2,15 @@
 
     JAVA_HOME=$(tools/java_home.sh) .venv/bin/python tools/metrics_suite.py
 
-Three brokers with ZooKeeper, a single broker, a mirror to it, a load, an audit and a registry run, and producers and a
-group of consumers use them. Then
+The program starts three brokers with ZooKeeper, a single broker, a mirror to it, a load, an audit, a registry, and
+clients. It then checks:
 
-1. `promtool` accepts the rules;
-2. each expression of each dashboard has a result, and so has each rule without its comparison;
-3. no alert fires;
-4. a broker is killed: the alerts of `AT_A_KILL` fire, and no others; when the broker is back, none does.
+1. `promtool` accepts the rules.
+2. Each expression of each dashboard has a result, and so has each rule without its comparison.
+3. No alert fires.
+4. After a broker is killed, exactly the alerts of `AT_A_KILL` fire. After its restart no alert fires.
 
-Prometheus is the one on the path, or Debian's package, unpacked into the cache folder.
+It uses the Prometheus on the path, or Debian's package unpacked into the cache folder.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BROKERS = (1, 2, 3)
 KILLED = 3
 AT_A_KILL = {"BarnabasBrokerDown", "BarnabasUnderReplicated", "BarnabasUnderMinIsr", "BarnabasPartitionsOffline"}
 OF_THE_MACHINE = {"BarnabasEventLoopSlow", "BarnabasFsyncSlow"}
-"""Alerts that may fire at any time on a machine that is slow and busy."""
+"""Alerts that may fire on a slow or busy machine at any time."""
 COMPARISON = re.compile(r"\s(?:==|!=|>|<)\s[\d.]+$")
 VARIABLES = {"$broker": ".*", "$topic": ".*", "$group": ".*", "$__rate_interval": "1m"}
 FOR = re.compile(r"^( +for: ).*$", re.MULTILINE)
@@ -56,7 +56,7 @@ LOOK_S = 0.5
 
 
 class Prometheus:
-    """A Prometheus server that scrapes each second.
+    """A Prometheus server that scrapes every second.
 
     :param targets: the addresses of each job.
     """
@@ -64,7 +64,7 @@ class Prometheus:
     def __init__(self, programs: Path, folder: Path, port: int, targets: Mapping[str, Sequence[str]]) -> None:
         self._url = f"http://127.0.0.1:{port}/api/v1"
         rules = folder / "alerts.yaml"
-        # Alerts that wait for minutes would make this wait for minutes.
+        # shorten the `for` of all rules, so that alerts fire within seconds
         rules.write_text(FOR.sub(r"\g<1>3s", (GRAFANA / "alerts.yaml").read_text(encoding="utf-8")), encoding="utf-8")
         jobs = [{"job_name": job, "static_configs": [{"targets": [*each]}]} for job, each in targets.items()]
         config = {
@@ -82,25 +82,25 @@ class Prometheus:
         ]
 
     def ask(self, path: str, **parameters: str) -> Any:
-        """Return the data of an answer of the HTTP API."""
+        """Return the data of a response of the HTTP API."""
         query = urllib.parse.urlencode(parameters)
         with urllib.request.urlopen(f"{self._url}/{path}?{query}", timeout=30) as answer:
             return json.load(answer)["data"]
 
     def has_result(self, expression: str) -> bool:
-        """Whether an expression has a result now."""
+        """Return whether an expression has a result now."""
         try:
             return bool(self.ask("query", query=expression)["result"])
         except urllib.error.HTTPError as error:
-            raise SystemExit(f"Prometheus refuses {expression}: {error.read().decode()}") from None
+            raise SystemExit(f"Prometheus rejects {expression}: {error.read().decode()}") from None
 
     def firing(self) -> set[str]:
-        """Return the alerts that fire, without those `OF_THE_MACHINE`."""
+        """Return the firing alerts, except those in `OF_THE_MACHINE`."""
         alerts = self.ask("alerts")["alerts"]
         return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"} - OF_THE_MACHINE
 
     def rules(self) -> list[str]:
-        """Return the expressions of the rules, without their comparisons."""
+        """Return the expressions of the rules without their comparisons."""
         groups = self.ask("rules")["groups"]
         return [COMPARISON.sub("", rule["query"]) for group in groups for rule in group["rules"]]
 
@@ -119,7 +119,10 @@ def find_programs() -> Path:
 
 
 def wait_until(is_so: Callable[[], object], what: Callable[[], str]) -> None:
-    """Wait until something is so, at most `LIMIT_S`."""
+    """Wait until a condition is true, at most `LIMIT_S` seconds.
+
+    :param what: returns the text for the error.
+    """
     due_s = time.monotonic() + LIMIT_S
     while not is_so():
         if time.monotonic() >= due_s:
@@ -133,8 +136,8 @@ def running(
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a program until the block ends.
 
-    :param ready: what the line begins with that the program prints when it is ready; nothing: nobody waits.
-    :param environment: variables besides those of this process.
+    :param ready: the beginning of the line that the program prints when it is ready; "" to not wait.
+    :param environment: variables in addition to those of this process.
     """
     variables = os.environ | (environment or {})
     with (
@@ -155,13 +158,14 @@ def running(
 
 
 class System:
-    """All processes under watch, below one folder."""
+    """All processes of the check, with their data below one folder."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
         sys.path.insert(0, str(ROOT))
-        zookeeper = importlib.import_module("tests.support.zookeeper_servers")  # checked by pytest's run, not by mypy
+        # pytest checks this module, mypy does not
+        zookeeper = importlib.import_module("tests.support.zookeeper_servers")
         self._free_port: Callable[[], int] = importlib.import_module("tests.support.ports").free_port
         servers = zookeeper.start_servers(folder / "zookeeper")
         stack.callback(servers.stop)
@@ -173,7 +177,7 @@ class System:
             "default_replication_factor": str(len(BROKERS)),
         }
         self.ports = {number: (self._free_port(), self._free_port()) for number in (*BROKERS, 0)}
-        """The ports for clients and for metrics; broker 0 is a cluster of its own."""
+        """The ports for clients and for metrics. Broker 0 is a cluster of its own."""
         self.others = {name: self._free_port() for name in ("mirror", "load", "registry", "audit")}
         """The ports for metrics."""
         self._brokers: dict[int, subprocess.Popen[str]] = {}
@@ -184,12 +188,12 @@ class System:
 
     @property
     def targets(self) -> dict[str, list[str]]:
-        """The addresses of metrics, by job."""
+        """The addresses of metrics by job."""
         brokers = [f"127.0.0.1:{self.ports[number][1]}" for number in BROKERS]
         return {"barnabas": brokers, "pipeline": [f"127.0.0.1:{port}" for port in self.others.values()]}
 
     def start_broker(self, number: int) -> None:
-        """Start a broker, for the first time or again."""
+        """Start or restart a broker."""
         port, http = self.ports[number]
         command = [*BARNABAS, "up", "--id", str(number), "--port", str(port), "--http", str(http)]
         command += ["--data", str(self._folder / f"broker-{number}")]
@@ -199,17 +203,16 @@ class System:
         self._brokers[number] = self._stack.enter_context(running(command, log, "ready", variables))
 
     def start_brokers(self) -> None:
-        """Start all brokers."""
         for number in self.ports:
             self.start_broker(number)
 
     def kill_broker(self, number: int) -> None:
-        """Kill a broker as `kill -9` does."""
+        """Kill a broker with SIGKILL."""
         self._brokers[number].kill()
         self._brokers[number].wait()
 
     def readiness(self, number: int) -> str:
-        """Return what `/readyz` of a broker says."""
+        """Return the response of a broker's `/readyz`."""
         try:
             with urllib.request.urlopen(f"http://127.0.0.1:{self.ports[number][1]}/readyz", timeout=30) as answer:
                 return str(answer.read().decode().strip())
@@ -217,7 +220,7 @@ class System:
             return error.read().decode().strip()
 
     def start(self) -> None:
-        """Start all processes, and let clients use them."""
+        """Start all processes and clients."""
         self.start_brokers()
         with barnabas.Admin(self.bootstrap) as admin:
             admin.create_topic("clicks", 6)
@@ -245,7 +248,7 @@ class System:
 
 
 def _produce(bootstrap: str, stop: threading.Event) -> None:
-    """Produce to all topics."""
+    """Produce to all topics until `stop` is set."""
     with barnabas.Producer(bootstrap, acks="all", delivery_timeout_ms=2_000, audit=True) as producer:
         number = 0
         while not stop.wait(0.005):
@@ -270,7 +273,7 @@ def _ask_registry(port: int, stop: threading.Event) -> None:
 
 
 def expressions_of_dashboards() -> list[str]:
-    """Return all expressions, with values in place of the variables."""
+    """Return the expressions of all dashboards, with values instead of variables."""
     tool = runpy.run_path(str(ROOT / "tools" / "dashboards.py"))
     found = []
     for name in tool["DASHBOARDS"]:
@@ -284,13 +287,12 @@ def expressions_of_dashboards() -> list[str]:
 
 
 def say(text: str) -> None:
-    """Print what was found."""
     sys.stdout.write(f"{text}\n")
     sys.stdout.flush()
 
 
 def check(prometheus: Prometheus, system: System) -> None:
-    """Carry out the checks 2 to 4."""
+    """Run the checks 2 to 4."""
     expressions = expressions_of_dashboards()
     rules = prometheus.rules()
     left = [*expressions, *rules]
@@ -315,7 +317,7 @@ def check(prometheus: Prometheus, system: System) -> None:
 
 
 def main() -> int:
-    """Carry out all checks."""
+    """Run all checks."""
     programs = find_programs()
     subprocess.run([str(programs / "promtool"), "check", "rules", str(GRAFANA / "alerts.yaml")], check=True)
     with tempfile.TemporaryDirectory() as name, ExitStack() as stack:

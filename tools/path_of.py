@@ -1,10 +1,10 @@
-"""Print the modules that one produced and one fetched record pass through, in client and broker.
+"""Print the modules that a produced and a fetched record pass through, in client and broker.
 
     .venv/bin/python tools/path_of.py
 
-A broker, a producer and a consumer run in this process. A profile function notes the modules of Barnabas whose
-functions are called between `send` and its acknowledgement, and between `seek` and the record that `poll` returns.
-Connections, metadata and templates are in place before, as in the steady state.
+A broker, a producer and a consumer run in this process. A profile function records the modules of Barnabas whose
+functions run between `send` and its acknowledgement, and between `seek` and the record that `poll` returns.
+Connections, metadata and templates exist before, as in the steady state.
 """
 
 from __future__ import annotations
@@ -26,20 +26,20 @@ from barnabas.broker.settings.static import BrokerConfig
 PACKAGE = Path(barnabas.__file__).parent
 TOPIC = "clicks"
 BESIDE_REQUESTS = frozenset({"broker/background_tasks.py", "broker/leader_election.py", "broker/loop_watch.py"})
-"""Modules of tasks that run at times of their own, whatever is produced or fetched."""
+"""The modules of periodic tasks, which run independently of requests."""
 REPETITIONS = 3
-"""Records that go before the one that is measured."""
+"""The number of records before the measured one."""
 START_TIMEOUT_S = 60.0
 
 
 class CalledModules:
-    """The modules of Barnabas whose functions any thread calls while `recording` is open."""
+    """A recorder of the modules of Barnabas whose functions any thread calls during an action."""
 
     def __init__(self) -> None:
         self._files: set[str] | None = None
 
     def profile(self, frame: FrameType, event: str, _argument: object) -> None:
-        """Note the module of a function that is called (`sys.setprofile`)."""
+        """Record the module of a called function (`sys.setprofile`)."""
         if event == "call" and self._files is not None:
             self._files.add(frame.f_code.co_filename)
 
@@ -56,7 +56,7 @@ class CalledModules:
 
 @contextmanager
 def running_broker(called: CalledModules) -> Iterator[str]:
-    """Run a broker on a thread with a profile function; yield its address."""
+    """Run a broker on a thread with a profile function. Yield its address."""
     loop = asyncio.new_event_loop()
 
     def run() -> None:
@@ -118,7 +118,7 @@ def _measure(called: CalledModules, address: str) -> dict[str, list[str]]:
 
 
 def main() -> int:
-    """Print the modules of both paths, and how many they are."""
+    """Print the modules of both paths and their number."""
     for name, modules in paths().items():
         sys.stdout.write("\n  ".join([f"{name}: {len(modules)} modules", *modules]) + "\n")
     return 0

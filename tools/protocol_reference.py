@@ -1,7 +1,7 @@
-"""Writes docs/reference/protocol.md from the declarations of the messages and the docstrings of the handlers.
+"""Generate docs/reference/protocol.md from the declarations of the messages and the docstrings of the handlers.
 
 `python tools/protocol_reference.py` writes the page. A test compares each API on the page with its code. The page may
-lack an API that is newer than the page; each release writes the page again.
+lack a new API until the next release, which generates it again.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ line in the broker's log, except ApiVersions, which is answered in version 0 wit
 
 
 def page(keys: Collection[int] = SERVED.keys()) -> str:
-    """Return the page with the APIs that have these keys."""
+    """Return the page with the given API keys."""
     served = [SERVED[key] for key in sorted(keys)]
     return HEAD + "".join(map(_row, served)) + "\n" + "\n".join(map(_section, served))
 

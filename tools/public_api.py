@@ -1,11 +1,11 @@
-"""Compare the public API with the one of the last release, or make that release's stub.
+"""Compare the public API with that of the last release, or write the stub of a release.
 
-    .venv/bin/python tools/public_api.py           # print what breaks programs; exit code 1 where something does
-    .venv/bin/python tools/public_api.py --renew   # at a release: write the stub, empty the list of accepted breaks
+    .venv/bin/python tools/public_api.py            # print incompatible changes; exit code 1 if there are any
+    .venv/bin/python tools/public_api.py --renew    # at a release: write the stub, empty the list of accepted breaks
 
-`docs/dev/api/released.pyi` is a flat stub of the public API in the last release. This program makes the same stub of
-the sources with griffe, without an import, and griffe compares the two stubs. `docs/dev/api/accepted.md` lists the
-intended breaks, as this program prints them.
+`docs/dev/api/released.pyi` is a flat stub of the public API of the last release. This program makes the same stub from
+the present sources with griffe, without importing them, and griffe compares both. `docs/dev/api/accepted.md` lists the
+intended incompatible changes, as this program prints them.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ ACCEPTED = ROOT / "docs" / "dev" / "api" / "accepted.md"
 
 SETTINGS = ("ClientSettings", "ProducerSettings", "ConsumerSettings")
 SETTINGS_MODULE = "barnabas.client.setting_types"
-"""Settings are keyword arguments, so their names are public."""
+"""The settings are keyword arguments, so their names are public."""
 
 NO_BASES = frozenset({"ABC", "Generic", "Protocol", "object"})
-"""Bases that programs see nothing of."""
+"""Bases without an effect for programs."""
 
 RELEASED_BEGINS = """\
 # The public API of the last release, made by `python tools/public_api.py --renew`. For griffe and for people: a module
@@ -61,7 +61,7 @@ SPECIAL = frozenset(
 
 
 class Sources:
-    """The modules of a source tree, each parsed when it is first asked for."""
+    """The modules of a source tree. Each is parsed at its first use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -73,13 +73,13 @@ class Sources:
         return griffe.visit(name, filepath=file, code=file.read_text(encoding="utf-8"))
 
     def names(self) -> dict[str, str]:
-        """Return the public names and the modules that they are imported from."""
+        """Return the public names with the modules that they are imported from."""
         stub = ast.parse((self._root / "barnabas" / "__init__.pyi").read_text(encoding="utf-8"))
         imports = [node for node in stub.body if isinstance(node, ast.ImportFrom)]
         return {alias.name: node.module or "" for node in imports for alias in node.names}
 
     def old_names(self) -> dict[str, str]:
-        """Return the names that are kept for programs of the last release, and the new names."""
+        """Return the names that are kept for compatibility, with the new names."""
         stub = ast.parse((self._root / "barnabas" / "__init__.pyi").read_text(encoding="utf-8"))
         return {
             target.id: node.value.id
@@ -90,9 +90,9 @@ class Sources:
         }
 
     def find(self, module: str, name: str) -> griffe.Object | None:
-        """Return what a name of a module means, through the modules that import it from one another."""
+        """Return the object that a name in a module refers to. Imports between modules are followed."""
         if module == "barnabas.records.codec":
-            module = "barnabas.records.codec_pure"  # it chooses between two codecs, of which this one has types
+            module = "barnabas.records.codec_pure"  # this module selects one of two codecs; the pure one has types
         if not module.startswith("barnabas"):
             return None
         member = self.module(module).members.get(name)
@@ -127,7 +127,7 @@ def _class(sources: Sources, names: dict[str, str], name: str, found: griffe.Cla
 
 
 def _public_bases(sources: Sources, names: dict[str, str], found: griffe.Class) -> Iterator[str]:
-    """Yield the names of the nearest bases that are public or Python's own."""
+    """Yield the names of the nearest bases that are public or belong to Python."""
     for path, last, parent in _bases(sources, found):
         if last in names or not (parent or path.startswith("barnabas.") or last in NO_BASES):
             yield last
@@ -136,7 +136,7 @@ def _public_bases(sources: Sources, names: dict[str, str], found: griffe.Class) 
 
 
 def _bases(sources: Sources, found: griffe.Class) -> Iterator[tuple[str, str, griffe.Class | None]]:
-    """Yield path and name of each base, and the class where it is one of Barnabas'."""
+    """Yield the path and name of each base, and its class if it belongs to Barnabas."""
     for base in found.bases:
         path = base if isinstance(base, str) else base.canonical_path
         *parents, last = path.split(".")
@@ -145,7 +145,7 @@ def _bases(sources: Sources, found: griffe.Class) -> Iterator[tuple[str, str, gr
 
 
 def _members(sources: Sources, names: dict[str, str], found: griffe.Class) -> Iterator[tuple[str, griffe.Object]]:
-    """Yield the public members of a class, also those that it has from bases that are not public."""
+    """Yield the public members of a class, including those of bases that are not public."""
     for _, last, parent in _bases(sources, found):
         if parent is not None and last not in names:
             yield from _members(sources, names, parent)
@@ -155,7 +155,7 @@ def _members(sources: Sources, names: dict[str, str], found: griffe.Class) -> It
 
 
 def _fields(found: griffe.Class, members: dict[str, griffe.Object]) -> list[str]:
-    """Return the parameters of the constructor that a data class or a named tuple has by its fields."""
+    """Return the constructor parameters of a dataclass or named tuple, which follow from its fields."""
     is_tuple = any(str(base).startswith("NamedTuple") for base in found.bases)
     if not is_tuple and not any("dataclass" in str(each.value) for each in found.decorators):
         return []
@@ -199,7 +199,7 @@ def _parameters(function: griffe.Function) -> str:
 
 
 def breaks(released: str, current: str) -> list[str]:
-    """Return what in the current stub breaks programs, a line for each.
+    """Return the incompatible changes of the current stub, one line each.
 
     >>> breaks("class A:\\n    def f(self, x): ...", "class A:\\n    def f(self, *, x): ...")
     ['A.f(x): Parameter kind was changed: positional or keyword -> keyword-only']
@@ -209,18 +209,18 @@ def breaks(released: str, current: str) -> list[str]:
 
 
 def _line(breakage: griffe.Breakage) -> str:
-    """Return what breaks without its place in the stub, which moves."""
+    """Return the description of a change without its line number in the stub, which varies."""
     colourless = re.sub(r"\x1b\[[0-9;]*m", "", breakage.explain(griffe.ExplanationStyle.ONE_LINE))
     return re.sub(r"^.*?:\d+: ", "", colourless)
 
 
 def accepted(text: str) -> set[str]:
-    """Return the breaks that a page lists as accepted."""
+    """Return the incompatible changes that a page lists as accepted."""
     return {line.removeprefix("- ") for line in text.splitlines() if line.startswith("- ")}
 
 
 def differences(released: str, current: str, meant: set[str]) -> list[str]:
-    """Return a line for each break that is not meant, and for each that is meant and is none.
+    """Return a line for each change that is not accepted, and for each accepted change that no longer exists.
 
     >>> differences("class A: ...\\nclass B: ...", "class A: ...", {"C: Public object was removed"})
     ['breaks programs: B: Public object was removed', 'breaks nothing any more: C: Public object was removed']
@@ -233,9 +233,9 @@ def differences(released: str, current: str, meant: set[str]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run as the documentation of this module says."""
+    """Run the program as described in the module's docstring."""
     parser = argparse.ArgumentParser(description="Compare the public API with the one of the last release.")
-    parser.add_argument("--renew", action="store_true", help="write the stub of the sources: they are the release")
+    parser.add_argument("--renew", action="store_true", help="write the stub of a release from the sources")
     parser.add_argument("--source", type=Path, default=SOURCES, help="the source tree; default: src")
     options = parser.parse_args(arguments)
     current = flat_stub(options.source)

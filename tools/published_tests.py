@@ -1,4 +1,4 @@
-"""What the scripts that run other clients' published tests share: a broker, and a place for what they download."""
+"""Shared code of the programs that run other clients' published tests: the broker and the cache folder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ CACHE_FOLDER = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") 
 
 @contextlib.contextmanager
 def broker(data: Path, settings: Mapping[str, str], count: int = 1) -> Iterator[str]:
-    """Run a broker on a free port, or several and ZooKeeper, and yield the address.
+    """Run one broker on a free port, or several with ZooKeeper. Yield the address.
 
-    :param settings: of each broker, as in its file of settings, with underscores for dots.
-    :param count: of brokers.
+    :param settings: the settings of each broker, with underscores instead of dots.
+    :param count: the number of brokers.
     """
     several = [] if count == 1 else ["cluster"]
     command = [sys.executable, "-m", "barnabas.cli.main", *several, "up", "--port", "0", "--data", str(data)]
@@ -28,7 +28,7 @@ def broker(data: Path, settings: Mapping[str, str], count: int = 1) -> Iterator[
             assert process.stdout
             ready, _, address = process.stdout.readline().strip().partition(" ")
             if ready != "ready":
-                raise SystemExit("the broker did not start; it says why above")
+                raise SystemExit("the broker did not start; its error is printed above")
             yield address
         finally:
             process.terminate()

@@ -1,9 +1,9 @@
 #!/bin/sh
-# Builds the record codec, the scan over batch headers and log compaction with gcc's address and undefined-behaviour
-# sanitizers, in a temporary folder, and runs their tests and the comparison with their twins on them: a read outside of
-# a buffer ends the run with a report.
+# Builds the record codec, the batch header scan and log compaction with gcc's address and undefined-behaviour
+# sanitizers in a temporary folder. Then runs their tests and the comparison with their pure Python twins. A read outside
+# of a buffer ends the run with a report.
 #
-#   tools/sanitize_codec.sh [EXAMPLES]     examples for each property, 20,000 if not given
+#   tools/sanitize_codec.sh [EXAMPLES]     examples for each property [20,000]
 set -eu
 cd "$(dirname "$0")/.."
 . tools/say.sh
@@ -20,13 +20,13 @@ cp -R src "$folder/src"
 rm -f "$folder"/src/barnabas/records/*_compiled*.so
 for module in codec_compiled scan_compiled compaction_compiled; do
     "$python" -m cython -3 "src/barnabas/records/$module.pyx" -o "$folder/$module.c"
-    # Python itself counts references and shifts signed numbers in ways that only this sanitizer minds: alignment, shift.
+    # Python itself has misaligned accesses and signed shifts that this sanitizer would report.
     gcc -g -O1 -fPIC -shared -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize=alignment,shift \
         -fno-sanitize-recover=undefined -I"$include" "$folder/$module.c" \
         -o "$folder/src/barnabas/records/$module$suffix"
 done
 
-# PyMem's own pools would hide what the sanitizer looks for, and the interpreter leaks on purpose when it ends.
+# PyMem's pools would hide faults from the sanitizer, and the interpreter leaks on purpose when it ends.
 PYTHONPATH=$folder/src PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 BARNABAS_CODEC=compiled \
     LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libstdc++.so)" \
     PARITY_EXAMPLES=$examples "$python" -m pytest -q -p no:cacheprovider --timeout=3600 \

@@ -1,10 +1,11 @@
-"""Run sarama's own functional tests, as published, against five Barnabas brokers behind toxiproxy.
+"""Run sarama's published functional tests against five Barnabas brokers behind toxiproxy.
 
     .venv/bin/python tools/sarama_tests.py [pattern for the names of tests]
 
-The tests start and stop brokers by `docker compose`. Here a program of that name stands first on the path, which asks
-this one. Go brings sarama and toxiproxy as modules, and compiles them unchanged, once; all in the cache folder.
-Fails if a test fails. What is left out, and why, stands in docs/reference/compatibility.md.
+The tests start and stop brokers with `docker compose`. This program puts a replacement for `docker` on the path, which
+sends the commands back to it. Go downloads sarama and toxiproxy as modules into the cache folder, and compiles them
+unchanged, once. The program fails if a test fails. docs/reference/compatibility.md lists the tests that are left out,
+with reasons.
 """
 
 from __future__ import annotations
@@ -34,18 +35,18 @@ MODULE, TOXIPROXY = "github.com/IBM/sarama", "github.com/Shopify/toxiproxy/v2"
 CACHE = CACHE_FOLDER / f"sarama-{VERSION}"
 TESTS, PROXY = CACHE / "sarama.test", CACHE / "toxiproxy"
 CONTROL_PORT, FIRST_PORT = 8474, 29091
-"""Of toxiproxy, and of the proxy before broker 1: they stand in the tests."""
+"""The ports of toxiproxy and of the proxy of broker 1, as in sarama's tests."""
 BROKERS = 5
 RUN = (
     "^(TestFunc|TestConsumerFetchFollower|TestConsumerHighWaterMark|TestConsumerPartialBatch|TestVersionMatrix"
     "|TestConsumerGroupDeadlock|TestInterceptors|TestAsyncProducerRemoteBrokerClosed)"
 )
-"""The tests in its files `functional_*_test.go`."""
+"""The tests in sarama's files `functional_*_test.go`."""
 NOT_RUN = (
     "^(TestFuncTxn.*|TestFuncDescribeTransactions|TestFuncListTransactions|TestFuncInitProducerId3|TestFuncAdminQuotas"
     "|.*Java.*|TestFuncIdempotentBufferedSequence)$"
 )
-"""Transactions and quotas, which are not served yet; what runs Kafka's programs in its container, or reads its log."""
+"""Tests of transactions and quotas, and tests that run Kafka's programs in its container or read its log."""
 SETTINGS = {
     "auto_create_topics_enable": "false",
     "default_replication_factor": "2",
@@ -53,7 +54,7 @@ SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
     "replica_selector_class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
-"""As in sarama's docker-compose.yml."""
+"""The settings of sarama's docker-compose.yml."""
 TIMEOUT_S = 1200
 STARTING_S = 60
 DOCKER = """#!{python}
@@ -68,11 +69,11 @@ sys.exit(0 if said == "done\\n" else "not served here: " + " ".join(words))
 
 
 def main() -> int:
-    """Run the tests; return the exit code."""
+    """Run the tests. Return the exit code."""
     if not (TESTS.exists() and PROXY.exists()):
         compile_tests()
     sys.path.insert(0, str(ROOT))
-    # What the tests have, which is not checked for types.
+    # helpers of the tests, which mypy does not check
     cluster_kind = importlib.import_module("tests.support.process_cluster").Cluster
     zookeeper = importlib.import_module("tests.support.zookeeper_servers")
     with tempfile.TemporaryDirectory() as name:
@@ -95,7 +96,7 @@ def main() -> int:
 
 
 def run(folder: Path, patterns: list[str]) -> int:
-    """Run the tests in the folder where the stand-in for docker is."""
+    """Run the tests in the folder with the replacement for docker."""
     sources = subprocess.run(
         ["go", "list", "-m", "-f", "{{.Dir}}", MODULE], cwd=CACHE, env=go(), check=True, capture_output=True, text=True
     ).stdout.strip()
@@ -107,7 +108,7 @@ def run(folder: Path, patterns: list[str]) -> int:
 
 @contextmanager
 def docker(folder: Path, brokers: Mapping[int, Any]) -> Iterator[None]:
-    """Do what `docker compose` is asked for: brokers start and stop."""
+    """Handle the `docker compose` commands of the tests: start and stop brokers."""
     address = str(folder / "docker.socket")
     program = folder / "docker"
     program.write_text(DOCKER.format(python=sys.executable, address=address), encoding="utf-8")
@@ -135,7 +136,6 @@ def docker(folder: Path, brokers: Mapping[int, Any]) -> Iterator[None]:
 
 @contextmanager
 def toxiproxy(folder: Path) -> Iterator[None]:
-    """Run toxiproxy."""
     with (folder / "toxiproxy.log").open("wb") as log, subprocess.Popen([PROXY], stdout=log, stderr=log) as process:
         try:
             yield
@@ -144,7 +144,7 @@ def toxiproxy(folder: Path) -> Iterator[None]:
 
 
 def forward(name: str, port: int, upstream: int) -> None:
-    """Have toxiproxy forward a port of this machine."""
+    """Let toxiproxy forward a local port."""
     wanted = {"name": name, "listen": f"127.0.0.1:{port}", "upstream": f"127.0.0.1:{upstream}", "enabled": True}
     request = urllib.request.Request(f"http://127.0.0.1:{CONTROL_PORT}/proxies", json.dumps(wanted).encode())
     deadline = time.monotonic() + STARTING_S
@@ -162,12 +162,12 @@ def forward(name: str, port: int, upstream: int) -> None:
 
 
 def go() -> dict[str, str]:
-    """The environment of Go."""
+    """Return the environment of Go."""
     return os.environ | {"GOPATH": str(CACHE / "go"), "GOBIN": str(CACHE), "GOFLAGS": "-modcacherw -mod=mod"}
 
 
 def compile_tests() -> None:
-    """Bring the sources and compile them."""
+    """Download and compile sarama's tests and toxiproxy."""
     if shutil.which("go") is None:
         raise SystemExit("Go is not installed")
     CACHE.mkdir(parents=True, exist_ok=True)

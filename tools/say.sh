@@ -1,5 +1,5 @@
 # shellcheck shell=sh
-# Sourced by the other scripts: messages, and packages of the system.
+# Functions for the other scripts, which source this file: messages, and packages of the system.
 
 say() {
     echo "setup: $*" >&2
@@ -10,8 +10,8 @@ die() {
     exit 1
 }
 
-# install_packages PACKAGE...: through apt-get where no password is needed for it, else one line that says what
-# a person must do.
+# install_packages PACKAGE...: installs with apt-get if that needs no password; otherwise prints the command for the
+# user.
 install_packages() {
     if ! command -v apt-get >/dev/null; then
         die "this machine lacks what these Debian packages hold; install it, then run this again: $*"

@@ -1,4 +1,4 @@
-"""Generates docs/reference/settings.md from the declarations of the settings of topics, brokers and groups.
+"""Generate docs/reference/settings.md from the declarations of the settings of topics, brokers and groups.
 
 `python tools/settings_reference.py` writes the page; a test checks that the page is up to date.
 """
@@ -66,7 +66,6 @@ A settings file of Kafka can be used unchanged, as `server.properties` or in TOM
 
 
 def page() -> str:
-    """Return the up-to-date page."""
     topic_rows = (
         (
             f"`{s.name}`",

@@ -1,12 +1,12 @@
 #!/bin/sh
-# Makes .venv in the clone and installs Barnabas into it, editable, with one set of extras; and what the machine
-# lacks for that and for Spark.
+# Creates .venv in the clone and installs Barnabas into it (editable) with one set of extras. Also installs the system
+# packages that Barnabas and Spark need.
 #
-#   tools/setup.sh demo     what the demo needs (Spark, Iceberg, the flights, matplotlib)
-#   tools/setup.sh dev      that, and what tests and checks need
-#   tools/setup.sh bench    what the demo needs, and the clients and brokers that the comparison runs
+#   tools/setup.sh demo     packages for the demo (Spark, Iceberg, the flights, matplotlib)
+#   tools/setup.sh dev      the same, and packages for tests and checks
+#   tools/setup.sh bench    packages for the demo, and the clients and brokers of the comparison
 #
-# A stamp in .venv holds the checksum of what is installed from, so that a second run does nothing.
+# A stamp in .venv contains the checksum of the installed sources, so that a second run does nothing.
 set -eu
 cd "$(dirname "$0")/.."
 . tools/say.sh
@@ -19,8 +19,8 @@ is_installed() {
     [ "$(cat "$stamp" 2>/dev/null)" = "$wanted" ] && .venv/bin/python -c 'import barnabas' 2>/dev/null
 }
 
-# Prints the first Python of version 3.11 or later. The system's comes first, if it can make environments and compile for
-# them: distributions build theirs with profiles (PGO), and what pyenv compiles by default takes about a quarter more time.
+# Prints the first Python of version 3.11 or later. The system's Python comes first if it can create environments and
+# compile extensions: distributions optimize it with PGO, and a default build of pyenv is about a quarter slower.
 find_python() {
     for python in /usr/bin/python3 python3 python3.14 python3.13 python3.12 python3.11; do
         [ "$python" != /usr/bin/python3 ] || is_complete "$python" || continue
@@ -36,26 +36,26 @@ is_complete() {
     "$1" -c 'import ensurepip, os, sysconfig, venv; os.stat(sysconfig.get_path("include") + "/Python.h")' 2>/dev/null
 }
 
-# Prints the packages of the system that are missing.
+# Prints the missing system packages.
 missing_packages() {
     "$1" -c 'import ensurepip, venv' 2>/dev/null ||
         "$1" -c 'import sys; print("python%d.%d-venv" % sys.version_info[:2])'
     tools/java_home.sh --find >/dev/null || tools/java_home.sh --package
 }
 
-# kcat is one of the clients that tests use. They skip without it.
+# Tests use kcat as a client; without it they are skipped.
 install_kcat() {
     command -v kcat >/dev/null || (install_packages kcat) || say "without kcat its tests are skipped"
 }
 
-# Brokers and clients in Java come through Maven, and some are compiled. The comparison leaves out what it cannot get.
+# Maven downloads brokers and clients in Java, and some are compiled. The comparison leaves out missing ones.
 install_maven() {
     if ! command -v mvn >/dev/null || ! command -v javac >/dev/null; then
         (install_packages maven default-jdk-headless) || say "without Maven and a JDK the peers in Java are left out"
     fi
 }
 
-# Once, since Spark's start is a good part of the demo.
+# Only once, because Spark's start takes a good part of the demo's time.
 make_class_archive() {
     JAVA_HOME=$(tools/java_home.sh) .venv/bin/python -m barnabas.spark.make_class_archive --if-missing >/dev/null || true
 }
@@ -68,7 +68,7 @@ if is_installed; then
 fi
 python=$(find_python)
 missing=$(missing_packages "$python")
-# shellcheck disable=SC2086  # one word a package
+# shellcheck disable=SC2086  # one word per package
 [ -z "$missing" ] || install_packages $missing
 
 if ! .venv/bin/python -m pip --version >/dev/null 2>&1; then

@@ -46,23 +46,23 @@ def kerberos_utils():
 def kafka_server():
     yield KafkaServer("127.0.0.1", 9092, 9093, 9094, 9095, None)
 """
-"""Fixtures that replace those of aiokafka's tests, which start Kafka in Docker."""
+"""Replacements of the fixtures in aiokafka's tests that start Kafka in Docker."""
 
 
 @dataclass(frozen=True)
 class Suite:
-    """One project's tests.
+    """The tests of one project.
 
     :param source: the address of the repository.
     :param revision: a tag or a commit.
     :param prepare: shell commands that build the tests in the checkout; a stamp prevents a second run.
     :param run: the shell command that runs the tests; arguments of the user replace `{only}`.
-    :param only: the arguments where the user gives none.
+    :param only: the default for the user's arguments.
     :param brokers: the ids of the brokers, and the ports that the tests expect.
     :param single: the port of one more broker that is a cluster of its own, or 0.
     :param registry: the port of a schema registry on `single`, or 0.
-    :param settings: of all brokers, with underscores for dots.
-    :param environment: of the build and of the tests.
+    :param settings: the settings of all brokers, with underscores instead of dots.
+    :param environment: the environment of the build and of the tests.
     """
 
     source: str
@@ -83,7 +83,7 @@ SUITES = {
         revision="v0.4.51",
         prepare="go test -c -o suite.test .",
         run="./suite.test -test.v -test.timeout 30m {only}",
-        # Left out: these subtests dereference a null pointer of their own, which ends the whole program.
+        # These subtests are left out: they dereference a null pointer in the test itself, which ends the program.
         only="-test.skip 'TestReaderConsumerGroup/(consumer_group_commits_on_close|verify_offset_committed.*)'",
         settings={"message_max_bytes": "200000000"},
         environment={"KAFKA_SKIP_NETTEST": "1", "KAFKA_VERSION": "4.0.0"},
@@ -102,7 +102,7 @@ SUITES = {
         revision="v2.9.0",
         prepare="npm install --no-audit --no-fund --ignore-scripts",
         run="./scripts/node --test --test-reporter=spec {only}",
-        # Left out: base.test.ts connects to an address of another machine.
+        # base.test.ts is left out: it connects to an address of another machine.
         only="$(ls test/*.test.ts test/*/*.test.ts test/*/*/*.test.ts | grep -v clients/base/base.test.ts)",
         brokers={1: 9011, 2: 9012, 3: 9013},
         single=9001,
@@ -143,11 +143,11 @@ SUITES = {
 
 
 SCRIPTS = {"metrics": "metrics_suite.py", "exporters": "exporters_suite.py"}
-"""Suites that have programs of their own: Prometheus with the dashboards and alerts, and exporters for Kafka."""
+"""The suites with a program of their own: Prometheus with dashboards and alerts, and exporters for Kafka."""
 
 
 def main() -> int:
-    """Run one suite; return its exit code."""
+    """Run one suite. Return its exit code."""
     parser = argparse.ArgumentParser(description="Run the integration tests of another project's Kafka client.")
     parser.add_argument("suite", choices=sorted({*SUITES, *SCRIPTS}))
     parser.add_argument("--checkout", type=Path, help="a clone that exists; default: one in the cache folder")
@@ -170,7 +170,7 @@ def main() -> int:
 
 
 def clone(name: str, suite: Suite) -> Path:
-    """Clone the repository into the cache folder, once; return the checkout."""
+    """Clone the repository into the cache folder unless it is there. Return the checkout."""
     checkout = CACHE_FOLDER / f"{name}-{suite.revision}"
     if not checkout.exists():
         subprocess.run(["git", "clone", "--quiet", suite.source, str(checkout)], check=True)
@@ -179,7 +179,7 @@ def clone(name: str, suite: Suite) -> Path:
 
 
 def prepare(suite: Suite, checkout: Path) -> None:
-    """Build the tests in the checkout, once."""
+    """Build the tests in the checkout unless they are built."""
     stamp = checkout / ".prepared"
     if not stamp.exists():
         subprocess.run(suite.prepare, shell=True, cwd=checkout, env=os.environ | suite.environment, check=True)
@@ -187,11 +187,12 @@ def prepare(suite: Suite, checkout: Path) -> None:
 
 
 def start(suite: Suite, folder: Path, stack: ExitStack) -> None:
-    """Start the brokers of a suite, its registry, and ZooKeeper where several brokers need it."""
+    """Start the brokers of a suite, its registry, and ZooKeeper if there are several brokers."""
     settings = {"advertised_host": "localhost", **suite.settings}
     if len(suite.brokers) > 1:
         sys.path.insert(0, str(ROOT))
-        zookeeper = importlib.import_module("tests.support.zookeeper_servers")  # checked by pytest's run, not by mypy
+        # pytest checks this module, mypy does not
+        zookeeper = importlib.import_module("tests.support.zookeeper_servers")
         servers = zookeeper.start_servers(folder / "zookeeper")
         stack.callback(servers.stop)
         settings |= {"zookeeper_connect": servers.address, "offsets_topic_replication_factor": str(len(suite.brokers))}
@@ -207,7 +208,7 @@ def start(suite: Suite, folder: Path, stack: ExitStack) -> None:
 
 @contextmanager
 def process(arguments: Sequence[str], data: Path | None, settings: Mapping[str, str]) -> Iterator[None]:
-    """Run `barnabas` with some arguments until the block ends; return when it has printed its ready line."""
+    """Run `barnabas` with arguments until the block ends. Enter the block after its ready line."""
     command = [sys.executable, "-m", "barnabas.cli.main", *arguments]
     command += ["--data", str(data)] if data else []
     environment = os.environ | {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}

@@ -2,8 +2,8 @@
 
     .venv/bin/python tools/tests_for.py src/barnabas/storage/log.py
 
-They are the doctests of the file, and all test modules that import the file's module, directly or through helpers of
-the tests. If no test module does, those that import a module which imports it are taken, and so on.
+These are the doctests of the file, and all test modules that import the file's module, directly or through test
+helpers. If no test module imports it, the tests of its importers are taken, and so on.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
-USAGE = "give a file of the package: make test-for FILE=src/barnabas/storage/log.py"
+USAGE = "pass a file of the package: make test-for FILE=src/barnabas/storage/log.py"
 SOURCES = ("src", "tests")
 
 
 def module_of(path: Path) -> str:
-    """Return the dotted name of a module from its path below the root: `barnabas.storage.log`."""
+    """Return the dotted name of a module, such as `barnabas.storage.log`, from its path below the root."""
     parts = path.with_suffix("").parts
     parts = parts[1:] if parts[0] == "src" else parts
     return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
 
 
 def imports_of(source: str) -> set[str]:
-    """Return the modules, and the names within modules, that Python source imports."""
+    """Return the modules, and the names within modules, that Python source code imports."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):
@@ -41,7 +41,7 @@ def imports_of(source: str) -> set[str]:
 def covering(module: str, imports: Mapping[str, Iterable[str]]) -> list[str]:
     """Return the test modules that cover a module.
 
-    :param imports: by module, what it imports.
+    :param imports: the imported names by module.
 
     >>> covering("barnabas.log", {"tests.unit.test_log": ["barnabas.log"], "barnabas.cli": ["barnabas.log"]})
     ['tests.unit.test_log']
@@ -79,7 +79,7 @@ def tests_for(file: Path) -> list[str]:
 
 
 def main(arguments: list[str]) -> int:
-    """Print the tests, one a line."""
+    """Print the tests, one per line."""
     paths = [Path(each).resolve() for each in arguments]
     if len(paths) != 1 or not paths[0].is_file() or not paths[0].is_relative_to(ROOT / "src"):
         sys.stderr.write(USAGE + "\n")

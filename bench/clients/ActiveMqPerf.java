@@ -1,5 +1,5 @@
 // ActiveMQ's own client (JMS over OpenWire): persistent messages into a queue with asynchronous sends, or a consumer
-// with automatic acknowledgement and a prefetch of 1000. Flags and report are those of `barnabas perf`.
+// with automatic acknowledgement and a prefetch of 1000. The flags and the report are those of `barnabas perf`.
 
 import java.lang.management.ManagementFactory;
 import java.util.HashMap;

@@ -1,6 +1,6 @@
-// Apache Kafka's own client where its perf tools cannot measure: `consume` while somebody produces, and `latency` in an
-// open loop (now minus the intended moment of sending). Flags and report are those of `barnabas perf`. Partitions are
-// assigned, not subscribed to, so that no time goes into joining a group.
+// Apache Kafka's own client, for measurements that Kafka's perf tools lack: `consume` while another process produces, and
+// `latency` in an open loop (from the due time of a record). The flags and the report are those of `barnabas perf`. The
+// program assigns partitions instead of subscribing, so that it spends no time on joining a group.
 
 import java.lang.management.ManagementFactory;
 import java.nio.ByteBuffer;

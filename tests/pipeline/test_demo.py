@@ -82,7 +82,7 @@ def test_the_books_balance_in_every_run_whatever_happened_to_the_one_before(fold
         assert any(line.startswith("1 ") for line in lines_of(stopped)), "it did not start a broker"
         stopped.send_signal(signal.SIGINT)
         assert stopped.stderr is not None
-        assert stopped.stderr.read().startswith("demo: stopped; nothing is left running.")
+        assert stopped.stderr.read().startswith("demo: stopped; no process is left running.")
     assert stopped.returncode == 130
     with make_demo(folder, "FAULT=lose", f"LOG={LOG.replace('$', '$$')}") as faulty:
         output, errors = faulty.communicate(timeout=400)
