@@ -1,1 +1,1 @@
-"""Measurements. Each module is a program that prints what docs/benchmarks.md shows."""
+"""Measurements. Each module is a program that prints figures of docs/benchmarks.md."""

@@ -1,12 +1,12 @@
-"""The comparison: measures workloads against every peer, and writes docs/benchmarks.md from all results.
+"""The comparison: measures workloads against all peers, and writes docs/benchmarks.md from all results.
 
-    python -m bench                       all workloads; BENCH=quick or full (or --scale) for less or more
-    python -m bench W1 W4                 these; the others keep the results that they have
-    python -m bench --page                measures nothing, writes the page anew
-    python -m bench --list                says what there is
+    python -m bench                     all workloads; BENCH=quick or full (or --scale) changes the sizes
+    python -m bench W1 W4               these workloads; the others keep their results
+    python -m bench --page              measures nothing, writes the page again
+    python -m bench --list              lists the workloads
 
-Every server is started on a free port in a folder of its own, and stopped in the end, also after Ctrl-C. What cannot
-be had on this machine is left out with a line that says why.
+Each server starts on a free port with a folder of its own, and stops at the end, also after Ctrl-C. A peer that is not
+available on this machine is left out; a line gives the reason.
 """
 
 from __future__ import annotations
@@ -33,31 +33,31 @@ EXIT_INTERRUPTED = 130
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
-    """Return what the command line asks for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("workloads", nargs="*", metavar="W", help=f"of: {' '.join(WORKLOADS)}")
     parser.add_argument("--scale", choices=[*SCALES], default=os.environ.get("BENCH") or "default")
     parser.add_argument(
-        "--folder", type=Path, help="where the servers' folders go, on the disk to be measured [the cache folder]"
+        "--folder", type=Path, help="parent of the servers' folders, on the disk to measure [the cache folder]"
     )
     parser.add_argument("--page", action="store_true", help="measure nothing, write the page from the results")
-    parser.add_argument("--list", action="store_true", help="say which workloads there are")
-    parser.add_argument("--output", type=Path, help="a folder for results and page, instead of those of the project")
+    parser.add_argument("--list", action="store_true", help="list the workloads")
+    parser.add_argument("--output", type=Path, help="write results and page to this folder instead of the project's")
     asked = parser.parse_args(arguments)
     asked.workloads = [name.upper() for name in asked.workloads]
     if unknown := set(asked.workloads) - set(WORKLOADS):
-        parser.error(f"no such workload: {', '.join(sorted(unknown))}; there are {' '.join(WORKLOADS)}")
+        parser.error(f"unknown workload: {', '.join(sorted(unknown))}; use {' '.join(WORKLOADS)}")
     if asked.scale not in SCALES:
-        parser.error(f"no such scale: {asked.scale}; there are {' '.join(SCALES)}")
+        parser.error(f"unknown scale: {asked.scale}; use {' '.join(SCALES)}")
     return asked
 
 
 def measure(workload: Workload, scale: Scale, folder: Path, progress: Progress, known: dict[str, str]) -> Result:
-    """Measure a workload with servers of its own.
+    """Measure a workload with its own servers.
 
-    :param known: why servers cannot be had; grows.
+    :param known: the reasons why servers are not available; this function adds new ones.
     """
     progress.say(f"{workload.name}: {workload.title}")
     with Arena(folder, progress, known) as arena:
@@ -81,12 +81,12 @@ def measure(workload: Workload, scale: Scale, folder: Path, progress: Progress, 
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Turn SIGTERM into what Ctrl-C does."""
+    """Raise KeyboardInterrupt for SIGTERM, too."""
     raise KeyboardInterrupt
 
 
 def main() -> int:
-    """Do what the command line asks for; return the exit code."""
+    """Run the command line. Return the exit code."""
     asked = parse()
     signal.signal(signal.SIGTERM, interrupt)
     if asked.list:
@@ -106,14 +106,14 @@ def main() -> int:
         for name in [] if asked.page else asked.workloads or WORKLOADS:
             try:
                 result = measure(WORKLOADS[name], SCALES[asked.scale], folder, progress, unavailable)
-            except Exception as error:  # noqa: BLE001  # one workload that fails must not take the others with it
+            except Exception as error:  # noqa: BLE001  # a failed workload must not stop the others
                 failed.append(name)
                 progress.say(f"{name} failed: {type(error).__name__}: {error}")
                 continue
             results.save(result, kept)
         code = 1 if failed else 0
     except KeyboardInterrupt:
-        progress.say("stopped; the workloads that were finished are kept")
+        progress.say("stopped; the results of finished workloads are kept")
         code = EXIT_INTERRUPTED
     progress.say(f"wrote {page.write(written, kept)}")
     return code

@@ -1,4 +1,4 @@
-"""The servers that a workload runs against: started when first asked for, in temporary folders, stopped at the end."""
+"""The servers of a workload: started at their first use, in temporary folders, and stopped at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDERS = "barnabas-bench-"
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove the folders of benches that were killed."""
+    """Remove the folders of killed benches."""
     for folder in parent.glob(f"{FOLDERS}*"):
         owner = folder.name.removeprefix(FOLDERS).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists():
@@ -29,7 +29,7 @@ def remove_leftovers(parent: Path) -> None:
 
 @contextmanager
 def fresh_folder(parent: Path) -> Iterator[Path]:
-    """Yield a folder that is removed in the end."""
+    """Yield a folder that is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-", dir=parent))
     try:
         yield folder
@@ -38,11 +38,11 @@ def fresh_folder(parent: Path) -> Iterator[Path]:
 
 
 class Arena:
-    """Servers by name. What cannot be had is told once, and left out from then on.
+    """Servers by name. An unavailable server is reported once and left out from then on.
 
-    :param parent: the folder for their folders, on the disk to be measured (often /tmp is in memory).
-    :param progress: is told of starts, and of what cannot be had.
-    :param known: why servers cannot be had, from workloads before; grows.
+    :param parent: the parent of the servers' folders, on the disk to measure (/tmp is often in memory).
+    :param progress: prints starts and unavailable servers.
+    :param known: the reasons why servers were not available for earlier workloads; this class adds new ones.
     """
 
     def __init__(self, parent: Path, progress: Progress, known: dict[str, str]) -> None:
@@ -65,9 +65,9 @@ class Arena:
             shutil.rmtree(folder, ignore_errors=True)
 
     def server(self, name: str) -> Server:
-        """Return a server that runs.
+        """Return a running server.
 
-        :raises UnavailableError: it cannot be had, or has ended.
+        :raises UnavailableError: if the server is not available, or has ended.
         """
         if name in self._unavailable:
             raise UnavailableError(self._unavailable[name])
@@ -83,7 +83,7 @@ class Arena:
             try:
                 self._running[name] = self._started(SERVERS[name])
             except NotStartedError as error:
-                self._progress.say(f"{error}; trying once more")
+                self._progress.say(f"{error}; trying again")
                 self._running[name] = self._started(SERVERS[name])
         except UnavailableError as error:
             self._unavailable[name] = str(error)

@@ -1,12 +1,12 @@
-"""What it costs a producer to be audited: W4's producer without and with the audit, one after the other, many times.
+"""The cost of the audit for a producer: runs W4's producer without and with the audit, alternately, many times.
 
-    python -m bench.audit_cost                           send, send_many and send_arrow; a few minutes
+    python -m bench.audit_cost                send, send_many and send_arrow; a few minutes
     python -m bench.audit_cost send --pairs 20
-    python -m bench.audit_cost --json FILE               keeps the figures as data too
+    python -m bench.audit_cost --json FILE    also writes the figures as data
 
-The audit needs an idempotent producer, so that both have acks=all. What differs by less than a machine's noise shows in
-no pair of runs, however many there are; so a third run of each round is timed from inside: the CPU time that the
-sending thread spends with each batch in the audit, and with telling, as a share of what the whole process spends.
+The audit needs an idempotent producer, so both runs have acks=all. The difference may be smaller than the noise of the
+machine. So a third run of each round measures the CPU time that the sending thread spends on the audit, as a share of
+the process's CPU time.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ PAIRS = 8
 WARM_UP_RECORDS = 200_000
 
 COUNT = producer_audit.ProducerAudit.on_delivery_batch
-"""Called itself, because `super()` costs a good part of it."""
+"""Called directly, because the call of `super()` would be a large part of its time."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """What the sending thread has spent in the audit."""
+    """The CPU time that the sending thread spent on the audit."""
 
     batches: int = 0
     counting_ns: int = 0
-    telling_ns: int = 0
+    reporting_ns: int = 0
 
 
 class TimingMeter(Meter):
-    """A meter that has what was spent begin when it does: after the warm-up."""
+    """A meter that also resets the audit's CPU time after the warm-up."""
 
     def begin(self) -> None:
         TimedAudit.spent = Spent()
@@ -57,7 +57,9 @@ class TimingMeter(Meter):
 
 
 class TimedAudit(producer_audit.ProducerAudit):
-    """An audit that notes what it spends. The clock's own cost is measured at the same place, and taken off."""
+    """An audit that measures its CPU time. The cost of reading the clock is measured in the same place and
+    subtracted.
+    """
 
     spent = Spent()
 
@@ -71,18 +73,18 @@ class TimedAudit(producer_audit.ProducerAudit):
         self.spent.counting_ns += (ended_ns - begun_ns) - (begun_ns - called_ns)
 
     async def _report(self, *, is_last: bool) -> None:
-        # With what else the loop does while events are on their way: too much rather than too little.
+        # This includes other work of the loop while events are in flight, so the figure is an upper bound.
         begun_ns = time.thread_time_ns()
         await super()._report(is_last=is_last)
-        self.spent.telling_ns += time.thread_time_ns() - begun_ns
+        self.spent.reporting_ns += time.thread_time_ns() - begun_ns
 
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Three runs: without the audit, with it, and with it timed from inside.
+    """Three runs: without the audit, with it, and with it and its CPU time measured.
 
-    :param share: of the process's CPU time that the audit took.
-    :param batch_ns: CPU time for each batch.
+    :param share: the audit's share of the process's CPU time.
+    :param batch_ns: the audit's CPU time per batch, in nanoseconds.
     """
 
     mode: str
@@ -98,16 +100,16 @@ class Round:
 def run(
     bootstrap: str, topic: str, mode: SendMode, records: int, *, audit: bool, meter: type[Meter] = Meter
 ) -> Measured:
-    """Produce, and return what that took."""
+    """Produce, and return the measurement."""
     settings = {"bootstrap.servers": bootstrap, "acks": "all", "audit": audit}
     job = ProduceJob(settings, topic, mode, records=records, warm_up=WARM_UP_RECORDS)
     return produce(job, meter(SYSTEM_CLOCK), RunControl())
 
 
 def run_timed(bootstrap: str, topic: str, mode: SendMode, records: int) -> tuple[Measured, Spent]:
-    """Produce with an audit that notes what it spends."""
+    """Produce with an audit that measures its CPU time."""
     usual = producer_audit.ProducerAudit
-    producer_audit.ProducerAudit = TimedAudit  # type: ignore[misc]  # where the producer finds it
+    producer_audit.ProducerAudit = TimedAudit  # type: ignore[misc]  # the producer looks it up here
     try:
         return run(bootstrap, topic, mode, records, audit=True, meter=TimingMeter), TimedAudit.spent
     finally:
@@ -115,7 +117,7 @@ def run_timed(bootstrap: str, topic: str, mode: SendMode, records: int) -> tuple
 
 
 def measure(bootstrap: str, topic: str, mode: SendMode, records: int, number: int) -> Round:
-    """Run all three. Who is first changes from round to round."""
+    """Run all three. The order of the first two alternates between rounds."""
     order = (False, True) if number % 2 == 0 else (True, False)
     runs = {audit: run(bootstrap, topic, mode, records, audit=audit) for audit in order}
     timed, spent = run_timed(bootstrap, topic, mode, records)
@@ -127,14 +129,14 @@ def measure(bootstrap: str, topic: str, mode: SendMode, records: int, number: in
         audited_per_s=audited.records / audited.elapsed_s,
         plain_cpu_s=plain.cpu_s / plain.records * 1e6,
         audited_cpu_s=audited.cpu_s / audited.records * 1e6,
-        share=(spent.counting_ns + spent.telling_ns) / 1e9 / timed.cpu_s,
+        share=(spent.counting_ns + spent.reporting_ns) / 1e9 / timed.cpu_s,
         batch_ns=spent.counting_ns / batches,
         batch_records=records / batches,
     )
 
 
-def told(rounds: Sequence[Round]) -> list[str]:
-    """Return medians as a table, a row for each mode."""
+def table_lines(rounds: Sequence[Round]) -> list[str]:
+    """Return a table of medians, one row per mode."""
     header = ["mode", "records/s", "audited", "ratio", "CPU s a million", "audited", "ratio", "of CPU time", "a batch"]
     rows = []
     for mode in dict.fromkeys(each.mode for each in rounds):
@@ -159,18 +161,18 @@ def told(rounds: Sequence[Round]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is asked for; return the exit code."""
+    """Measure the chosen modes. Return the exit code."""
     parser = parser_of("bench.audit_cost", __doc__)
     modes = [str(each) for each in SendMode]
     parser.add_argument("modes", nargs="*", choices=[*modes, []], metavar="MODE", help=f"{', '.join(modes)} [all]")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"how often [{PAIRS}]")
-    parser.add_argument("--records", type=int, default=RECORDS, help=f"of 100 B, in a run [{RECORDS}]")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"number of rounds [{PAIRS}]")
+    parser.add_argument("--records", type=int, default=RECORDS, help=f"number of records of 100 B per run [{RECORDS}]")
     asked = parser.parse_args(arguments)
     parent = parent_of(asked)
     rounds: list[Round] = []
     with interruptible() as interrupted:
         for mode in asked.modes or modes:
-            # A broker for each mode: its folder would grow by gigabytes.
+            # Each mode gets a new broker: its log grows by gigabytes.
             with fresh_folder(parent) as folder, MeasuredBroker(folder) as broker, Admin(broker.bootstrap) as admin:
                 for number in range(asked.pairs):
                     topic = f"audit-cost-{number}"
@@ -178,7 +180,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     rounds.append(measure(broker.bootstrap, topic, SendMode(mode), asked.records, number))
                     admin.delete_topic(topic)
                     sys.stderr.write(f"{rounds[-1]}\n")
-    show(asked, "bench.audit_cost", told(rounds), rounds)
+    show(asked, "bench.audit_cost", table_lines(rounds), rounds)
     return interrupted.exit_code
 
 

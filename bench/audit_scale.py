@@ -1,11 +1,11 @@
-"""An audit of ten million records, of which one is lost, one is there twice and one is late: is each of them found?
+"""An audit of ten million records with one lost, one duplicate and one late record, which it must find.
 
-    python -m bench.audit_scale                          10,000,000 records of 100 B; a minute or two, 3 GB of disk
+    python -m bench.audit_scale               10,000,000 records of 100 B; a minute or two, 3 GB of disk
     python -m bench.audit_scale --records 100000000 --compression lz4
-    python -m bench.audit_scale --json FILE              keeps the figures as data too
+    python -m bench.audit_scale --json FILE   also writes the figures as data
 
-The audit is the command `barnabas audit`, in a process of its own. The faults are put into the log while its broker is
-stopped. The exit code is 1 when the audit says anything else than what was done to the records.
+The audit is the command `barnabas audit` in a separate process. The faults are written into the log while its broker is
+stopped. The exit code is 1 if the audit reports anything else than these faults.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ HOUR_MS = 3_600_000
 
 REBUILT = ("*.index", "*.timeindex", "*.snapshot")
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", ".kafka_cleanshutdown")
-"""What a broker makes anew from a log, and what would tell it that it need not."""
+"""Files that a broker rebuilds from a log, and files that would prevent it."""
 
 
 class Victim(NamedTuple):
-    """A record in a batch of its own, to which something is to be done."""
+    """A record in its own batch that gets a fault."""
 
     partition: int
     offset: int
@@ -56,9 +56,9 @@ class Victim(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """What was done, and what that took.
+    """The figures of one step.
 
-    :param said: what came of it.
+    :param said: the result.
     """
 
     what: str
@@ -70,7 +70,7 @@ class Figure:
 
 
 def produce(bootstrap: str, records: int, compression: str) -> list[Victim]:
-    """Produce; return two records in batches of their own. A third one is late."""
+    """Produce. Return two records in batches of their own; a third record is late."""
     victims: list[Victim] = []
     settings = {"bootstrap.servers": bootstrap, "compression.type": compression, "client.id": "scale"}
     with Producer(settings, audit=True) as producer:
@@ -86,7 +86,7 @@ def produce(bootstrap: str, records: int, compression: str) -> list[Victim]:
 
 
 def injure(data: Path, lost: Victim, doubled: Victim) -> None:
-    """Take a record out of a partition's log, and put another one there a second time, while nobody has it open."""
+    """Remove a record from a partition's log, and duplicate another one. No broker may have the log open."""
     folder = data / f"{TOPIC}-{lost.partition}"
     (path,) = folder.glob("*.log")
     injured = path.with_suffix(".injured")
@@ -110,23 +110,23 @@ def injure(data: Path, lost: Victim, doubled: Victim) -> None:
 
 
 def audit(bootstrap: str, *words: str) -> tuple[Any, Figure]:
-    """Run `barnabas audit` in a process of its own; return what it tells, and what that took."""
+    """Run `barnabas audit` in a separate process. Return its output and its figures."""
     command = [sys.executable, *BARNABAS, "audit", *words, TOPIC, "--json", "--bootstrap", bootstrap]
     begun_s = time.perf_counter()
     with subprocess.Popen(command, stdout=subprocess.PIPE) as process:
         assert process.stdout
-        told = process.stdout.read()
+        output = process.stdout.read()
         _pid, status, used = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - begun_s
     if process.returncode not in (0, 1):
-        raise RuntimeError(f"barnabas audit ended with exit code {process.returncode}")
+        raise RuntimeError(f"barnabas audit failed with exit code {process.returncode}")
     cpu_s, what = used.ru_utime + used.ru_stime, " ".join(["barnabas audit", *words])
-    return json.loads(told), Figure(what, 0, seconds, cpu_s, used.ru_maxrss / KIB_PER_MIB)
+    return json.loads(output), Figure(what, 0, seconds, cpu_s, used.ru_maxrss / KIB_PER_MIB)
 
 
 def summary(found: dict[str, Any]) -> str:
-    """Return what is the matter with how many records.
+    """Return the number of records with each kind of fault.
 
     >>> summary({"windows": [{"stored": 5, "lost": 1, "doubled": 0, "late": 0}, {"stored": 7, "late": 2, "lost": 1}]})
     'lost 2, late 2'
@@ -139,9 +139,9 @@ def summary(found: dict[str, Any]) -> str:
 
 
 def measure(folder: Path, records: int, compression: str) -> Iterator[Figure]:
-    """Do it, and tell of each step.
+    """Run all steps, and yield the figures of each.
 
-    :raises RuntimeError: the audit did not find what was done, or found something else.
+    :raises RuntimeError: if the audit does not report exactly the faults.
     """
     whole = records + 3
     with MeasuredBroker(folder) as broker:
@@ -156,16 +156,16 @@ def measure(folder: Path, records: int, compression: str) -> Iterator[Figure]:
     whole += MORE_RECORDS
     with MeasuredBroker(folder) as broker:
         yield _expect("lost 1, doubled 1, late 1", whole, audit(broker.bootstrap))
-        told, figure = audit(broker.bootstrap, "why")
-        named = {(each["kind"], each["partition"], each["records"], each["offset"]) for each in told}
-        # The second copy stands where the doubled one stood: one is missing before it.
+        answer, figure = audit(broker.bootstrap, "why")
+        named = {(each["kind"], each["partition"], each["records"], each["offset"]) for each in answer}
+        # The copy replaces the lost record's position, so one record is missing before it.
         if named != {("lost", 0, 1, None), ("doubled", 0, 1, doubled.offset)}:
-            raise RuntimeError(f"the audit names other records than those that were lost and doubled: {told}")
+            raise RuntimeError(f"the audit does not report exactly the lost and the duplicate record: {answer}")
         yield Figure(figure.what, whole, figure.seconds, figure.cpu_s, figure.memory_mib, "both are named")
 
 
 def _watch(bootstrap: str, whole: int) -> Iterator[Figure]:
-    """Measure what `--watch` does: one audit after the other, with what has come in between."""
+    """Measure `--watch`: one audit after another one, with new records in between."""
     memory = LogCountCache()
     with Admin(bootstrap) as admin:
         audit_topic(bootstrap, admin, TOPIC, memory=memory)
@@ -175,20 +175,19 @@ def _watch(bootstrap: str, whole: int) -> Iterator[Figure]:
         found = audit_topic(bootstrap, admin, TOPIC, memory=memory)
         seconds, cpu_s = time.perf_counter() - begun_s, time.process_time() - cpu_s
     if found.is_wrong or sum(window.stored for window in found.windows) != whole + MORE_RECORDS:
-        raise RuntimeError("the second audit does not say that all is there")
-    yield Figure(f"the next look of --watch, {MORE_RECORDS:,} later", whole + MORE_RECORDS, seconds, cpu_s)
+        raise RuntimeError("the second audit does not report that all records are stored")
+    yield Figure(f"the next audit of --watch, {MORE_RECORDS:,} later", whole + MORE_RECORDS, seconds, cpu_s)
 
 
 def _expect(expected: str, whole: int, run: tuple[Any, Figure]) -> Figure:
     found, figure = run
     said = summary(found)
     if said != expected or sum(window["stored"] for window in found["windows"]) != whole:
-        raise RuntimeError(f"the audit says: {said}; what was done is: {expected}")
+        raise RuntimeError(f"the audit reports: {said}; expected: {expected}")
     return Figure(figure.what, whole, figure.seconds, figure.cpu_s, figure.memory_mib, said)
 
 
-def told(figures: Sequence[Figure]) -> list[str]:
-    """Return the figures as a table."""
+def table_lines(figures: Sequence[Figure]) -> list[str]:
     header = ["what", "records", "s", "records/s", "CPU s", "MiB", "says"]
     rows = [
         [
@@ -206,10 +205,10 @@ def told(figures: Sequence[Figure]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is asked for; return the exit code."""
+    """Measure. Return the exit code."""
     parser = parser_of("bench.audit_scale", __doc__)
-    parser.add_argument("--records", type=int, default=RECORDS, help=f"how many [{RECORDS}]")
-    parser.add_argument("--compression", default="none", help="of the producer's batches [none]")
+    parser.add_argument("--records", type=int, default=RECORDS, help=f"number of records [{RECORDS}]")
+    parser.add_argument("--compression", default="none", help="compression of the producer's batches [none]")
     asked = parser.parse_args(arguments)
     parent = parent_of(asked)
     figures: list[Figure] = []
@@ -222,7 +221,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         except RuntimeError as error:
             sys.stderr.write(f"{error}\n")
             code = 1
-    show(asked, "bench.audit_scale", told(figures), figures)
+    show(asked, "bench.audit_scale", table_lines(figures), figures)
     return interrupted.exit_code or code
 
 

@@ -1,8 +1,8 @@
-"""What one broker costs: time to start, memory, recovery, CPU under librdkafka.
+"""The cost of one broker: time to start, memory, recovery, and CPU time with librdkafka.
 
     python -m bench.broker_figures [--folder DIR] [--gigabytes 10]
 
-Prints a table in Markdown. The folder must have room for twice the gigabytes.
+The program prints a Markdown table. The folder needs free space for twice the gigabytes.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def create_topic(broker: MeasuredBroker, partitions: int) -> None:
 
 
 def produce(broker: MeasuredBroker, records: int, value: bytes = RECORD) -> float:
-    """Send records as fast as librdkafka can; return the seconds it took."""
+    """Send records as fast as librdkafka can. Return the seconds."""
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -71,7 +71,7 @@ def produce(broker: MeasuredBroker, records: int, value: bytes = RECORD) -> floa
 
 
 def consume(broker: MeasuredBroker, records: int) -> float:
-    """Read records as fast as librdkafka can; return the seconds from the first to the last."""
+    """Read records as fast as librdkafka can. Return the seconds from the first to the last record."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

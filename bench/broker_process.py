@@ -1,4 +1,4 @@
-"""A broker process under measurement: started, timed, looked at from outside, stopped."""
+"""A broker process under measurement: started, timed, observed and stopped."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ BARNABAS = ("-m", "barnabas.cli.main")
 
 
 class MeasuredBroker:
-    """A broker on a free port, in a session of its own: Ctrl-C reaches the bench alone, which then stops it.
+    """A broker on a free port in its own session: Ctrl-C only reaches the bench, which then stops the broker.
 
-    :param data: its data folder; where there are several, the first one.
-    :param program: what Python runs instead of the command `barnabas`.
-    :param environment: variables beside those of this process.
+    :param data: the log directory; the first one if there are several.
+    :param program: the arguments of Python instead of the command `barnabas`.
+    :param environment: variables in addition to those of this process.
     :param settings: broker settings by field name.
     """
 
@@ -38,16 +38,16 @@ class MeasuredBroker:
     ) -> None:
         self.data = data
         self.more_data: Sequence[Path] = ()
-        """Its other data folders; to be set before it is started."""
+        """Further log directories; set before the start."""
         self.more_arguments: Sequence[str] = ()
-        """Further options of `barnabas up`; to be set before it is started."""
+        """Further options of `barnabas up`; set before the start."""
         self._program = program
         named = {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}
         self._environment = {**os.environ, **(environment or {}), **named}
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.ready_s = 0.0
-        """From the start of the process to the line `ready`."""
+        """The seconds from the start of the process to the line `ready`."""
 
     def __enter__(self) -> Self:
         up = ["up", "--port", str(self.port)]
@@ -80,16 +80,16 @@ class MeasuredBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None:  # after an error or Ctrl-C nobody waits for a clean stop
+            if kind is None:  # after an error or Ctrl-C, nobody needs a clean shutdown
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.stop()
         finally:
             self.kill()
 
     def stop(self, limit_s: float = STOP_LIMIT_S) -> float:
-        """Ask it to end, as `docker stop` does; return the seconds that it took, 0 if it had ended.
+        """Stop the broker with SIGTERM. Return the seconds; 0 if it had already ended.
 
-        :raises subprocess.TimeoutExpired: it still runs.
+        :raises subprocess.TimeoutExpired: if the broker still runs after the limit.
         """
         if self.process.poll() is not None:
             return 0.0
@@ -99,7 +99,7 @@ class MeasuredBroker:
         return time.perf_counter() - begun
 
     def kill(self) -> None:
-        """Kill it as `kill -9` does."""
+        """Kill the broker with SIGKILL."""
         self.process.kill()
         self.process.wait(STOP_LIMIT_S)
 
@@ -114,17 +114,17 @@ class MeasuredBroker:
 
     @property
     def memory_mib(self) -> float:
-        """What it holds now (resident)."""
+        """The current resident memory."""
         return self._status_kib("VmRSS") / 1024
 
     @property
     def memory_mib_max(self) -> float:
-        """The most that it has held."""
+        """The peak of the resident memory."""
         return self._status_kib("VmHWM") / 1024
 
     @property
     def cpu_s(self) -> float:
-        """The CPU time that it has used."""
+        """The CPU time used so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 
@@ -132,4 +132,4 @@ class MeasuredBroker:
         for line in Path(f"/proc/{self.process.pid}/status").read_text().splitlines():
             if line.startswith(name):
                 return int(line.split()[1])
-        raise RuntimeError(f"/proc tells no {name}")
+        raise RuntimeError(f"/proc/{self.process.pid}/status has no {name}")

@@ -1,7 +1,7 @@
-"""Runs contenders against each other: a warm-up of each, then rounds in which each runs once (A B A B ...).
+"""A contest between clients and servers: a warm-up of each, then rounds in which each runs once (A B A B ...).
 
-A contender that fails is told and left out of the rounds that are left; what it has done until then stays. Written
-data is on the disk before the next run begins, so that nobody's run pays for what another one left.
+A contender that fails is reported and left out of the remaining rounds; its earlier runs stay. Written data is flushed
+before the next run starts, so that no run pays for an earlier one.
 """
 
 from __future__ import annotations
@@ -25,16 +25,18 @@ from bench.scale import Scale
 WARM_UP_SHARE = 0.25
 RECORDS_MIN = 1000
 FILLERS = {"kafka": "confluent", "amqp": "perftest", "jms": "activemq-java"}
-"""Who fills topics and queues for consumers: the same client for all brokers of a protocol, so the same batches."""
+"""The client that fills topics and queues for consumers: the same for all brokers of a protocol, so the batches are
+equal.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Contender:
-    """A client against a server.
+    """A client with a server.
 
-    :param share: of the records of the job; less than 1 for those that would take minutes.
-    :param minor: whether the scale `quick` does without it.
-    :param plain: whether it is one producer with acks=1, whatever the job says: what replication is compared with.
+    :param share: the share of the job's records; less than 1 for slow contenders.
+    :param minor: True if the scale `quick` leaves it out.
+    :param plain: True to always run one producer with acks=1, as the reference for replication.
     """
 
     server: str
@@ -45,23 +47,22 @@ class Contender:
 
     @property
     def driver(self) -> Driver:
-        """The client."""
         return DRIVERS[self.client]
 
     @property
     def title(self) -> str:
-        """How it is told."""
+        """The name for messages."""
         return f"{self.driver.name} with {SERVERS[self.server].title}"
 
     def records(self, job: Job) -> int:
-        """Return how many records it gets."""
+        """Return the number of records of this contender."""
         return max(RECORDS_MIN, round(job.records * self.share))
 
 
 class Contest:
     """All contests of a workload.
 
-    :param name: of the workload, for what is told.
+    :param name: the name of the workload, for messages.
     """
 
     def __init__(self, name: str, arena: Arena, scale: Scale, progress: Progress) -> None:
@@ -75,7 +76,7 @@ class Contest:
         self._fill_records = 0
 
     def run(self, case: str, job: Job, contenders: Sequence[Contender], rounds: int | None = None) -> Case:
-        """Run all contenders with a job; return what each has measured."""
+        """Run all contenders with a job. Return their measurements."""
         self._fill_records = job.records
         taking_part = [each for each in contenders if not (each.minor and self.scale.is_brief)]
         rows = {contender: self._row(contender) for contender in taking_part}
@@ -97,7 +98,7 @@ class Contest:
         return row
 
     def _turn(self, case: str, job: Job, contender: Contender, row: Row, number: int, rounds: int) -> None:
-        """Run a contender once; the turn with the number 0 warms up and is not kept."""
+        """Run a contender once. The turn with number 0 is the warm-up, which is not kept."""
         records = contender.records(job)
         if number == 0:
             records = max(RECORDS_MIN, round(records * WARM_UP_SHARE))
@@ -105,7 +106,7 @@ class Contest:
         try:
             job = replace(job, producers=1, acks="1") if contender.plain else job
             run = self.one(contender, replace(job, records=records))
-        except Exception as error:  # noqa: BLE001  # whatever goes wrong with one contender, the others go on
+        except Exception as error:  # noqa: BLE001  # a failed contender must not stop the others
             row.problem = problem_of(error)
             self.progress.say(f"{what}: failed: {row.problem}")
             return
@@ -115,10 +116,10 @@ class Contest:
         self.progress.say(f"{what}: {figure}")
 
     def one(self, contender: Contender, job: Job, look: Callable[[Server, Job, Outcome], Run] | None = None) -> Run:
-        """Run a contender once, with a topic of its own (to be consumed: filled before).
+        """Run a contender once with a topic of its own. A topic to consume is filled before.
 
-        :param look: makes the run of what is there before the topic is deleted.
-        :raises ClientError: it failed.
+        :param look: makes the run's figures before the topic is deleted.
+        :raises ClientError: if the client fails.
         """
         server = self.arena.server(contender.server)
         if job.action == "consume":
@@ -131,16 +132,16 @@ class Contest:
             return self.measure(contender, job, look)
         finally:
             self._delete(server, job.topic)
-            # What this run has used is at hand still.
+            # The memory that this run used is still mapped in the host.
             self._reserve.hold(bytes_for(job.records, job.size))
 
     def _delete(self, server: Server, topic: str) -> None:
-        """Delete a topic; what was measured is worth more than an error here."""
+        """Delete a topic. An error is only reported, because it must not discard the measurement."""
         try:
             if server.process.is_running:
                 server.delete_topic(topic)
-        except Exception as error:  # noqa: BLE001  # clients of all kinds are behind it
-            self.progress.say(f"{self.name}: {server.title} did not delete {topic}: {problem_of(error)}")
+        except Exception as error:  # noqa: BLE001  # clients of all kinds raise various errors
+            self.progress.say(f"{self.name}: {server.title} cannot delete {topic}: {problem_of(error)}")
 
     def measure(
         self,
@@ -150,9 +151,9 @@ class Contest:
         *,
         into_fresh_memory: bool = False,
     ) -> Run:
-        """Run a contender once with the topic that the job names.
+        """Run a contender once with the topic of the job.
 
-        :param into_fresh_memory: hold what is at hand for none, not even for this one.
+        :param into_fresh_memory: True to not prepare memory for this run, nor for later ones.
         """
         server = self.arena.server(contender.server)
         if into_fresh_memory:
@@ -168,7 +169,7 @@ class Contest:
         return replace(run, cpu_server_s=cpu_server_s, memory_server_mib=server.memory_mib_max())
 
     def _filled_topic(self, server: Server, job: Job) -> str:
-        """Return a topic with enough records: a log is filled once, a queue for each run anew."""
+        """Return a topic with enough records. A log is filled once, a queue again for each run."""
         key = (server.name, job.size)
         topic, filled = self._filled.get(key, ("", 0))
         if server.protocol == "kafka" and filled >= job.records:
@@ -176,7 +177,7 @@ class Contest:
         self._topics += 1
         topic = f"{self.name.lower()}-{self._topics}"
         server.create_topic(topic, job.partitions)
-        # The warm-up, with fewer records, comes first: a log is filled for the whole runs at once.
+        # The warm-up with fewer records comes first, so a log is filled with the records of all runs at once.
         records = max(job.records, self._fill_records) if server.protocol == "kafka" else job.records
         self.progress.say(f"{self.name}: filling a topic of {server.title} with {records:,} records")
         filling = Job("produce", records, job.size, job.partitions, batch_records=job.batch_records, topic=topic)
@@ -187,7 +188,7 @@ class Contest:
 
 
 def problem_of(error: Exception) -> str:
-    """Return what went wrong, in a line."""
+    """Return the reason of a failure as one line."""
     text = " ".join(str(error).split())[:300]
     return text if isinstance(error, ClientError | UnavailableError) else f"{type(error).__name__}: {text}"
 
@@ -204,7 +205,7 @@ def run_of(outcome: Outcome, job: Job) -> Run:
 
 
 def series_of(samples: Sequence[tuple[float, int]], size: int) -> list[list[float]]:
-    """Return (MB done, records/s since the sample before) of samples (seconds, records done).
+    """Return pairs (MB done, records/s since the previous sample) of samples (seconds, records done).
 
     >>> series_of([(1.0, 1000), (2.0, 3000)], 100)
     [[0.1, 1000.0], [0.3, 2000.0]]

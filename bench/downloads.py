@@ -1,8 +1,8 @@
-"""What the peers need, brought into a cache folder once: jars through Maven, Debian packages unpacked.
+"""The downloads of peers to a cache folder: jars from Maven, and unpacked Debian packages.
 
-Nothing is installed into the system and no service of it is started: packages are downloaded with `apt-get download`
-(no root needed) and unpacked with `dpkg -x`. The folder is $BENCH_CACHE, else ~/.cache/barnabas-bench; delete it to
-get newer releases.
+Nothing is installed into the system, and no system service is started: packages are downloaded with `apt-get download`
+(without root) and unpacked with `dpkg -x`. The folder is $BENCH_CACHE, or ~/.cache/barnabas-bench. Delete it to get
+newer releases.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ NEWEST = "RELEASE"
 
 
 class UnavailableError(Exception):
-    """A peer cannot be had on this machine; the text says why."""
+    """A peer is not available on this machine. The text is the reason."""
 
 
 class NotStartedError(UnavailableError):
-    """A server ended at its start, or did not listen in time; another try may go better."""
+    """A server ended at its start, or did not listen in time. Another attempt may succeed."""
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloads, made if missing."""
+    """Return the folder of downloads, and create it if it is missing."""
     folder = Path(os.environ.get("BENCH_CACHE") or Path.home() / ".cache/barnabas-bench")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -52,7 +52,7 @@ def cache_folder() -> Path:
 def java(newest: bool = True) -> str:
     """Return a `java` of version 17 or later: the newest on this machine, or the oldest.
 
-    :raises UnavailableError: there is none.
+    :raises UnavailableError: if there is none.
     """
     found: dict[int, str] = {}
     homes = [os.environ.get("JAVA_HOME", ""), *map(str, sorted(Path("/usr/lib/jvm").glob("*")))]
@@ -61,12 +61,12 @@ def java(newest: bool = True) -> str:
             found.setdefault(version, program)
     usable = [version for version in found if version >= 17]
     if not usable:
-        raise UnavailableError("no Java of version 17 or later")
+        raise UnavailableError("no Java of version 17 or later is installed")
     return found[max(usable) if newest else min(usable)]
 
 
 def java_version(program: str) -> int:
-    """Return the major version of a `java` program, 0 where it does not run."""
+    """Return the major version of a `java` program; 0 if it does not run."""
     try:
         result = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=False)
     except OSError:
@@ -76,12 +76,12 @@ def java_version(program: str) -> int:
 
 
 def maven_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True) -> Path:
-    """Return a folder with the jars of `group:artifact:version` and of all that they need.
+    """Return a folder with the jars of `group:artifact:version` coordinates and their dependencies.
 
-    :param name: of the folder in the cache.
-    :param coordinates: the first names the version that is wanted; a later one may leave it out and gets the same.
-    :param transitive: False for these jars alone; then each names its version.
-    :raises UnavailableError: there is no Maven, or it does not find them.
+    :param name: the name of the folder in the cache.
+    :param coordinates: the first one has the version; later ones without a version get the same.
+    :param transitive: False to leave out dependencies; then each coordinate needs a version.
+    :raises UnavailableError: if Maven is not installed, or does not find the artifacts.
     """
     folder = cache_folder() / name
     if not folder.exists():
@@ -98,7 +98,7 @@ def maven_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True
 def newest_version(coordinate: str) -> str:
     """Ask Maven for the newest release of an artifact.
 
-    All jars of a project should be of one release, and the newest of them may not be on Maven whole yet.
+    All jars of a project should have the same release, and Maven may not have all artifacts of the newest one yet.
     """
     artifact = coordinate.split(":")[1]
     with tempfile.TemporaryDirectory() as scratch:
@@ -109,12 +109,12 @@ def newest_version(coordinate: str) -> str:
 def jar_version(folder: Path, artifact: str) -> str:
     """Return the version in the name of an artifact's jar.
 
-    :raises UnavailableError: the folder holds no such jar.
+    :raises UnavailableError: if the folder has no such jar.
     """
     for jar in folder.glob(f"{artifact}-*.jar"):
         if match := re.fullmatch(re.escape(artifact) + r"-(\d[\w.]*)\.jar", jar.name):
             return match[1]
-    raise UnavailableError(f"{folder} holds no jar of {artifact}")
+    raise UnavailableError(f"{folder} has no jar of {artifact}")
 
 
 def _with_version(coordinate: str, version: str) -> str:
@@ -143,22 +143,22 @@ def _copy_jars(coordinates: Sequence[str], folder: Path, *, transitive: bool) ->
 
 
 def debian_package(package: str, proof: str) -> Path:
-    """Return the root of a file tree that holds an installed or unpacked Debian package.
+    """Return the root of a file tree with an installed or unpacked Debian package.
 
-    :param proof: a pattern of a file that the package holds; says whether it is installed already.
-    :raises UnavailableError: it cannot be had.
+    :param proof: a glob pattern of a file in the package, which shows that the package is installed.
+    :raises UnavailableError: if the package is not available.
     """
     if any(Path("/").glob(proof)):
         return Path("/")
     folder = cache_folder() / f"debian-{package}"
     if not folder.exists():
         if not shutil.which("apt-get") or not shutil.which("dpkg"):
-            raise UnavailableError("no apt-get on this machine")
+            raise UnavailableError("apt-get is not installed")
         with tempfile.TemporaryDirectory(dir=cache_folder()) as scratch:
             _unpack(_missing_packages(package), Path(scratch))
             (Path(scratch) / "root").rename(folder)
     if not any(folder.glob(proof)):
-        raise UnavailableError(f"Debian's package {package} is not as expected: no {proof} in it")
+        raise UnavailableError(f"Debian's package {package} has no file {proof}")
     return folder
 
 

@@ -1,4 +1,6 @@
-"""What commands that measure one broker share: figures kept as data, and an end on Ctrl-C that keeps what there is."""
+"""Shared code of programs that measure one broker: figures as data, and an end on Ctrl-C that keeps the results
+so far.
+"""
 
 from __future__ import annotations
 
@@ -26,16 +28,16 @@ PATH_OPTIONS = ("--json", "--folder")
 
 @dataclass(slots=True)
 class Interruption:
-    """Whether it was stopped from outside."""
+    """The state of an interruption. The exit code is not 0 after a signal."""
 
     exit_code: int = 0
 
 
 @contextmanager
 def interruptible() -> Iterator[Interruption]:
-    """Let Ctrl-C and SIGTERM end what stands inside, in order, and go on behind it.
+    """Let Ctrl-C and SIGTERM end the block cleanly, and continue after it.
 
-    Only the first of them counts: a second one must not interrupt the stopping of brokers, and leave them.
+    Only the first signal counts: a second one must not interrupt the stopping of brokers.
     """
     interruption = Interruption()
 
@@ -49,42 +51,42 @@ def interruptible() -> Iterator[Interruption]:
     try:
         yield interruption
     except KeyboardInterrupt:
-        sys.stderr.write("stopped; what was measured until now:\n")
+        sys.stderr.write("stopped; the results so far:\n")
         interruption.exit_code = EXIT_INTERRUPTED
 
 
 def parser_of(module: str, description: str | None) -> argparse.ArgumentParser:
-    """Return a parser with the options that all of them have, for `parent_of` and `show`."""
+    """Return a parser with the common options, which `parent_of` and `show` use."""
     parser = argparse.ArgumentParser(
         prog=f"python -m {module}", description=description, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there too")
-    parser.add_argument("--folder", type=Path, help="where the brokers' folders go [the cache folder]")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to this file")
+    parser.add_argument("--folder", type=Path, help="parent of the brokers' folders [the cache folder]")
     return parser
 
 
 def parent_of(asked: argparse.Namespace) -> Path:
-    """Return where the brokers' folders go, without those that killed benches have left there."""
+    """Return the parent of the brokers' folders, after removing the folders of killed benches."""
     parent: Path = asked.folder or cache_folder()
     remove_leftovers(parent)
     return parent
 
 
 def refuse_unknown(parser: argparse.ArgumentParser, names: Iterable[str], known: Collection[str]) -> None:
-    """End with what there is, where something else is asked for."""
+    """Exit with an error that lists the known names, if a name is unknown."""
     if unknown := [name for name in names if name not in known]:
-        parser.error(f"nothing is called {', '.join(unknown)}; there are {', '.join(known)}")
+        parser.error(f"unknown name: {', '.join(unknown)}; use {', '.join(known)}")
 
 
 def show(asked: argparse.Namespace, module: str, lines: Iterable[str], figures: Iterable[Any]) -> None:
-    """Print lines, and write the figures, dataclasses or rows that are made of them, where that was asked for."""
+    """Print lines, and write the figures (dataclasses or dicts) if `--json` is given."""
     sys.stdout.write("".join(f"{line}\n" for line in lines))
     if asked.json:
         save(asked.json, module, [each if isinstance(each, dict) else asdict(each) for each in figures])
 
 
 def save(path: Path, module: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write figures with what they were measured on, a line for each row."""
+    """Write figures with a description of the machine, one line per row."""
     head = {
         "command": " ".join(["python -m", module, *without_paths(sys.argv[1:])]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -95,7 +97,7 @@ def save(path: Path, module: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def without_paths(arguments: Sequence[str]) -> list[str]:
-    """Return arguments without those that only say where something is on this machine.
+    """Return arguments without those that name files or folders of this machine.
 
     >>> without_paths(["--rounds", "3", "--json", "figures.json", "--folder=/data", "roll-often"])
     ['--rounds', '3', 'roll-often']
@@ -122,7 +124,7 @@ def text_of(head: dict[str, str], rows: Sequence[dict[str, Any]]) -> str:
 
 
 def rounded(value: Any) -> Any:
-    """Return data with as many digits as matter."""
+    """Return data with numbers rounded to `DIGITS` significant digits."""
     if isinstance(value, float):
         return float(f"{value:.{DIGITS}g}")
     if isinstance(value, dict):

@@ -49,21 +49,21 @@ def rate(case: Case, row: Row) -> str | None:
 
 
 def overhead(case: Case, row: Row) -> str | None:
-    """Return the bytes beyond the payload."""
+    """Return the bytes per record beyond the payload."""
     del case
     stored = row.median(lambda run: run.stored)
     return None if stored is None else f"{stored:.2f} B"
 
 
 def latency(case: Case, row: Row) -> str | None:
-    """Return the percentiles, medians over the runs."""
+    """Return the percentiles as medians over the runs."""
     del case
     found = [row.median(lambda run, name=name: run.latency.get(name)) for name in ("p50_ms", "p99_ms", "p999_ms")]  # type: ignore[misc]
     return " / ".join(f"{value:.2f}" for value in found if value is not None) + " ms" if any(found) else None
 
 
 def flatness(case: Case, row: Row) -> str | None:
-    """Return the throughput of the last quarter of the stored data, against that of the first gigabyte."""
+    """Return the throughput of the last quarter of the stored data relative to that of the first gigabyte."""
     del case
     last_gb = max((run.stored_gb or 0 for run in row.runs), default=0)
     first = [run.records_per_s for run in row.runs if (run.stored_gb or 0) < SMALL_GB]
@@ -74,69 +74,69 @@ def flatness(case: Case, row: Row) -> str | None:
 
 
 def memory(case: Case, row: Row) -> str | None:
-    """Return the most memory that our broker held under any client of the case."""
+    """Return the memory peak of Barnabas with any client of the case."""
     del row
     peaks = [run.memory_server_mib for each in case.rows if each.server == BARNABAS for run in each.runs]
     return f"{max(peaks):.0f} MiB" if peaks else None
 
 
 def broker_cpu(case: Case, row: Row) -> str | None:
-    """Return the broker's CPU time per million records as a share of Apache Kafka's, under the same client."""
+    """Return the broker's CPU time per million records, and its ratio to Apache Kafka's with the same client."""
     kafka = case.row(KAFKA, row.client)
     own, theirs = server_cpu_per_million(row), server_cpu_per_million(kafka) if kafka else None
     return f"{own:.2f} s, {own / theirs:.2f} of Kafka's" if own is not None and theirs else None
 
 
 def against_same_client(case: Case, row: Row) -> str | None:
-    """Return the throughput against that of Apache Kafka with the same client, and itself."""
+    """Return the throughput, and its ratio to Apache Kafka's with the same client."""
     ratio = _ratio(row, case.row(KAFKA, row.client))
     return f"{row.records_per_s:,.0f}/s, {ratio:.2f} x Kafka's" if ratio else None
 
 
 def against_one_broker(case: Case, row: Row) -> str | None:
-    """Return the throughput with replicas as a share of that of one broker without, and itself."""
+    """Return the throughput with replicas, and its ratio to one broker without replicas."""
     ratio = _ratio(row, case.row(BARNABAS, row.client))
     return f"{ratio:.2f} of one broker's: {row.records_per_s:,.0f}/s" if ratio else None
 
 
 def latency_beside_kafka(case: Case, row: Row) -> str | None:
-    """Return the percentiles beside those of Apache Kafka under its own client."""
+    """Return the percentiles, and those of Apache Kafka with its own client."""
     kafka = case.row(KAFKA_CLUSTER, KAFKA_CLIENTS[1])
     own, theirs = latency(case, row), latency(case, kafka) if kafka else None
     return f"{own}, Kafka {theirs}" if own and theirs else own
 
 
 def against_sparks_source(case: Case, row: Row) -> str | None:
-    """Return the throughput against that of Spark's own Kafka source with the same broker, and itself."""
+    """Return the throughput, and its ratio to Spark's own Kafka source with the same broker."""
     ratio = _ratio(row, case.row(row.server, SPARKS_SOURCE))
     return f"{ratio:.2f} x Spark's: {row.records_per_s:,.0f}/s" if ratio else None
 
 
 def took(case: Case, row: Row) -> str | None:
-    """Return the seconds."""
+    """Return the median duration in seconds."""
     del case
     seconds = row.median(lambda run: run.seconds)
     return None if seconds is None else f"{seconds:.2f} s"
 
 
 def server_cpu_per_million(row: Row) -> float | None:
-    """Return the CPU seconds of the server per million records, None where nothing was measured."""
+    """Return the CPU seconds of the server per million records; None without a measurement."""
     return row.median(lambda run: run.cpu_server_s / run.records * 1e6 if run.records else None)
 
 
 def client_cpu_per_million(row: Row) -> float | None:
-    """Return the CPU seconds of the client per million records, None where nothing was measured."""
+    """Return the CPU seconds of the client per million records; None without a measurement."""
     return row.median(lambda run: run.cpu_client_s / run.records * 1e6 if run.records else None)
 
 
 def against_confluent(case: Case, row: Row) -> float | None:
-    """Return the throughput against that of confluent-kafka with the same broker, or with ours."""
+    """Return the ratio to the throughput of confluent-kafka with the same broker, or else with Barnabas."""
     reference = case.row(row.server, CONFLUENT) or case.row(BARNABAS, CONFLUENT)
     return _ratio(row, reference)
 
 
 def against_kafka(case: Case, row: Row) -> float | None:
-    """Return the throughput against that of Apache Kafka with its own client, the faster of its two."""
+    """Return the ratio to the throughput of Apache Kafka with the faster one of its own two clients."""
     peer = KAFKA_CLUSTER if row.server in (BARNABAS_CLUSTER, KAFKA_CLUSTER) else KAFKA
     rows = [found for client in KAFKA_CLIENTS if (found := case.row(peer, client))]
     return _ratio(row, max(rows, key=lambda each: each.records_per_s or 0.0, default=None))

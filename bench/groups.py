@@ -1,14 +1,15 @@
-"""What groups cost a broker: commits a second, and what others wait meanwhile; many groups, and a start with them.
+"""The cost of consumer groups for a broker: commits per second, the latency of other clients, and a start with many
+groups.
 
-    python -m bench.groups                           all of it, a few minutes
+    python -m bench.groups                  both scenarios, a few minutes
     python -m bench.groups commits --rounds 5
     python -m bench.groups many --groups 100000
-    python -m bench.groups --json FILE               keeps the figures as data too
+    python -m bench.groups --json FILE      also writes the figures as data
 
-- `commits`: clients that each commit an offset for a group of their own, and again as soon as that is answered, while
-  another client asks for ApiVersions every 5 ms (as in `bench.stalls`);
-- `many`: groups with an offset each; the broker is stopped and started again, and asked for offsets until it has
-  them all.
+- `commits`: each client commits an offset of its own group, and commits again as soon as the broker responds. Meanwhile
+  another client sends ApiVersions every 5 ms (as in `bench.stalls`).
+- `many`: groups with one offset each. The broker is restarted, and a client requests offsets until the broker has
+  loaded all.
 
 All clients run in this process, on the broker's machine.
 """
@@ -54,24 +55,24 @@ ANSWER_BYTES = 4_096
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One run."""
+    """The figures of one run."""
 
     scenario: str
     commits_per_s: float
     broker_cpu_us: float
-    """For each commit."""
+    """The broker's CPU time per commit."""
     worst_ms: float
     p99_ms: float
-    """What the other client waited."""
+    """The latencies of the other client."""
     groups: int = 0
     ready_s: float = 0.0
     loaded_s: float = 0.0
-    """From the start of the process until all groups are told of."""
+    """The time from the start of the process until the broker lists all groups."""
     memory_mib: float = 0.0
 
 
 def commit_request(group_id: str) -> bytes:
-    """Return the frame of a commit."""
+    """Return the frame of a commit request."""
     at_5 = OffsetCommitRequestPartition(partition_index=0, committed_offset=5, committed_metadata="")
     topics = [OffsetCommitRequestTopic(name=TOPIC, partitions=[at_5])]
     return frame(OffsetCommitRequest(group_id=group_id, topics=topics), VERSION)
@@ -80,9 +81,9 @@ def commit_request(group_id: str) -> bytes:
 def measure_commits(
     folder: Path, committing_s: float = COMMITTING_S, environment: Mapping[str, str] | None = None
 ) -> Figures:
-    """Commit for some seconds, from many clients.
+    """Commit for some seconds with many clients.
 
-    :param environment: variables of the broker beside those of this process.
+    :param environment: variables of the broker in addition to those of this process.
     """
     deadline = Deadline(LIMIT_S)
     with MeasuredBroker(folder, environment=environment) as broker:
@@ -101,7 +102,7 @@ def measure_commits(
 
 
 def measure_many(folder: Path, count: int) -> Figures:
-    """Commit an offset for each of many groups, and start again with them."""
+    """Commit an offset of each of many groups, and restart the broker."""
     deadline = Deadline(LIMIT_S)
     with MeasuredBroker(folder) as broker:
         _prepare(broker, deadline)
@@ -142,11 +143,11 @@ def _wait_for_groups(port: int, count: int, deadline: Deadline) -> None:
         time.sleep(0.02)
     connection.close()
     if len(answer.groups) != count:
-        raise RuntimeError(f"{len(answer.groups)} groups of {count}")
+        raise RuntimeError(f"the broker lists {len(answer.groups)} of {count} groups")
 
 
 class _Clients:
-    """Clients that commit as fast as they are answered."""
+    """Clients that send the next commit as soon as they get a response."""
 
     def __init__(self, port: int) -> None:
         self._requests: dict[int, bytes] = {}
@@ -160,9 +161,9 @@ class _Clients:
             self._poll.register(sock.fileno(), select.EPOLLIN)
 
     def run(self, seconds: float) -> int:
-        """Commit for so long; return how many were answered.
+        """Commit for some seconds. Return the number of responses.
 
-        :raises RuntimeError: one was refused.
+        :raises RuntimeError: if the broker rejects a commit.
         """
         for number, sock in self._sockets.items():
             sock.sendall(self._requests[number])
@@ -179,20 +180,18 @@ class _Clients:
                     waiting -= 1
                 else:
                     sock.send(self._requests[number])
-        told = decode_response(OffsetCommitResponse, VERSION, answer[4:])
-        if code := told.topics[0].partitions[0].error_code:
-            raise RuntimeError(f"a commit was refused: {ErrorCode(code).name}")
+        response = decode_response(OffsetCommitResponse, VERSION, answer[4:])
+        if code := response.topics[0].partitions[0].error_code:
+            raise RuntimeError(f"the broker rejected a commit: {ErrorCode(code).name}")
         return answered
 
     def close(self) -> None:
-        """Hang up."""
         self._poll.close()
         for sock in self._sockets.values():
             sock.close()
 
 
-def told(runs: Sequence[Figures]) -> list[str]:
-    """Return the figures as a table."""
+def table_lines(runs: Sequence[Figures]) -> list[str]:
     header = [
         "scenario",
         "commits/s",
@@ -222,11 +221,11 @@ def told(runs: Sequence[Figures]) -> list[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Measure what is asked for."""
+    """Measure the chosen scenarios."""
     parser = parser_of("bench.groups", __doc__)
     parser.add_argument("scenarios", nargs="*", choices=["commits", "many", []], help="commits, many [both]")
-    parser.add_argument("--rounds", type=int, default=1, help="how often [1]")
-    parser.add_argument("--groups", type=int, default=GROUPS, help=f"for many [{GROUPS}]")
+    parser.add_argument("--rounds", type=int, default=1, help="number of rounds [1]")
+    parser.add_argument("--groups", type=int, default=GROUPS, help=f"number of groups in `many` [{GROUPS}]")
     asked = parser.parse_args(arguments)
     parent = parent_of(asked)
     scenarios: dict[str, Callable[[Path], Figures]] = {
@@ -239,7 +238,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
             with fresh_folder(parent) as folder:
                 runs.append(scenarios[name](folder))
             sys.stderr.write(f"{runs[-1]}\n")
-    show(asked, "bench.groups", told(runs), runs)
+    show(asked, "bench.groups", table_lines(runs), runs)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What the measurements ran on."""
+"""The machine of the measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIENT_PACKAGES = ("confluent-kafka", "kafka-python", "aiokafka", "pika", "stomp
 
 
 def describe() -> str:
-    """Return cores, processor, memory, kernel and Python in a line.
+    """Return cores, processor, memory, kernel and Python in one line.
 
     >>> "Python" in describe()
     True
@@ -30,7 +30,7 @@ def describe() -> str:
 
 
 def client_versions() -> dict[str, str]:
-    """Return the releases of the client packages that are installed."""
+    """Return the versions of the installed client packages."""
     found = {}
     for package in CLIENT_PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -1,9 +1,9 @@
-"""Memory that is at hand before a run begins.
+"""Memory that is ready for use before a run starts.
 
-A virtual machine's host may take free memory back, and give it again page by page: the first touch of a page then
-costs many times what writing it does (measured here: 2 to 4 s a gigabyte). Whoever runs first after a pause would pay
-for what the next one finds at hand. So between the runs that write, for all contenders alike, several times the memory
-that they need is held, and freed just before each of them: the kernel gives out first what was freed last.
+A virtual machine's host may take free memory back, and return it page by page. The first write to such a page is many
+times slower than usual (2 to 4 s per gigabyte on the machine of the results). The first run after a pause would pay
+this cost, and the next one would not. So between writing runs, for all contenders, this module holds several times the
+memory that they need, and frees it just before the run: the kernel first allocates the memory that was freed last.
 """
 
 from __future__ import annotations
@@ -14,18 +14,17 @@ from pathlib import Path
 
 GIB = 1024**3
 LEAST_BYTES = 5 * GIB
-"""Less is not enough: the kernel takes from small stretches of free memory before it splits large ones, so all of the
-small ones must be at hand."""
+"""The minimum size. The kernel first allocates from small areas of free memory, so all of them must be ready."""
 SMALL_BYTES = GIB // 20
-"""A run that writes no more than this spends its time on other things than on memory."""
+"""The maximum payload of a run that needs no reserve: its time depends on other things than memory."""
 MOST_BYTES = 8 * GIB
 SHARE = 4
-"""Of the payload."""
+"""The reserve as a multiple of the payload."""
 SHARE_OF_AVAILABLE = 0.5
 
 
 def bytes_for(records: int, record_bytes: int) -> int:
-    """Return how much is to be held for a run.
+    """Return the size of the reserve for a run.
 
     >>> bytes_for(15_000_000, 100) == 6_000_000_000
     True
@@ -38,11 +37,11 @@ def bytes_for(records: int, record_bytes: int) -> int:
 
 
 def available_bytes() -> int:
-    """Return how much memory can be had, what caches would give back included."""
+    """Return the available memory, including caches that the kernel can free."""
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             return int(line.split()[1]) * 1024
-    raise OSError("/proc/meminfo does not tell how much memory is available")
+    raise OSError("/proc/meminfo has no line MemAvailable")
 
 
 class Reserve:
@@ -53,20 +52,20 @@ class Reserve:
         self._asked_bytes = 0
 
     def hold(self, size_bytes: int) -> None:
-        """Hold at least so much (but no more than half of what can be had), every page of it touched."""
+        """Hold at least this much memory, but at most half of the available memory, and write to every page."""
         if size_bytes <= self._asked_bytes:
             return
         self.release()
         self._asked_bytes = size_bytes
         size_bytes = min(size_bytes, int(available_bytes() * SHARE_OF_AVAILABLE))
         self._memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # Huge pages would come from other free lists than the ones that the page cache takes from.
+        # Huge pages would come from other free lists than those of the page cache.
         self._memory.madvise(mmap.MADV_NOHUGEPAGE)
         start = ctypes.c_char.from_buffer(self._memory)
         ctypes.memset(ctypes.addressof(start), 1, size_bytes)
 
     def release(self) -> None:
-        """Free it, for the run that begins now."""
+        """Free the memory for the run that starts now."""
         if self._memory is not None:
             self._memory.close()
             self._memory, self._asked_bytes = None, 0

@@ -1,22 +1,22 @@
-"""What a mirror carries a second, beside what its brokers take and give: produced, consumed, mirrored, in one run.
+"""The throughput of a mirror beside that of its brokers: produced, consumed and mirrored records per second in one run.
 
-    python -m bench.mirror                           all of it, three rounds, a few minutes
+    python -m bench.mirror                  all scenarios, three rounds, a few minutes
     python -m bench.mirror small --rounds 5
-    python -m bench.mirror --json FILE               keeps the figures as data too
+    python -m bench.mirror --json FILE      also writes the figures as data
 
-Two brokers. In each round `barnabas perf` produces to the first one and reads that again, and `barnabas mirror --once`
-brings it to the second, each as fast as it goes; a topic of its own each time:
+There are two brokers. In each round `barnabas perf` produces to the first one and consumes from it, and `barnabas
+mirror --once` copies the records to the second one, each at full speed and with a new topic:
 
 - `small`: values of 100 bytes;
 - `large`: values of 1,000 bytes;
 - `lz4`: values of 100 bytes, compressed by the producer;
-- `tens`: values of 100 bytes, ten in a batch without sequence numbers, sent as fast as that can be done at all
-  (`--batch-records`): what costs the mirror is batches;
-- `sequenced`: the same by `Producer`, with sequence numbers, as a mirror sends them: ten fill a batch.
+- `tens`: values of 100 bytes, ten per batch, without sequence numbers, sent with `--batch-records` as fast as possible:
+  the cost of a mirror depends on the number of batches;
+- `sequenced`: the same with `Producer` and sequence numbers, as a mirror sends them: ten records fill a batch.
 
-The goal: a mirror reaches seven tenths of the slower of the two others. The mirror's time is that from its line `ready`
-to the line `ended`: it finds the topic, makes it in the target, and has written its ledger. Values are of text, MB/s
-are of values, before compression.
+The goal: a mirror reaches 70 % of the slower one of producing and consuming. The mirror's time extends from its line
+`ready` to its line `ended`, and includes finding the topic, creating it in the target, and writing the ledger. Values
+are text; MB/s refer to values before compression.
 """
 
 from __future__ import annotations
@@ -37,29 +37,29 @@ from bench.processes import RunningClient, cpu_s, run_client
 from bench.tables import table
 
 GOAL = 0.7
-"""Of the slower of producing and consuming."""
+"""The goal, as a share of the slower one of producing and consuming."""
 LIMIT_S = 600.0
 LINGER_MS = 5
-"""So long batches wait to be full, where their size is given."""
+"""The linger time of producers in scenarios with a given batch size, in milliseconds."""
 PARTITIONS = 6
 COMMAND = [sys.executable, *BARNABAS]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """What is mirrored."""
+    """The records that are mirrored."""
 
     size: int
     records: int
     compression: str = "none"
     batch_records: int | None = None
-    """In each batch; None: what the producer finds best."""
+    """The number of records per batch; None for the producer's own choice."""
     batch_bytes: int | None = None
-    """When a batch is full; None: as above."""
+    """The maximum size of a batch; None for the producer's own choice."""
 
     @property
     def flags(self) -> list[str]:
-        """What `barnabas perf produce` is told."""
+        """The options of `barnabas perf produce`."""
         batches = [] if self.batch_records is None else ["--batch-records", str(self.batch_records)]
         if self.batch_bytes is not None:
             batches += ["-X", f"batch.size={self.batch_bytes}", "-X", f"linger.ms={LINGER_MS}"]
@@ -77,10 +77,10 @@ SCENARIOS = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """One round: records a second; and CPU time of the busiest process, in us a record.
+    """The figures of one round: records per second, and CPU time of the busiest process in us per record.
 
-    Each of the three goes as fast as its busiest process where no other wants its core. So where the machine does other
-    things too, the CPU times still tell what the rates do not.
+    On an otherwise idle machine, each rate depends on its busiest process. If other programs use the machine, the CPU
+    times are more reliable than the rates.
     """
 
     scenario: str
@@ -95,19 +95,19 @@ class Figures:
 
     @property
     def ratio(self) -> float:
-        """What the mirror reaches of the slower of the two others."""
+        """The mirror's rate relative to the slower one of producing and consuming."""
         return self.mirrored / min(self.produced, self.consumed)
 
     @property
     def cpu_ratio(self) -> float:
-        """The same, if each process had a core to itself."""
+        """The ratio that would result if each process had its own core."""
         return max(self.produced_cpu_us, self.consumed_cpu_us) / self.mirrored_cpu_us
 
 
 class Stage:
-    """Two brokers, and what is run against them.
+    """Two brokers, and the programs that run against them.
 
-    :param modes: how `barnabas perf` produces and consumes; empty: as it does by itself.
+    :param modes: the modes of `barnabas perf` for producing and consuming; "" for its default.
     """
 
     def __init__(self, source: MeasuredBroker, target: MeasuredBroker, modes: tuple[str, str]) -> None:
@@ -136,7 +136,7 @@ class Stage:
             before_s = [broker.cpu_s for broker in (self._source, self._target)]
             done = run()
             if done.records != scenario.records:
-                raise RuntimeError(f"{topic}: {done.records} records of {scenario.records}")
+                raise RuntimeError(f"{topic}: {done.records} of {scenario.records} records were transferred")
             brokers_s = [broker.cpu_s - was for broker, was in zip((self._source, self._target), before_s, strict=True)]
             rates.append(done.records_per_s)
             cpu_us.append(max(done.cpu_client_s, *brokers_s) / done.records * 1e6)
@@ -149,7 +149,7 @@ class Stage:
 
 
 def mirrored(source: str, target: str, topic: str) -> Outcome:
-    """Mirror a topic; return what that took from the mirror's line `ready` on."""
+    """Mirror a topic. Return the measurement from the mirror's line `ready` on."""
     at_s: dict[str, float] = {}
     brought = 0
     cpu_before_s = 0.0
@@ -169,7 +169,7 @@ def mirrored(source: str, target: str, topic: str) -> Outcome:
     return Outcome(brought, at_s["ended"] - at_s["ready"], done.cpu_s - cpu_before_s)
 
 
-def told(runs: Sequence[Figures]) -> Iterator[str]:
+def table_lines(runs: Sequence[Figures]) -> Iterator[str]:
     """Return the medians as a table."""
     header = ["", "produced/s", "consumed/s", "mirrored/s", "MB/s", "of the slower", "CPU us", "", "", "by CPU"]
     rows = []
@@ -198,18 +198,18 @@ def told(runs: Sequence[Figures]) -> Iterator[str]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is asked for; return the exit code."""
+    """Measure. Return the exit code."""
     parser = parser_of("bench.mirror", __doc__)
-    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="which; [all]")
-    parser.add_argument("--rounds", type=int, default=3, help="how often [3]")
-    parser.add_argument("--produce", default="", help="the mode of `barnabas perf produce` [its own]")
-    parser.add_argument("--consume", default="", help="the mode of `barnabas perf consume` [its own]")
+    parser.add_argument("scenarios", nargs="*", choices=[*SCENARIOS, []], help="scenarios [all]")
+    parser.add_argument("--rounds", type=int, default=3, help="number of rounds [3]")
+    parser.add_argument("--produce", default="", help="mode of `barnabas perf produce` [its default]")
+    parser.add_argument("--consume", default="", help="mode of `barnabas perf consume` [its default]")
     asked = parser.parse_args(arguments)
     parent = parent_of(asked)
     runs: list[Figures] = []
     with interruptible() as interruption:
         for name in asked.scenarios or SCENARIOS:
-            # Brokers of its own for each: what they have written must not fill the memory of the next one.
+            # Each round has new brokers: the data of one round must not fill the memory of the next.
             with (
                 fresh_folder(parent) as folder,
                 MeasuredBroker(folder / "source") as source,
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 for _ in range(asked.rounds):
                     runs.append(stage.measure(name, SCENARIOS[name]))
                     sys.stderr.write(f"{runs[-1]}\n")
-    show(asked, "bench.mirror", told(runs) if runs else (), runs)
+    show(asked, "bench.mirror", table_lines(runs) if runs else (), runs)
     return interruption.exit_code
 
 

@@ -1,4 +1,4 @@
-"""Writes the summary and the details of docs/benchmarks.md from the results. The rest is written by hand."""
+"""Writes the summary and the details of docs/benchmarks.md from the results. The other parts are written by hand."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from bench.workloads import WORKLOADS
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
 PICTURES = "images"
-"""The folder of the pictures, beside the page."""
+"""The folder of the pictures beside the page."""
 SUMMARY, DETAILS = "summary", "details"
 """The two parts of the page that this module writes."""
 LATENCIES = {"p50_ms": "p50", "p90_ms": "p90", "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max"}
@@ -34,9 +34,9 @@ Column = tuple[str, Callable[[Case, Row], str]]
 
 
 def write(path: Path = PAGE, folder: Path = results.RESULTS) -> Path:
-    """Write the measured parts of the page, and its pictures, from the results in a folder.
+    """Write the generated parts of the page, and its pictures, from the results in a folder.
 
-    :raises ValueError: the page has lost its marks.
+    :raises ValueError: if the page has no marks.
     """
     found = results.load(folder)
     pictures = plots.draw(found, path.parent / PICTURES)
@@ -49,21 +49,21 @@ def write(path: Path = PAGE, folder: Path = results.RESULTS) -> Path:
 
 
 def marks(part: str) -> tuple[str, str]:
-    """Return the lines between which a part of the page stands."""
+    """Return the marks: the lines before and after a part of the page."""
     return f"<!-- python -m bench writes the {part} from here -->", f"<!-- to here: {part} -->"
 
 
 def start(path: Path) -> None:
-    """Create a page with nothing but the marks, if it does not exist."""
+    """Create a page with only the marks, if it does not exist."""
     path.parent.mkdir(parents=True, exist_ok=True)
     if not path.exists():
         path.write_text("".join(f"{begin}\n{end}\n" for begin, end in map(marks, (SUMMARY, DETAILS))), encoding="utf-8")
 
 
 def replaced(text: str, part: str, new: str) -> str:
-    """Return the page with another text of a part.
+    """Return the page with a new text of one part.
 
-    :raises ValueError: the page has lost the marks of the part.
+    :raises ValueError: if the page has no marks of the part.
     """
     first, last = marks(part)
     before, begin, rest = text.partition(first)
@@ -74,9 +74,9 @@ def replaced(text: str, part: str, new: str) -> str:
 
 
 def summary(found: Results, pictures: Mapping[Path, str]) -> Iterator[str]:
-    """Return the lines of the short table and of the pictures.
+    """Yield the lines of the short table and of the pictures.
 
-    :param pictures: files and their messages.
+    :param pictures: the messages by picture file.
     """
     if not found:
         yield "Nothing has been measured yet: run `make bench`."
@@ -88,7 +88,7 @@ def summary(found: Results, pictures: Mapping[Path, str]) -> Iterator[str]:
 
 
 def details(found: Results) -> Iterator[str]:
-    """Return the lines of all tables."""
+    """Yield the lines of all tables."""
     if not found:
         return
     yield from _goals(found)

@@ -1,18 +1,18 @@
-"""What a broker needs for many partitions and for much data: to start, to stop, to start after kill -9; memory.
+"""The cost of many partitions and of much data for a broker: start, clean shutdown, start after SIGKILL, memory.
 
-    python -m bench.partitions                       all of it, some minutes
-    python -m bench.partitions many unwritten        some
+    python -m bench.partitions                  all measurements, some minutes
+    python -m bench.partitions many unwritten   some measurements
     python -m bench.partitions stored --gigabytes 0 1 20
-    python -m bench.partitions --json FILE           keeps the figures as data too
+    python -m bench.partitions --json FILE      also writes the figures as data
 
-- `many`: 10,000 partitions, 100 topics of 100, with a record in each;
-- `folders`: the same in two data folders;
-- `unwritten`: 5,000 partitions that nobody has written to;
-- `small-batches`: a gigabyte of batches of one record in the active segments of 8 partitions, sent to the broker;
-- `stored`: gigabytes of batches of 64 KiB, flushed, in 4 partitions; and one that was not flushed, in one partition.
+- `many`: 10,000 partitions, 100 topics of 100, with one record each;
+- `folders`: the same in two log directories;
+- `unwritten`: 5,000 empty partitions;
+- `small-batches`: a gigabyte of one-record batches in the active segments of 8 partitions, produced to the broker;
+- `stored`: gigabytes of flushed batches of 64 KiB in 4 partitions, and an unflushed gigabyte in one partition.
 
-The page cache is dropped before each start where that is allowed, so that the disk is measured too. Nothing is left
-behind.
+The page cache is dropped before each start if that is allowed, so that the disk is measured, too. All data is removed
+at the end.
 """
 
 from __future__ import annotations
@@ -60,9 +60,9 @@ DROP_CACHES = Path("/proc/sys/vm/drop_caches")
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Something that was measured.
+    """A measured value.
 
-    :param to_reach: in the same unit; None: nothing is asked for.
+    :param to_reach: the goal in the same unit; None if there is no goal.
     """
 
     what: str
@@ -72,15 +72,15 @@ class Figure:
 
 
 def lines(figures: Sequence[Figure]) -> Iterator[str]:
-    """Return the figures as a table."""
-    rows = [[each.what, told(each.value, each.unit), told(each.to_reach, each.unit)] for each in figures]
+    """Yield the figures as a table."""
+    rows = [[each.what, value_text(each.value, each.unit), value_text(each.to_reach, each.unit)] for each in figures]
     yield from table(["what", "measured", "to reach"], rows, left=1)
 
 
-def told(value: float | None, unit: str) -> str:
+def value_text(value: float | None, unit: str) -> str:
     """Return a value with its unit.
 
-    >>> told(0.4267, "s"), told(82.4, "MiB"), told(None, "s")
+    >>> value_text(0.4267, "s"), value_text(82.4, "MiB"), value_text(None, "s")
     ('0.43 s', '82 MiB', '')
     """
     if value is None:
@@ -89,7 +89,7 @@ def told(value: float | None, unit: str) -> str:
 
 
 def drop_caches() -> None:
-    """Let the next reads come from the disk, if that is allowed."""
+    """Drop the page cache, if that is allowed."""
     with contextlib.suppress(OSError):
         os.sync()
         DROP_CACHES.write_text("1")
@@ -97,7 +97,7 @@ def drop_caches() -> None:
 
 @contextlib.contextmanager
 def connected(broker: MeasuredBroker) -> Iterator[Connection]:
-    """Connect to a broker for a while."""
+    """Open a connection to a broker until the block ends."""
     connection = Connection(broker.port, Deadline(LIMIT_S))
     try:
         yield connection
@@ -106,7 +106,7 @@ def connected(broker: MeasuredBroker) -> Iterator[Connection]:
 
 
 def create_topics(broker: MeasuredBroker, names: Sequence[str], partitions: int) -> float:
-    """Make topics, one request each; return the seconds that it took."""
+    """Create topics with one request each. Return the seconds."""
     begun = time.perf_counter()
     with connected(broker) as connection:
         for name in names:
@@ -115,7 +115,7 @@ def create_topics(broker: MeasuredBroker, names: Sequence[str], partitions: int)
 
 
 def write_to_all(broker: MeasuredBroker, topics: int = TOPICS, partitions: int = PARTITIONS_EACH) -> None:
-    """Write a record into every partition."""
+    """Write one record to every partition."""
     batch = batch_of(1, b"x")
     parts = [(number, batch) for number in range(partitions)]
     with connected(broker) as connection:
@@ -123,7 +123,7 @@ def write_to_all(broker: MeasuredBroker, topics: int = TOPICS, partitions: int =
 
 
 def seconds_of(broker: MeasuredBroker, request: bytes) -> float:
-    """Return how long an answer takes, the median of several."""
+    """Return the time of a response in seconds, the median of several requests."""
     seconds = []
     with connected(broker) as connection:
         for _ in range(ASKED_TIMES):
@@ -134,12 +134,12 @@ def seconds_of(broker: MeasuredBroker, request: bytes) -> float:
 
 
 def measure_many(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
-    """Measure 10,000 partitions, each with a record in it."""
+    """Measure 10,000 partitions with one record each."""
     return _measure_partitions(parent, f"{TOPICS * PARTITIONS_EACH:,} partitions")
 
 
 def measure_folders(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
-    """Measure them in two data folders, on one disk."""
+    """Measure 10,000 partitions in two log directories on one disk."""
     return _measure_partitions(parent, f"{TOPICS * PARTITIONS_EACH:,} partitions in two folders", "more-data")
 
 
@@ -171,7 +171,7 @@ def _measure_partitions(parent: Path, count: str, *more: str) -> Iterator[Figure
 
 
 def measure_unwritten(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
-    """Measure the stop of a broker whose partitions are empty."""
+    """Measure the shutdown of a broker with empty partitions."""
     with fresh_folder(parent) as folder, MeasuredBroker(folder / "data") as broker:
         create_topics(broker, topic_names(UNWRITTEN_TOPICS), PARTITIONS_EACH)
         count = UNWRITTEN_TOPICS * PARTITIONS_EACH
@@ -179,7 +179,7 @@ def measure_unwritten(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
 
 
 def measure_small_batches(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
-    """Measure recovery where it has the most to do: a header for each record. A broker has written all of it."""
+    """Measure the slowest kind of recovery: one header per record. A broker has written all batches."""
     what = f"{asked.small_gigabytes:g} GB of one-record batches in {SMALL_BATCH_PARTITIONS} active segments"
     with fresh_folder(parent) as folder, MeasuredBroker(folder / "data") as broker:
         took_s = write_small_batches(broker, int(asked.small_gigabytes * GIGABYTE))
@@ -193,7 +193,7 @@ def measure_small_batches(parent: Path, asked: argparse.Namespace) -> Iterator[F
 
 
 def write_small_batches(broker: MeasuredBroker, size_bytes: int) -> float:
-    """Write batches of one record into a new topic; return the seconds that the writes took."""
+    """Write one-record batches to a new topic. Return the seconds of the writes."""
     create_topics(broker, [TOPIC], SMALL_BATCH_PARTITIONS)
     batch = one_record_batch(SYSTEM_CLOCK.time_ms())
     request = produce_request([(number, batch) for number in range(SMALL_BATCH_PARTITIONS)])
@@ -205,7 +205,7 @@ def write_small_batches(broker: MeasuredBroker, size_bytes: int) -> float:
 
 
 def measure_stored(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
-    """Measure starts with data that was flushed, and with data that was not."""
+    """Measure starts with flushed and with unflushed data."""
     for gigabytes in asked.gigabytes:
         with fresh_folder(parent) as folder, stored(folder, gigabytes, STORED_PARTITIONS, flush=True) as broker:
             yield Figure(f"{gigabytes:g} GB flushed: start after kill -9", broker.ready_s, "s")
@@ -221,7 +221,7 @@ def measure_stored(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
 
 @contextlib.contextmanager
 def stored(folder: Path, gigabytes: float, partitions: int, *, flush: bool) -> Iterator[MeasuredBroker]:
-    """Start a broker on so much data, which a broker that was killed has left."""
+    """Start a broker on data that a killed broker has left."""
     broker = MeasuredBroker(folder / "data")
     with broker:
         create_topics(broker, [TOPIC], STORED_PARTITIONS)
@@ -232,7 +232,7 @@ def stored(folder: Path, gigabytes: float, partitions: int, *, flush: bool) -> I
 
 
 def fill(data: Path, size_bytes: int, partitions: int, *, flush: bool) -> None:
-    """Write into the logs of a stopped broker, random bytes and no sparse files, and leave them as a kill would."""
+    """Write random bytes to the logs of a stopped broker, without sparse files, and leave them as after SIGKILL."""
     manager = LogManager(data, LogConfig(), SYSTEM_CLOCK, OsFileSystem())
     builder = BatchBuilder()
     while builder.size_bytes < STORED_BATCH_BYTES:
@@ -260,9 +260,9 @@ MEASURES: dict[str, Callable[[Path, argparse.Namespace], Iterator[Figure]]] = {
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the command line asks for."""
+    """Parse the command line."""
     parser = parser_of("bench.partitions", __doc__)
-    parser.add_argument("measures", nargs="*", metavar="WHAT", help=f"of: {' '.join(MEASURES)}")
+    parser.add_argument("measures", nargs="*", metavar="WHAT", help=f"{', '.join(MEASURES)} [all]")
     parser.add_argument("--gigabytes", type=float, nargs="*", default=[0.0, 1.0], help="sizes of `stored` [0 1]")
     parser.add_argument("--small-gigabytes", type=float, default=1.0, help="size of `small-batches` [1]")
     asked = parser.parse_args(arguments)
@@ -271,21 +271,21 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def measure_all(asked: argparse.Namespace, progress: Progress) -> Iterator[Figure]:
-    """Measure what is asked for."""
+    """Measure all chosen figures."""
     parent = parent_of(asked)
     for name in asked.measures or MEASURES:
         for figure in MEASURES[name](parent, asked):
-            progress.say(f"{figure.what}: {told(figure.value, figure.unit)}")
+            progress.say(f"{figure.what}: {value_text(figure.value, figure.unit)}")
             yield figure
 
 
 def main() -> int:
-    """Do what the command line asks for; return the exit code."""
+    """Run the command line. Return the exit code."""
     asked = parse()
     done: list[Figure] = []
     with interruptible() as interrupted:
         for figure in measure_all(asked, Progress()):
-            done.append(figure)  # what there is when it is interrupted is kept
+            done.append(figure)  # an interruption keeps the figures so far
     show(asked, "bench.partitions", lines(done), done)
     return interrupted.exit_code
 

@@ -1,7 +1,7 @@
-"""Processes under measurement: servers that are started, looked at from outside and stopped; clients that are run.
+"""Processes under measurement: servers that are started, observed and stopped, and clients that run to their end.
 
-What a process tree has used is read from /proc (Linux). A tree counts as one: the children of a server belong to it.
-Servers get sessions of their own, so that Ctrl-C reaches the bench alone, which then stops them; where `setpriv` is
+CPU time and memory of a process tree are read from /proc (Linux). The children of a server count as parts of it.
+Servers have sessions of their own, so that Ctrl-C only reaches the bench, which then stops them. If `setpriv` is
 installed, they also end when the bench is killed.
 """
 
@@ -23,9 +23,9 @@ from typing import IO
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 STOP_TIMEOUT_S = 30.0
 CPUCLOCK_SCHED = 2
-"""The kernel's number for a process's clock of the time that the scheduler gave it."""
+"""The kernel's number of a process's CPU clock, which counts the time that the scheduler gave to the process."""
 RESET_PEAK = "5"
-"""Written to clear_refs, it makes VmHWM start anew (proc(5))."""
+"""The value for clear_refs that resets VmHWM (proc(5))."""
 
 
 class ClientError(Exception):
@@ -34,7 +34,7 @@ class ClientError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A client program that has ended well."""
+    """The result of a client program that ended with exit code 0."""
 
     output: str
     errors: str
@@ -43,21 +43,21 @@ class Finished:
 
 
 def tree(pid: int) -> list[int]:
-    """Return the process and all that descend from it, as far as they live."""
+    """Return the process and its running descendants."""
     parents = dict(_parents())
     found = [pid]
-    for each in found:  # grows while it is walked: children of children
+    for each in found:  # the list grows during the loop: descendants of all depths
         found.extend(child for child, parent in parents.items() if parent == each)
     return found
 
 
 def cpu_s(pid: int) -> float:
-    """Return the CPU time of a process tree, with that of its children that have ended."""
+    """Return the CPU time of a process tree, including children that have ended."""
     return sum(_own_cpu_s(each) + sum(map(int, _stat(each)[13:15])) / TICKS_PER_S for each in tree(pid))
 
 
 def _own_cpu_s(pid: int) -> float:
-    """Return the CPU time of one process with its ended threads: in ns by its CPU clock, else in ticks of 10 ms."""
+    """Return the CPU time of one process, including ended threads: in ns from its CPU clock, else in ticks of 10 ms."""
     try:
         return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)  # clock_getcpuclockid(3)
     except OSError:
@@ -65,12 +65,12 @@ def _own_cpu_s(pid: int) -> float:
 
 
 def memory_mib_max(pid: int) -> float:
-    """Return the most memory that each process of the tree has held, added up."""
+    """Return the sum of the memory peaks of the tree's processes."""
     return sum(_peak_kib(each) for each in tree(pid)) / 1024
 
 
 def reset_memory_peak(pid: int) -> None:
-    """Forget the peaks of a process tree; where that is not allowed they stand since its start."""
+    """Reset the memory peaks of a process tree. If that is not allowed, they cover the time since its start."""
     for each in tree(pid):
         with contextlib.suppress(OSError):
             Path(f"/proc/{each}/clear_refs").write_text(RESET_PEAK)
@@ -83,7 +83,7 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields behind the name: state, parent, ...; zeros for a process that has just ended."""
+    """Return the fields after the name: state, parent, ...; zeros for a process that has just ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -99,11 +99,11 @@ def _peak_kib(pid: int) -> int:
 
 
 class ServerProcess:
-    """A server in a process of its own.
+    """A server in a separate process.
 
     :param command: the program and its arguments.
-    :param log: the file that its output goes to.
-    :param environment: all that it sees, or None for what the bench sees.
+    :param log: the file for its output.
+    :param environment: its complete environment; None for the environment of the bench.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -122,11 +122,11 @@ class ServerProcess:
 
     @property
     def is_running(self) -> bool:
-        """Whether it has not ended."""
+        """True if the process has not ended."""
         return self._process.poll() is None
 
     def stop(self) -> None:
-        """Ask it to end, and kill what is left of it."""
+        """Stop the server with SIGTERM, and kill its remaining processes."""
         if self.is_running:
             self._process.terminate()
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -134,30 +134,30 @@ class ServerProcess:
         self.kill()
 
     def kill(self) -> None:
-        """Kill it, and all that it has started."""
+        """Kill the server and all its descendants."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         self._process.wait()
 
     def last_lines(self, count: int = 3) -> str:
-        """Return the end of its output, for an error."""
+        """Return the end of the server's output, for an error."""
         return " / ".join(self.log.read_text(errors="replace").strip().splitlines()[-count:])[-500:]
 
 
 def ending_with_us() -> list[str]:
-    """Return what stands before a command so that its process ends when this one does, if it can be had."""
+    """Return a command prefix by which a process ends together with this one; empty if `setpriv` is not installed."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
 
 
 def allow_open_files() -> None:
-    """Allow this process as many open files as the system lets it have: thousands of connections need them."""
+    """Raise the limit of open files to the hard limit, because thousands of connections need them."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
 
 class RunningClient:
-    """A client program that runs; `finish` waits for its end."""
+    """A running client program. `finish` waits for its end."""
 
     def __init__(self, command: Sequence[str], on_line: Callable[[str], None] | None = None) -> None:
         self._command = command
@@ -192,9 +192,9 @@ class RunningClient:
                 self._on_line(line.rstrip())
 
     def finish(self, limit_s: float) -> Finished:
-        """Wait until it ends.
+        """Wait until the program ends.
 
-        :raises ClientError: it failed, or did not end in time and was killed.
+        :raises ClientError: if it fails, or exceeds the limit and is killed.
         """
         try:
             code = self._process.wait(max(0.1, limit_s))
@@ -211,7 +211,7 @@ class RunningClient:
         return Finished(output, errors, seconds, children_cpu_s() - self._cpu_before_s)
 
     def kill(self) -> None:
-        """End it and all that it has started, however it stands."""
+        """Kill the program and all its descendants."""
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self._process.pid, signal.SIGKILL)
         self._process.wait()
@@ -220,14 +220,14 @@ class RunningClient:
 def run_client(command: Sequence[str], limit_s: float, on_line: Callable[[str], None] | None = None) -> Finished:
     """Run a program to its end.
 
-    :param on_line: is called with each line of its output and of its errors, from other threads.
-    :raises ClientError: it failed, or did not end in time and was killed.
+    :param on_line: called from other threads with each line of its output and of its errors.
+    :raises ClientError: if it fails, or exceeds the limit and is killed.
     """
     return RunningClient(command, on_line).finish(limit_s)
 
 
 def children_cpu_s() -> float:
-    """Return the CPU time of all clients that have ended."""
+    """Return the CPU time of all ended clients."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -1,4 +1,4 @@
-"""What the bench says while it runs: a line a run, with the time since the start."""
+"""The progress messages of the bench: one line per run, with the time since the start."""
 
 from __future__ import annotations
 
@@ -7,13 +7,12 @@ import time
 
 
 class Progress:
-    """Writes lines to standard error."""
+    """A writer of progress lines to standard error."""
 
     def __init__(self) -> None:
         self._begun_s = time.monotonic()
 
     def say(self, text: str) -> None:
-        """Write a line."""
         minutes, seconds = divmod(int(time.monotonic() - self._begun_s), 60)
         sys.stderr.write(f"[{minutes:2d}:{seconds:02d}] {text}\n")
         sys.stderr.flush()

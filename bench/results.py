@@ -1,7 +1,7 @@
-"""What was measured, as data: one JSON file a workload, from which the page is rendered.
+"""The results as data: one JSON file per workload, from which the page is generated.
 
-A file holds the runs themselves, not only their medians, so that the page may show other things later. Workloads that
-are measured anew replace their own file and leave the others.
+A file contains the single runs instead of only their medians, so that the page may show other figures later. A new
+measurement of a workload replaces its file and keeps the others.
 """
 
 from __future__ import annotations
@@ -20,13 +20,13 @@ RESULTS = Path(__file__).resolve().parent / "results"
 class Run:
     """One run of a contender.
 
-    :param cpu_server_s: CPU time that the server used meanwhile.
-    :param memory_server_mib: the most that the server held since the workload began.
+    :param cpu_server_s: the CPU time of the server during the run.
+    :param memory_server_mib: the memory peak of the server since the start of the workload.
     :param latency: percentiles in milliseconds.
-    :param histogram: (upper bound in ms, count).
-    :param series: (MB done, records/s around there).
-    :param stored: bytes on disk per record beyond the payload (W3).
-    :param stored_gb: GB in the log when the run began (W11).
+    :param histogram: pairs (upper bound in ms, count).
+    :param series: pairs (MB done, records/s at this point).
+    :param stored: the bytes on disk per record beyond the payload (W3).
+    :param stored_gb: the GB in the log at the start of the run (W11).
     """
 
     records: int
@@ -42,13 +42,13 @@ class Run:
 
     @property
     def records_per_s(self) -> float:
-        """Throughput."""
+        """The throughput."""
         return self.records / self.seconds if self.seconds else 0.0
 
 
 @dataclass(slots=True)
 class Row:
-    """A contender, a client against a server, in one case of a workload; `problem` says why it has no runs."""
+    """A contender (a client with a server) in one case of a workload. `problem` is the reason if there are no runs."""
 
     server: str
     client: str
@@ -60,7 +60,7 @@ class Row:
         return [found for run in self.runs if (found := value(run)) is not None]
 
     def median(self, value: Callable[[Run], float | None]) -> float | None:
-        """Return the median of a value over the runs, None where there is none."""
+        """Return the median of a value over the runs; None if no run has it."""
         values = self.values(value)
         return statistics.median(values) if values else None
 
@@ -72,9 +72,9 @@ class Row:
 
 @dataclass(slots=True)
 class Case:
-    """Contenders that did the same job, and can be compared.
+    """Contenders with the same job, which can be compared.
 
-    :param size: bytes of a payload.
+    :param size: the size of a payload in bytes.
     """
 
     name: str
@@ -82,13 +82,13 @@ class Case:
     rows: list[Row] = field(default_factory=list)
 
     def row(self, server: str, client: str) -> Row | None:
-        """Return the row of a contender that has runs."""
+        """Return the row of a contender; None if it has no runs."""
         return next((row for row in self.rows if (row.server, row.client) == (server, client) and row.runs), None)
 
 
 @dataclass(slots=True)
 class Result:
-    """All that was measured of a workload, and on what."""
+    """All measurements of a workload, and the machine."""
 
     workload: str
     date: str
@@ -100,12 +100,11 @@ class Result:
     skipped: list[str] = field(default_factory=list)
 
     def case(self, name: str) -> Case | None:
-        """Return a case by its name."""
         return next((case for case in self.cases if case.name == name), None)
 
 
 def save(result: Result, folder: Path = RESULTS) -> Path:
-    """Write the file of a workload; whoever reads the old one meanwhile sees it whole."""
+    """Write the file of a workload. The file is replaced atomically."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{result.workload}.json"
     unfinished = path.with_suffix(".new")
@@ -115,12 +114,12 @@ def save(result: Result, folder: Path = RESULTS) -> Path:
 
 
 def load(folder: Path = RESULTS) -> dict[str, Result]:
-    """Return the results that there are, by workload."""
+    """Return the existing results by workload."""
     return {path.stem: read(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("W*.json"))}
 
 
 def read(text: str) -> Result:
-    """Return the result that a file holds."""
+    """Parse the content of a file."""
     data: dict[str, Any] = json.loads(text)
     cases = [Case(case["name"], case["size"], [_row(row) for row in case["rows"]]) for case in data.pop("cases")]
     return Result(**data, cases=cases)
@@ -131,7 +130,7 @@ def _row(row: dict[str, Any]) -> Row:
 
 
 def _compact(data: Any) -> str:
-    """Return JSON with a line for each run, and numbers with five digits that matter."""
+    """Return JSON with a line per run, and numbers with five significant digits."""
     lines = json.dumps(_rounded(data), ensure_ascii=False).replace('{"records": ', '\n{"records": ')
     return lines.replace('{"server": ', '\n{"server": ').replace('{"name": ', '\n{"name": ')
 
@@ -147,4 +146,4 @@ def _rounded(value: Any) -> Any:
 
 
 _KEPT = {"cases", "rows", "runs", "skipped", "versions", "problem"}
-"""Written also when empty."""
+"""Fields that are also written if they are empty."""

@@ -1,4 +1,4 @@
-"""How much is measured: the sizes of a run, chosen with `BENCH=smoke|quick|default|full` or `--scale`."""
+"""The sizes of a run, chosen with `BENCH=smoke|quick|default|full` or `--scale`."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Scale:
-    """Sizes of a run.
+    """The sizes of a run.
 
-    :param rounds: measured runs of each contender, after one that warms up.
-    :param stored_gb: how much W11 stores.
-    :param limit_s: the longest that one run of a client may take.
+    :param rounds: the number of measured runs of each contender, after a warm-up.
+    :param stored_gb: the gigabytes that W11 stores.
+    :param limit_s: the time limit of one run of a client, in seconds.
     """
 
     name: str
@@ -21,11 +21,11 @@ class Scale:
 
     @property
     def is_brief(self) -> bool:
-        """Whether what matters less is left out."""
+        """True if less important contenders are left out."""
         return self.name == "quick"
 
     def records(self, quick: int, default: int, full: int) -> int:
-        """Return a count of records for this scale.
+        """Return the number of records for this scale.
 
         >>> SCALES["quick"].records(1, 2, 3)
         1
@@ -39,4 +39,6 @@ SCALES = {
     "default": Scale("default", rounds=5, stored_gb=6, limit_s=120),
     "full": Scale("full", rounds=5, stored_gb=20, limit_s=1200),
 }
-"""`smoke` only shows that all works; `full` has the counts of the paper (10 M messages) and the article (50 M)."""
+"""The scale `smoke` only tests the bench. `full` has the record counts of the paper (10 M messages) and the article (50
+M).
+"""

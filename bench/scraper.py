@@ -1,4 +1,4 @@
-"""Reads the metrics of a broker as Prometheus does, at a fixed rate."""
+"""A reader of a broker's metrics at a fixed rate, like Prometheus."""
 
 from __future__ import annotations
 
@@ -13,17 +13,16 @@ SCRAPE_TIMEOUT_S = 60.0
 
 
 def scrape(port: int) -> bytes:
-    """Return the text of the metrics."""
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=SCRAPE_TIMEOUT_S) as answer:
         text: bytes = answer.read()
     return text
 
 
 class Scraper:
-    """Scrapes in a thread from its start to its end.
+    """A thread that scrapes until the block ends.
 
-    :param port: that of `barnabas up --http`.
-    :ivar count: the scrapes that were answered.
+    :param port: the port of `barnabas up --http`.
+    :ivar count: the number of successful scrapes.
     """
 
     def __init__(self, port: int, per_s: float) -> None:
@@ -44,7 +43,7 @@ class Scraper:
         self._ended.set()
         self._thread.join(SCRAPE_TIMEOUT_S)
         if kind is None and (self._problem is not None or not self.count):
-            raise ClientError(f"the metrics cannot be scraped: {self._problem}")
+            raise ClientError(f"cannot scrape the metrics: {self._problem}")
 
     def _run(self) -> None:
         try:

@@ -1,9 +1,9 @@
-"""Reads, streams or loads a topic with Spark on two cores, several times over; a program of W13.
+"""Reads, streams or loads a topic with Spark on two cores, several times; a program of W13.
 
     python -m bench.spark_job read --bootstrap HOST:PORT --topic NAME
 
-One session does all rounds, after one that warms it up; `first` is the first query of a session and has one round. One
-line of JSON says how long they took.
+One Spark session runs all rounds after a warm-up round. `first` measures the first query of a session and has one
+round. The program prints the durations as one line of JSON.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from bench.spark_kafka_source import kafka_source_jars
 MASTER = "local[2]"
 KAFKA_SOURCE_JARS = ("spark-sql-kafka-*", "spark-token-provider-kafka-*", "kafka-clients-*", "commons-pool2-*")
 NO_SOURCE = "rate-micro-batch"
-"""Spark's own maker of rows: what a stream takes whose source costs next to nothing."""
+"""Spark's own generator of rows: a stream with a source that costs next to nothing."""
 SOURCES = ("barnabas", "kafka", NO_SOURCE)
 MADE_ROWS = (
     "CAST(NULL AS BINARY) AS key",
@@ -39,19 +39,19 @@ MADE_ROWS = (
     "timestamp",
     "0 AS timestampType",
 )
-"""What a source of records yields, of which each value is there as often as in the topic."""
+"""The columns of a source of records. Each value occurs as often as in the topic."""
 LAST_SHARE = 100
-"""`last` reads one in so many records of each partition, the latest by time."""
+"""The share of `last`: it reads the latest hundredth of each partition by time."""
 
 
 def add_kafka_source() -> None:
-    """Give the session that is to come the jars of Spark's own Kafka source."""
+    """Add the jars of Spark's own Kafka source to the session that is created next."""
     chosen = ",".join(str(jar) for pattern in KAFKA_SOURCE_JARS for jar in kafka_source_jars().glob(f"{pattern}.jar"))
     os.environ["PYSPARK_SUBMIT_ARGS"] = f"--jars {chosen} pyspark-shell"
 
 
 class SparkJob:
-    """What can be measured, each with the number of its round; what it returns is how many records it had."""
+    """The measured jobs. Each gets the number of its round, and returns the number of its records."""
 
     def __init__(self, spark: SparkSession, asked: argparse.Namespace) -> None:
         self._spark = spark
@@ -60,19 +60,19 @@ class SparkJob:
         self._folder = Path(asked.folder)
 
     def read(self, _round: int) -> int:
-        """Count all records and add up the lengths of their values."""
+        """Count all records, and add up the lengths of their values."""
         return _count(self._frame())
 
     def one_partition(self, _round: int) -> int:
-        """Do the same with one partition, which a condition chooses."""
+        """Do the same as `read` with one partition, which a condition selects."""
         return _count(self._frame().where("partition = 0"))
 
     def last(self, _round: int) -> int:
-        """Do the same with the last hundredth, which a condition on the time chooses."""
+        """Do the same as `read` with the last hundredth, which a condition on the timestamp selects."""
         return _count(self._frame().where(f"timestamp >= timestamp_millis({self._late_ms})"))
 
     def stream(self, number: int) -> int:
-        """Copy what the topic has into Parquet files, as a stream that ends when it has all."""
+        """Copy the topic to Parquet files with a stream that ends when it has read all records."""
         folder = self._folder / str(number)
         records = self._endless_frame()
         writer = records.writeStream.format("parquet").option("checkpointLocation", str(folder / "checkpoint"))
@@ -87,7 +87,7 @@ class SparkJob:
         return self._load(f"round{number}")
 
     def nothing(self, _round: int) -> int:
-        """Load into a table that has all of the topic; the round that warms up is the one that gives it all."""
+        """Load into a table that already has all records; the warm-up round has loaded them."""
         return self._load("whole")
 
     def _load(self, table: str) -> int:
@@ -118,7 +118,7 @@ class SparkJob:
 
     @cached_property
     def _late_ms(self) -> int:
-        """Return the time from which partition 0 has its last hundredth. It is a query of its own, and not measured."""
+        """Return the timestamp at which the last hundredth of partition 0 starts. The query for it is not measured."""
         with Admin(self._asked.bootstrap) as admin:
             end = admin.end_offsets([(self._topic, 0)])
         first = max(end.values()) * (LAST_SHARE - 1) // LAST_SHARE
@@ -143,7 +143,7 @@ def _count(frame: DataFrame) -> int:
 
 
 def timed_rounds(work: Callable[[int], int], rounds: int, *, warms_up: bool = True) -> dict[str, object]:
-    """Do the work once to warm up and then `rounds` times; return what the report says."""
+    """Run the work once for warm-up and then `rounds` times. Return the fields of the report."""
     records = work(0) if warms_up else 0
     cpu_before_s = processes.cpu_s(os.getpid())
     seconds = []
@@ -155,17 +155,17 @@ def timed_rounds(work: Callable[[int], int], rounds: int, *, warms_up: bool = Tr
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("work", choices=WORKS)
     parser.add_argument("--source", choices=SOURCES, default="barnabas")
-    parser.add_argument("--format", default="raw", help="of the values, for loads")
-    parser.add_argument("--registry", help="of the schemas of Avro's values")
+    parser.add_argument("--format", default="raw", help="format of the values, for loads")
+    parser.add_argument("--registry", help="URL of the registry with the schemas of Avro values")
     parser.add_argument("--bootstrap", required=True)
     parser.add_argument("--topic", required=True)
-    parser.add_argument("--records", type=int, default=0, help=f"that `{NO_SOURCE}` makes")
+    parser.add_argument("--records", type=int, default=0, help=f"number of records that `{NO_SOURCE}` generates")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--folder", default="", help="for what is streamed and loaded")
+    parser.add_argument("--folder", default="", help="folder for the output of streams and loads")
     asked = parser.parse_args()
     if asked.source == "kafka":
         add_kafka_source()
@@ -174,7 +174,7 @@ def main() -> None:
     try:
         job = SparkJob(spark, asked)
         if not is_first:
-            # Each query of these has a frame of its own.
+            # With filter pushdown, each query needs a new frame.
             barnabas.spark.register(spark, pushdown=asked.work in ("partition", "last") or None)
 
         def work(number: int) -> int:

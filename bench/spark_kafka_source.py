@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka source, the peer of our data source."""
+"""The jars of Spark's own Kafka source, the peer of Barnabas's data source."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ JARS = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
-"""They run with PySpark 4.2 and 4.3. Maven has the sets of these releases in part only."""
+"""The jars run with PySpark 4.2 and 4.3. Maven lacks some of the jars of these releases."""
 
 
 def kafka_source_jars() -> Path:
     """Return the folder of the jars of Spark's own Kafka source.
 
-    :raises UnavailableError: Maven does not have them.
+    :raises UnavailableError: if Maven does not have them.
     """
     return maven_jars(f"spark-kafka-{VERSION}-alone", JARS, transitive=False)

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Return the lines of a table; columns after the first `left` are figures.
+    """Yield the lines of a Markdown table. The columns after the first `left` ones are figures.
 
     >>> list(table(["a", "b"], [["x", "1"]], left=1))
     ['| a | b |', '|---|---:|', '| x | 1 |']

@@ -1,1 +1,1 @@
-"""The clients of the peers, each a program with the flags of `barnabas perf` that prints one line of JSON like it."""
+"""The client programs of peers. Each has the options of `barnabas perf` and prints one line of JSON like it."""

@@ -1,4 +1,4 @@
-"""stomp.py, what Python users take for ActiveMQ: persistent messages into a queue, no receipts, automatic acks."""
+"""The stomp.py client of ActiveMQ: persistent messages to a queue, no receipts, automatic acknowledgements."""
 
 # mypy: disable-error-code="import-untyped,import-not-found"
 
@@ -18,19 +18,18 @@ PREFETCH = "1000"
 
 
 class Receipts(stomp.ConnectionListener):  # type: ignore[misc,unused-ignore]
-    """Waits for the receipt of what was sent last."""
+    """A listener that waits for the receipt of the last message."""
 
     def __init__(self) -> None:
         self.came = threading.Event()
 
     def on_receipt(self, frame: Any) -> None:
-        """Take a receipt."""
         del frame
         self.came.set()
 
 
 class Taking(stomp.ConnectionListener):  # type: ignore[misc,unused-ignore]
-    """Counts messages."""
+    """A listener that counts messages."""
 
     def __init__(self, request: Request) -> None:
         self.meter = new_meter()
@@ -39,7 +38,6 @@ class Taking(stomp.ConnectionListener):  # type: ignore[misc,unused-ignore]
         self._request = request
 
     def on_message(self, frame: Any) -> None:
-        """Take a message."""
         del frame
         if not self.got:
             self.meter.begin()
@@ -51,7 +49,7 @@ class Taking(stomp.ConnectionListener):  # type: ignore[misc,unused-ignore]
 
 
 def connect(request: Request, listener: Any) -> Any:
-    """Return a connection that tells the listener."""
+    """Open a connection with a listener."""
     connection = stomp.Connection12([request.host_and_port], auto_content_length=True)
     connection.set_listener("bench", listener)
     connection.connect(wait=True)
@@ -59,7 +57,7 @@ def connect(request: Request, listener: Any) -> Any:
 
 
 def produce(request: Request) -> None:
-    """Send one message a call; the last one asks for a receipt."""
+    """Send one message per call. Only the last one requests a receipt."""
     receipts = Receipts()
     connection = connect(request, receipts)
     endless = itertools.cycle(request.values())
@@ -81,21 +79,21 @@ def produce(request: Request) -> None:
 
 
 def consume(request: Request) -> None:
-    """Take messages, acknowledged automatically; the clock starts with the first."""
+    """Receive messages with automatic acknowledgements. The clock starts at the first message."""
     taking = Taking(request)
     connection = connect(request, taking)
     connection.subscribe(f"/queue/{request.topic}", id="1", ack="auto", headers={"activemq.prefetchSize": PREFETCH})
     before = -1
     while not taking.ended.wait(IDLE_LIMIT_S):
         if taking.got == before:
-            raise TimeoutError(f"nothing came for {IDLE_LIMIT_S:.0f} s")
+            raise TimeoutError(f"no message arrived for {IDLE_LIMIT_S:.0f} s")
         before = taking.got
     print_report(taking.meter.end())
     connection.disconnect()
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     request = parse_request()
     {"produce": produce, "consume": consume}[request.action](request)
 

@@ -1,4 +1,4 @@
-"""aiokafka: asyncio, with parts in Cython. `linger_ms=5` and larger batches than its default of 16 KB."""
+"""The aiokafka client: asyncio, partly in Cython. It has `linger_ms=5` and larger batches than the default of 16 KB."""
 
 # mypy: disable-error-code="import-untyped,import-not-found"
 
@@ -17,7 +17,9 @@ STRETCH_RECORDS = 500
 
 
 async def produce(request: Request) -> None:
-    """Await `send` for each record (it waits for room in a batch, not for the broker); then wait for all of them."""
+    """Await `send` for each record, which waits for space in a batch, not for the broker. Then wait for all
+    deliveries.
+    """
     acks: Any = request.acks if request.acks == "all" else int(request.acks)
     producer = AIOKafkaProducer(bootstrap_servers=request.bootstrap, acks=acks, linger_ms=5, max_batch_size=131_072)
     await producer.start()
@@ -36,7 +38,7 @@ async def produce(request: Request) -> None:
 
 
 async def consume(request: Request) -> None:
-    """Read with `getmany`; the clock starts with the first records."""
+    """Read with `getmany`. The clock starts at the first records."""
     settings = {"max_partition_fetch_bytes": request.fetch_bytes} if request.fetch_bytes else {}
     consumer = AIOKafkaConsumer(bootstrap_servers=request.bootstrap, enable_auto_commit=False, **settings)
     await consumer.start()
@@ -62,7 +64,7 @@ async def consume(request: Request) -> None:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     request = parse_request()
     asyncio.run({"produce": produce, "consume": consume}[request.action](request))
 

@@ -1,9 +1,9 @@
-"""confluent-kafka (librdkafka), with the settings that its documentation recommends for throughput.
+"""The confluent-kafka (librdkafka) client, with the settings that its documentation recommends for throughput.
 
-Producing: `linger.ms=5` and `batch.num.messages=10000` are its defaults; the queue holds a million messages instead of
-a hundred thousand, so that it does not stand still. Consuming: `fetch.queue.backoff.ms=1`, because with its default it
-pauses for a second whenever its queue is full, ten times as slow; mode `default` leaves that as it is. Latency:
-`linger.ms=0`, or the default (mode `default`).
+Producing: `linger.ms=5` and `batch.num.messages=10000` are the defaults; the queue holds a million messages instead of
+a hundred thousand, so that it does not block. Consuming: `fetch.queue.backoff.ms=1`, because with the default the
+client pauses for a second whenever its queue is full, which is ten times slower; mode `default` keeps the default.
+Latency: `linger.ms=0`, or the default in mode `default`.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ POLL_RECORDS = 10_000
 POLL_S = 0.1
 FLUSH_LIMIT_S = 120
 PACED, PACED_DEFAULT = "paced", "paced-default"
-"""Modes of the process that `latency` starts: without and with the default linger."""
+"""The modes of the process that `latency` starts: without linger, and with the default linger."""
 
 TIMESTAMP = struct.Struct("<q")
 
@@ -64,7 +64,7 @@ def consumer_settings(request: Request) -> dict[str, Any]:
 
 
 def produce(request: Request) -> None:
-    """Send records one call each (mode `send`), or a list at a time (mode `many`); wait for all of them."""
+    """Send one record per call (mode `send`) or a list per call (mode `many`). Wait for all deliveries."""
     producer = Producer(producer_settings(request))
     values = request.values()
     producer.list_topics(request.topic, 10)
@@ -72,12 +72,12 @@ def produce(request: Request) -> None:
     meter.begin()
     (send_lists if request.mode == "many" else send_singly)(producer, request, values, meter)
     if producer.flush(FLUSH_LIMIT_S):
-        raise TimeoutError("not everything was acknowledged")
+        raise TimeoutError("some records were not acknowledged")
     print_report(meter.end())
 
 
 def send_singly(producer: Producer, request: Request, values: list[bytes], meter: Any) -> None:
-    """Call `produce` once a record."""
+    """Call `produce` once per record."""
     topic, send = request.topic, producer.produce
     endless = itertools.cycle(values)
     for begin in range(0, request.records, STRETCH_RECORDS):
@@ -94,7 +94,7 @@ def send_singly(producer: Producer, request: Request, values: list[bytes], meter
 
 
 def send_lists(producer: Producer, request: Request, values: list[bytes], meter: Any) -> None:
-    """Call `produce_batch` with a list of new dictionaries, as it asks for."""
+    """Call `produce_batch` with a list of new dictionaries, as it requires."""
     endless = itertools.cycle(values)
     for begin in range(0, request.records, BATCH_CALL_RECORDS):
         count = min(BATCH_CALL_RECORDS, request.records - begin)
@@ -108,14 +108,14 @@ def send_lists(producer: Producer, request: Request, values: list[bytes], meter:
 
 
 def assigned_consumer(request: Request) -> Consumer:
-    """Return a consumer that reads its partitions from their start."""
+    """Return a consumer that reads its partitions from their beginning."""
     consumer = Consumer(consumer_settings(request))
     consumer.assign([TopicPartition(request.topic, number, 0) for number in request.read_partitions])
     return consumer
 
 
 def records_to_read(consumer: Consumer, request: Request) -> int:
-    """Return how many records to wait for: where partitions are named, all that are in them."""
+    """Return the number of records to wait for: all records of the named partitions, if partitions are named."""
     if request.only is None:
         return request.records
     partitions = [TopicPartition(request.topic, number) for number in request.only]
@@ -123,7 +123,7 @@ def records_to_read(consumer: Consumer, request: Request) -> int:
 
 
 def consume(request: Request) -> None:
-    """Read with `consume`; the clock starts with the first records."""
+    """Read with `consume`. The clock starts at the first records."""
     consumer = assigned_consumer(request)
     expected = records_to_read(consumer, request)
     meter = new_meter()
@@ -149,9 +149,9 @@ def consume(request: Request) -> None:
 
 
 def latency(request: Request) -> None:
-    """Receive what a second process sends at the rate; each value begins with the moment it was to be sent."""
+    """Receive the records of a second process that sends at the given rate. Each value begins with its due time."""
     consumer = assigned_consumer(request)
-    consumer.consume(1, 1.0)  # connects before the first record is sent
+    consumer.consume(1, 1.0)  # connect before the first record is sent
     mode = PACED_DEFAULT if request.mode == "default" else PACED
     command = [sys.executable, "-m", __spec__.name, "produce", *sys.argv[2:], "--mode", mode]
     sender = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
@@ -175,9 +175,9 @@ def latency(request: Request) -> None:
 
 
 def send_paced(request: Request) -> None:
-    """Send at the rate, open loop: a record that is late is sent at once and keeps its intended moment.
+    """Send at the given rate in an open loop. A late record is sent immediately and keeps its due time.
 
-    Prints the CPU seconds that it took.
+    Print the CPU seconds.
     """
     assert request.rate
     producer = Producer(producer_settings(request))
@@ -197,7 +197,7 @@ def send_paced(request: Request) -> None:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     request = parse_request()
     if request.mode in (PACED, PACED_DEFAULT):
         send_paced(request)

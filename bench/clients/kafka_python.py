@@ -1,4 +1,4 @@
-"""kafka-python: a client in pure Python. `linger_ms=5` and larger batches than its default of 16 KB."""
+"""The kafka-python client in pure Python. It has `linger_ms=5` and larger batches than the default of 16 KB."""
 
 # mypy: disable-error-code="import-untyped,import-not-found"
 
@@ -17,7 +17,7 @@ FLUSH_LIMIT_S = 120
 
 
 def produce(request: Request) -> None:
-    """Send records one call each; wait for all of them."""
+    """Send one record per call. Wait for all deliveries."""
     acks: Any = request.acks if request.acks == "all" else int(request.acks)
     producer = KafkaProducer(
         bootstrap_servers=request.bootstrap, acks=acks, enable_idempotence=False, linger_ms=5, batch_size=131_072
@@ -36,7 +36,7 @@ def produce(request: Request) -> None:
 
 
 def consume(request: Request) -> None:
-    """Read with `poll`; the clock starts with the first records."""
+    """Read with `poll`. The clock starts at the first records."""
     settings = {"max_partition_fetch_bytes": request.fetch_bytes} if request.fetch_bytes else {}
     consumer = KafkaConsumer(
         bootstrap_servers=request.bootstrap, enable_auto_commit=False, max_poll_records=10_000, **settings
@@ -62,7 +62,7 @@ def consume(request: Request) -> None:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     request = parse_request()
     {"produce": produce, "consume": consume}[request.action](request)
 

@@ -1,4 +1,4 @@
-"""pika, what Python users take for RabbitMQ: persistent messages into a durable queue, no confirms, automatic acks."""
+"""The pika client of RabbitMQ: persistent messages to a durable queue, no confirms, automatic acknowledgements."""
 
 # mypy: disable-error-code="import-untyped,import-not-found"
 
@@ -17,7 +17,7 @@ PERSISTENT = 2
 
 
 def connect(request: Request) -> tuple[Any, Any]:
-    """Return a connection and a channel, with the queue declared."""
+    """Declare the queue. Return a connection and a channel."""
     host, port = request.host_and_port
     connection = pika.BlockingConnection(pika.ConnectionParameters(host, port))
     channel = connection.channel()
@@ -26,7 +26,7 @@ def connect(request: Request) -> tuple[Any, Any]:
 
 
 def produce(request: Request) -> None:
-    """Publish one message a call; the broker has all of them once it answers what is asked last."""
+    """Publish one message per call. The response to a last request proves that the broker has all of them."""
     connection, channel = connect(request)
     properties = pika.BasicProperties(delivery_mode=PERSISTENT)
     endless = itertools.cycle(request.values())
@@ -43,7 +43,7 @@ def produce(request: Request) -> None:
 
 
 def consume(request: Request) -> None:
-    """Take messages with a callback, acknowledged automatically; the clock starts with the first."""
+    """Receive messages with a callback and automatic acknowledgements. The clock starts at the first message."""
     connection, channel = connect(request)
     meter = new_meter()
     got = 0
@@ -70,7 +70,7 @@ def consume(request: Request) -> None:
 
 
 def main() -> None:
-    """Do what the command line asks for."""
+    """Run the command line."""
     request = parse_request()
     {"produce": produce, "consume": consume}[request.action](request)
 

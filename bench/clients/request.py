@@ -1,4 +1,4 @@
-"""What a client program is asked to do: the flags of `barnabas perf`, as far as peers can follow them."""
+"""The request to a client program: the options of `barnabas perf` that peers support."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from barnabas.laboratory.perf.meter import Measured, Meter
 from barnabas.laboratory.perf.payloads import PayloadSpec
 
 IDLE_LIMIT_S = 30.0
-"""A consumer that gets nothing for so long gives up, instead of running into the limit of the bench."""
+"""The time after which a consumer without records fails, instead of reaching the time limit of the bench."""
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
     """One run of a client.
 
-    `rate` is per second; `batch_records` asks for exactly so many records a request.
-
-    :param only: the partitions to read, to their ends; None: all, until `records` are there.
+    :param rate: the number of records per second.
+    :param batch_records: the exact number of records per request.
+    :param only: the partitions to read to their ends; None to read all until `records` are read.
     """
 
     action: str
@@ -47,22 +47,22 @@ class Request:
 
     @property
     def warm_up(self) -> int:
-        """How many records of `latency` do not count, before those that do: one second of them."""
+        """The number of warm-up records of `latency`: those of one second."""
         return round(self.rate or 0)
 
     @property
     def host_and_port(self) -> tuple[str, int]:
-        """The address in two parts."""
+        """The host and the port."""
         host, _, port = self.bootstrap.rpartition(":")
         return host, int(port)
 
     def values(self) -> list[bytes]:
-        """Return the payloads, the same that `barnabas perf` sends."""
+        """Return the payloads of `barnabas perf`."""
         return PayloadSpec(size=self.size).values()
 
 
 def parse_request(arguments: list[str] | None = None) -> Request:
-    """Return what the command line asks for."""
+    """Parse the command line."""
     parser = argparse.ArgumentParser()
     parser.add_argument("action", choices=["produce", "consume", "latency"])
     parser.add_argument("--bootstrap", required=True)
@@ -84,23 +84,22 @@ def _numbers(text: str) -> list[int]:
 
 
 def new_meter() -> Meter:
-    """Return a meter of this process."""
     return Meter(SYSTEM_CLOCK)
 
 
 def require_progress(got: int, waited_s: float) -> None:
-    """End a consumer that waits in vain.
+    """Fail if a consumer has waited too long without a record.
 
-    :raises TimeoutError: nothing came for too long.
+    :raises TimeoutError: if no record arrived within the limit.
     """
     if not got and waited_s > IDLE_LIMIT_S:
-        raise TimeoutError(f"nothing came for {IDLE_LIMIT_S:.0f} s")
+        raise TimeoutError(f"no record arrived for {IDLE_LIMIT_S:.0f} s")
 
 
 def print_report(measured: Measured, latencies_s: array[float] | None = None) -> None:
     """Print the line of JSON.
 
-    :raises ValueError: all came at once, before the clock had started.
+    :raises ValueError: if all records arrived before the clock started.
     """
     if not measured.records:
         raise ValueError("too few records to measure anything")

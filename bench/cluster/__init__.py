@@ -1,1 +1,1 @@
-"""What three brokers do when one of them goes, comes back, or has nothing to do; `python -m bench.cluster`."""
+"""Measurements of three brokers: one broker stops, returns, or all are idle; `python -m bench.cluster`."""

@@ -1,18 +1,18 @@
-"""Figures of three brokers with ZooKeeper on this machine.
+"""The figures of three brokers with ZooKeeper on this machine.
 
-    python -m bench.cluster                          all of it, some minutes
-    python -m bench.cluster leader shutdown          some
+    python -m bench.cluster                     all measurements, some minutes
+    python -m bench.cluster leader shutdown     some measurements
     python -m bench.cluster --scale full --rounds 3
-    python -m bench.cluster --json FILE              keeps the figures as data too
+    python -m bench.cluster --json FILE         also writes the figures as data
 
-- `leader`: the leader of a partition is killed: how long no write to it is acknowledged;
-- `leaderships`: a broker that leads thousands of partitions is killed: how long until all are led again;
-- `shutdown`: a broker is stopped under load: the longest pause of a producer, errors;
-- `catch-up`: a follower that was away gets gigabytes, while a producer goes on;
-- `resting`: memory and CPU time of brokers with a thousand partitions each and nothing to do;
-- `cost`: CPU time a million records, of the leader and of a follower.
+- `leader`: the leader of a partition is killed; the time without an acknowledged write to the partition;
+- `leaderships`: a broker that leads thousands of partitions is killed; the time until all have a leader again;
+- `shutdown`: a broker is stopped under load; the longest pause of a producer, and errors;
+- `catch-up`: a follower fetches missing gigabytes while a producer continues;
+- `resting`: memory and CPU time of idle brokers with a thousand partitions each;
+- `cost`: CPU time per million records of the leader and of a follower.
 
-Each has a cluster of its own, whose sessions end after six seconds. Throughput and latency are workloads of
+Each measurement has its own cluster with a session timeout of six seconds. Throughput and latency are workloads of
 `python -m bench`.
 """
 
@@ -26,7 +26,7 @@ from pathlib import Path
 from bench.arena import fresh_folder
 from bench.cluster.coming_back import measure_catch_up
 from bench.cluster.going import measure_leader, measure_leaderships, measure_shutdown
-from bench.cluster.report import Figure, lines, told
+from bench.cluster.report import Figure, lines, value_text
 from bench.cluster.resting import measure_cost, measure_resting
 from bench.cluster.stage import SIZES, Sizes
 from bench.figures import interruptible, parent_of, parser_of, refuse_unknown, show
@@ -43,18 +43,18 @@ MEASURES: dict[str, Callable[[Path, Sizes], Iterator[Figure]]] = {
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the command line asks for."""
+    """Parse the command line."""
     parser = parser_of("bench.cluster", __doc__)
-    parser.add_argument("measures", nargs="*", metavar="NAME", help=f"of: {' '.join(MEASURES)} [all]")
-    parser.add_argument("--scale", choices=[*SIZES], default="quick", help="how much is measured [quick]")
-    parser.add_argument("--rounds", type=int, default=1, help="how often [1]")
+    parser.add_argument("measures", nargs="*", metavar="NAME", help=f"{', '.join(MEASURES)} [all]")
+    parser.add_argument("--scale", choices=[*SIZES], default="quick", help="sizes of the measurements [quick]")
+    parser.add_argument("--rounds", type=int, default=1, help="number of rounds [1]")
     asked = parser.parse_args(arguments)
     refuse_unknown(parser, asked.measures, MEASURES)
     return asked
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Measure what is asked for; return the exit code."""
+    """Measure. Return the exit code."""
     asked = parse(arguments)
     parent = parent_of(asked)
     progress, figures, failed = Progress(), list[Figure](), False
@@ -65,8 +65,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
                     with fresh_folder(parent) as folder:
                         for figure in MEASURES[name](folder, SIZES[asked.scale]):
                             figures.append(figure)
-                            progress.say(f"{name}: {figure.what}: {told([figure])}")
-                except Exception as error:  # noqa: BLE001  # the others are measured all the same
+                            progress.say(f"{name}: {figure.what}: {value_text([figure])}")
+                except Exception as error:  # noqa: BLE001  # a failed measurement must not stop the others
                     failed = True
                     progress.say(f"{name} failed: {type(error).__name__}: {error}")
     show(asked, "bench.cluster", lines(figures), figures)

@@ -1,4 +1,4 @@
-"""A follower that was away catches up, while a producer goes on."""
+"""A follower catches up after an outage while a producer continues."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BEFORE_S = 4.0
 
 
 class SteadyProducer:
-    """Sends as many bytes each second, as far as the brokers take them (acks=1)."""
+    """A producer with a fixed number of bytes per second, if the brokers can take them (acks=1)."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = Producer(bootstrap, acks=1, buffer_memory=8 * 1024 * 1024)
@@ -51,15 +51,15 @@ class SteadyProducer:
         while not self._ending.wait(max(0.0, due_s - time.monotonic())):
             self._producer.send_many(self._topic, values)
             self.sent_bytes += VALUE_BYTES * CALL_RECORDS
-            due_s = max(due_s, time.monotonic() - 1.0) + pause_s  # what it missed it may send within a second
+            due_s = max(due_s, time.monotonic() - 1.0) + pause_s  # a delay is made up for within one second
 
     def rate_since(self, moment_s: float, sent_bytes: int) -> float:
-        """Return the bytes a second since a moment at which so many had been sent."""
+        """Return the bytes per second since a moment, given the bytes that had been sent by then."""
         return (self.sent_bytes - sent_bytes) / (time.monotonic() - moment_s)
 
 
 def measure_catch_up(folder: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Let a broker miss gigabytes."""
+    """Measure the catch-up of a broker that lacks gigabytes."""
     replicas = [*spread(PARTITIONS)]
     with MeasuredCluster(folder) as cluster:
         cluster.create_topic(TOPIC, replicas)

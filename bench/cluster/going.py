@@ -1,4 +1,4 @@
-"""A broker goes: killed while it leads one partition or thousands, or stopped as it should be."""
+"""A broker stops: killed while it leads one or thousands of partitions, or shut down cleanly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measure_leader(folder: Path, sizes: Sizes) -> Iterator[Figure]:
             cluster.brokers[1].kill()
             wait_until(lambda: pulse.has_beaten_since(killed_s + 1))
             time.sleep(AFTER_S)
-            # Acknowledgements on their way when it was killed do not end the pause.
+            # Acknowledgements that were in flight at the kill do not end the pause.
             pause_s = pulse.longest_pause_s(killed_s - BEFORE_S / 2, time.monotonic())
         yield Figure(f"leader killed: no acknowledged write, {AFTER_KILLS}", pause_s - SESSION_S, "s", "1 s")
         yield Figure("leader killed: errors that the producer saw", len(pulse.errors), "", "0")
@@ -49,23 +49,25 @@ def measure_leaderships(folder: Path, sizes: Sizes) -> Iterator[Figure]:
         yield Figure(f"{count:,} partitions: created, all replicas in sync", time.monotonic() - begun_s, "s")
         killed_s = time.monotonic()
         cluster.brokers[1].kill()
-        time.sleep(SESSION_S - 1)  # questions cost the brokers time, and nothing changes before
-        told_s = cluster.wait_for(TOPIC, led_by_survivors, SURVIVORS)
-        with Admin(cluster.brokers[2].bootstrap) as admin:  # each new leader answers
+        time.sleep(SESSION_S - 1)  # requests would cost the brokers time, and nothing changes earlier
+        reported_s = cluster.wait_for(TOPIC, led_by_survivors, SURVIVORS)
+        with Admin(cluster.brokers[2].bootstrap) as admin:  # each new leader must respond
             admin.end_offsets([(TOPIC, number) for number in range(count)])
         served_s = time.monotonic()
         what = f"broker with {count:,} leaderships killed"
-        yield Figure(f"{what}: all led again as both others tell, {AFTER_KILLS}", told_s - killed_s - SESSION_S, "s")
+        yield Figure(
+            f"{what}: all led again, as both others report, {AFTER_KILLS}", reported_s - killed_s - SESSION_S, "s"
+        )
         yield Figure(f"{what}: all leaders answer, {AFTER_KILLS}", served_s - killed_s - SESSION_S, "s", "2 s")
 
 
 def led_by_survivors(partitions: Sequence[PartitionDescription]) -> bool:
-    """Return whether each partition has a leader that lives."""
+    """Return whether each partition has a running leader."""
     return bool(partitions) and all(each.leader in SURVIVORS for each in partitions)
 
 
 def measure_shutdown(folder: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Stop a broker while records come in at a fixed rate, and clients write to the partitions that it leads."""
+    """Stop a broker while records arrive at a fixed rate and clients write to the partitions that it leads."""
     del sizes
     with MeasuredCluster(folder) as cluster:
         for topic in (TOPIC, LOAD_TOPIC):
@@ -74,7 +76,7 @@ def measure_shutdown(folder: Path, sizes: Sizes) -> Iterator[Figure]:
         try:
             led = range(0, SHUTDOWN_PARTITIONS, 3)
             with Pulse(cluster.bootstrap, TOPIC, led) as pulse:
-                time.sleep(BEFORE_S)  # the load begins
+                time.sleep(BEFORE_S)  # wait until the load has started
                 begun_s = time.monotonic()
                 time.sleep(2 * BEFORE_S)
                 asked_s = time.monotonic()
@@ -95,7 +97,7 @@ def measure_shutdown(folder: Path, sizes: Sizes) -> Iterator[Figure]:
 
 
 def _worst_latency_s(load: RunningClient) -> float | None:
-    """Return the longest that a record took from end to end; None where the clients that measure it failed."""
+    """Return the longest end-to-end latency of a record; None if the measuring client failed."""
     try:
         return parse_report(load.finish(LIMIT_S).output).latency["max_ms"] / 1000
     except ClientError:

@@ -1,4 +1,4 @@
-"""A client that writes to some partitions, a record after the other, and notes when each was acknowledged."""
+"""A client that writes one record after the other to some partitions, and records the times of acknowledgements."""
 
 from __future__ import annotations
 
@@ -17,9 +17,10 @@ PAUSE_S = 0.005
 
 
 class Pulse:
-    """One `Producer` (acks=all), and a thread for each partition: the next record follows the acknowledgement.
+    """One `Producer` (acks=all) with one thread per partition. A record follows the acknowledgement of the previous
+    one.
 
-    :param partitions: of the topic, to write to.
+    :param partitions: the partitions of the topic to write to.
     """
 
     def __init__(self, bootstrap: str, topic: str, partitions: Iterable[int]) -> None:
@@ -27,7 +28,7 @@ class Pulse:
         self._topic = topic
         self._ending = threading.Event()
         self.acknowledged_s: dict[int, list[float]] = {partition: [] for partition in partitions}
-        """The moments (`time.monotonic`) by partition."""
+        """The times of acknowledgements (`time.monotonic`) by partition."""
         self.errors: list[BarnabasError] = []
         self._threads = [threading.Thread(target=self._beat, args=(each,), daemon=True) for each in self.acknowledged_s]
 
@@ -55,16 +56,16 @@ class Pulse:
                 self.acknowledged_s[partition].append(time.monotonic())
 
     def has_beaten_since(self, moment_s: float) -> bool:
-        """Return whether every partition has had an acknowledgement since then."""
+        """Return whether every partition has had an acknowledgement since a moment."""
         return all(times and times[-1] > moment_s for times in self.acknowledged_s.values())
 
     def longest_pause_s(self, begin_s: float, end_s: float) -> float:
-        """Return the longest time without an acknowledgement of a partition, between two moments."""
+        """Return the longest time without an acknowledgement in any partition between two moments."""
         return max(longest_gap_s(times, begin_s, end_s) for times in self.acknowledged_s.values())
 
 
 def longest_gap_s(times_s: Sequence[float], begin_s: float, end_s: float) -> float:
-    """Return the longest time between moments, of those between two others.
+    """Return the longest gap between times within an interval.
 
     >>> longest_gap_s([0.5, 1.0, 1.25, 2.5, 4.0], 1.0, 3.0)
     1.25

@@ -1,4 +1,4 @@
-"""Figures of clusters, as a table: of several rounds the one in the middle, the least and the most."""
+"""The table of cluster figures: median, minimum and maximum of several rounds."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from bench.tables import table
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Something that was measured once.
+    """One measured value.
 
-    :param to_reach: what is asked for, in words.
+    :param to_reach: the goal, as text.
     """
 
     what: str
@@ -23,20 +23,20 @@ class Figure:
 
 
 def lines(figures: Sequence[Figure]) -> Iterator[str]:
-    """Return a table with a row for each thing that was measured, in the order of the first round."""
+    """Return a table with a row per figure, in the order of the first round."""
     by_name: dict[str, list[Figure]] = {}
     for each in figures:
         by_name.setdefault(each.what, []).append(each)
-    rows = [[what, told(found), found[0].to_reach] for what, found in by_name.items()]
+    rows = [[what, value_text(found), found[0].to_reach] for what, found in by_name.items()]
     yield from table(["what", "measured", "to reach"], rows, left=1)
 
 
-def told(rounds: Sequence[Figure]) -> str:
-    """Return the value of all rounds of a figure.
+def value_text(rounds: Sequence[Figure]) -> str:
+    """Return the values of a figure in all rounds as text.
 
-    >>> told([Figure("pause", 0.0271, "s")])
+    >>> value_text([Figure("pause", 0.0271, "s")])
     '0.027 s'
-    >>> told([Figure("memory", value, "MiB") for value in (41.2, 43.1, 40.3)])
+    >>> value_text([Figure("memory", value, "MiB") for value in (41.2, 43.1, 40.3)])
     '41.2 MiB (40.3 to 43.1)'
     """
     values = [each.value for each in rounds]
@@ -45,7 +45,7 @@ def told(rounds: Sequence[Figure]) -> str:
 
 
 def _digits(value: float) -> str:
-    """Return a number with about three digits that matter.
+    """Return a number with about three significant digits.
 
     >>> _digits(1234.5), _digits(12.345), _digits(0.01234), _digits(2.0)
     ('1,234', '12.3', '0.012', '2')

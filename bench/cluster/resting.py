@@ -1,4 +1,4 @@
-"""What brokers with many partitions need while nobody asks anything of them; and what a replicated record costs."""
+"""The cost of idle brokers with many partitions, and the cost of a replicated record."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ PARTITIONS = 6
 
 
 def measure_resting(folder: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Let three brokers rest, each with a replica of every partition and a record in it."""
+    """Measure three idle brokers, each with a replica of every partition and one record in it."""
     count = f"{sizes.partitions:,} partitions x 3"
     with MeasuredCluster(folder) as cluster:
         cluster.create_topic(TOPIC, [*spread(sizes.partitions)])
@@ -42,7 +42,7 @@ def measure_resting(folder: Path, sizes: Sizes) -> Iterator[Figure]:
 
 
 def measure_cost(folder: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Send records to a broker that keeps them alone, then to one that two others follow."""
+    """Send records to a broker without followers, then to one with two followers."""
     with MeasuredCluster(folder) as cluster:
         cluster.create_topic(ALONE, [(1,)] * PARTITIONS)
         cluster.create_topic(TOPIC, [*led_by_first(PARTITIONS)])
@@ -58,7 +58,7 @@ def measure_cost(folder: Path, sizes: Sizes) -> Iterator[Figure]:
 
 
 def _cpu_per_million(cluster: MeasuredCluster, topic: str, records: int) -> dict[int, float]:
-    """Return what each broker used for a million records, until all replicas had them."""
+    """Return the CPU time of each broker per million records, including their replication."""
     before_s = {number: broker.cpu_s for number, broker in cluster.brokers.items()}
     cluster.produce(topic, records)
     _wait_until_equal(cluster, topic)
@@ -66,7 +66,7 @@ def _cpu_per_million(cluster: MeasuredCluster, topic: str, records: int) -> dict
 
 
 def _wait_until_equal(cluster: MeasuredCluster, topic: str) -> None:
-    """Wait until the files of all replicas are as long: what is not there was not fetched yet."""
+    """Wait until the files of all replicas have the same size, so that all records are fetched."""
 
     def sizes() -> set[int]:
         return {

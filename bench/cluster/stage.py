@@ -1,4 +1,4 @@
-"""Three brokers and a ZooKeeper server under measurement; each broker can be stopped, killed and started alone."""
+"""Three brokers and a ZooKeeper server under measurement. Each broker can be stopped, killed and started alone."""
 
 from __future__ import annotations
 
@@ -30,23 +30,23 @@ from bench.stalls.connection import Connection, Deadline
 
 BROKERS = (1, 2, 3)
 SESSION_S = 6
-"""So long a broker may be out of ZooKeeper's reach before others take over; ZooKeeper grants no less than a second."""
+"""The session timeout of brokers in ZooKeeper. ZooKeeper's minimum is one second."""
 LIMIT_S = 300.0
-"""For everything that is waited for."""
+"""The time limit of each wait."""
 ASKING_PAUSE_S = 0.1
-"""Between two questions about a topic: with thousands of partitions, brokers take milliseconds to answer one."""
+"""The pause between two requests about a topic: with thousands of partitions, a response costs brokers milliseconds."""
 TOPICS_VERSION = 4
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much is measured.
+    """The sizes of the measurements.
 
-    :param gigabytes: that a follower has to catch up with.
-    :param leaderships: of the broker that is killed.
-    :param partitions: of which each broker has a replica, while all rest.
-    :param resting_s: how long they rest.
-    :param records: that are sent to find out what a record costs.
+    :param gigabytes: the gigabytes that a follower lacks.
+    :param leaderships: the number of partitions that the killed broker leads.
+    :param partitions: the number of replicas of each idle broker.
+    :param resting_s: the duration of the idle measurement.
+    :param records: the number of records for the cost per record.
     """
 
     gigabytes: float
@@ -61,11 +61,11 @@ SIZES = {
     "quick": Sizes(gigabytes=1, leaderships=2_000, partitions=1_000, resting_s=10, records=3_000_000),
     "full": Sizes(gigabytes=10, leaderships=2_000, partitions=1_000, resting_s=60, records=20_000_000),
 }
-"""`smoke` only shows that all works."""
+"""The scale `smoke` only shows that the measurements work."""
 
 
 class MeasuredCluster:
-    """Three brokers and ZooKeeper, with their defaults but for a short session; ended together.
+    """Three brokers and ZooKeeper with their defaults, except for a short session timeout. They end together.
 
     :param folder: an empty folder for all of them.
     """
@@ -96,18 +96,18 @@ class MeasuredCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         for broker in self.brokers.values():
-            broker.kill()  # nobody wants what they have
+            broker.kill()  # nobody needs their data
         self._ending.close()
 
     @property
     def bootstrap(self) -> str:
-        """Where clients begin."""
+        """The bootstrap addresses."""
         return ",".join(broker.bootstrap for broker in self.brokers.values())
 
     def create_topic(self, name: str, replicas: Sequence[Sequence[int]]) -> None:
-        """Make a topic, and wait until all replicas of it are in sync.
+        """Create a topic, and wait until all its replicas are in sync.
 
-        :param replicas: of each partition; the first is to lead.
+        :param replicas: the replicas of each partition, the preferred leader first.
         """
         assignments = [
             CreatableReplicaAssignment(partition_index=number, broker_ids=[*brokers])
@@ -125,22 +125,24 @@ class MeasuredCluster:
     def wait_for(
         self, topic: str, is_so: Callable[[Sequence[PartitionDescription]], bool], brokers: Iterable[int] = BROKERS
     ) -> float:
-        """Wait until each of some brokers tells that its partitions are so; return the moment (`time.monotonic`)."""
+        """Wait until each of some brokers reports that its partitions meet a condition. Return the time
+        (`time.monotonic`).
+        """
         for number in brokers:
             with Admin(self.brokers[number].bootstrap) as admin:
                 wait_until(lambda admin=admin: is_so(_partitions(admin, topic)), ASKING_PAUSE_S)  # type: ignore[misc]
         return time.monotonic()
 
     def perf(self, action: str, topic: str, **flags: object) -> RunningClient:
-        """Start `barnabas perf`; flags have underscores for hyphens."""
+        """Start `barnabas perf`. Options have underscores instead of hyphens."""
         chosen = {"--bootstrap": self.bootstrap, "--topic": topic}
         chosen |= {f"--{name.replace('_', '-')}": str(value) for name, value in flags.items()}
         return RunningClient([*COMMAND, "perf", action, *flag_list(chosen), "--json"])
 
     def produce(self, topic: str, records: int, size: int = 100, acks: str = "1", mode: str = "send") -> Outcome:
-        """Produce, and return what came of it.
+        """Produce, and return the result.
 
-        :raises ClientError: it failed.
+        :raises ClientError: if the client fails.
         """
         running = self.perf("produce", topic, records=records, size=size, acks=acks, mode=mode)
         return parse_report(running.finish(LIMIT_S).output)
@@ -151,7 +153,7 @@ class MeasuredCluster:
 
 
 def _partitions(admin: Admin, topic: str) -> Sequence[PartitionDescription]:
-    """Return what a broker tells of a topic, nothing where it does not know it yet."""
+    """Return the partitions of a topic that a broker reports; empty if it does not have the topic yet."""
     try:
         return admin.describe_topics([topic])[0].partitions
     except BarnabasError:
@@ -159,25 +161,25 @@ def _partitions(admin: Admin, topic: str) -> Sequence[PartitionDescription]:
 
 
 def in_sync_as(replicas: Sequence[Sequence[int]]) -> Callable[[Sequence[PartitionDescription]], bool]:
-    """Return whether partitions have these replicas, all of them in sync."""
+    """Return a condition: the partitions have these replicas, and all are in sync."""
     wanted = [{*brokers} for brokers in replicas]
     return lambda partitions: [{*each.isr} for each in partitions] == wanted
 
 
 def wait_until(is_so: Callable[[], bool], pause_s: float = 0.02) -> None:
-    """Look again and again.
+    """Wait until a condition is true.
 
-    :raises RuntimeError: it took too long.
+    :raises RuntimeError: if the time limit is over.
     """
     ends_s = time.monotonic() + LIMIT_S
     while not is_so():
         if time.monotonic() > ends_s:
-            raise RuntimeError(f"what was waited for did not come within {LIMIT_S:g} s")
+            raise RuntimeError(f"the condition was not met within {LIMIT_S:g} s")
         time.sleep(pause_s)
 
 
 def spread(count: int) -> Iterator[tuple[int, ...]]:
-    """Return replicas of partitions of which each broker leads as many.
+    """Yield the replicas of partitions of which each broker leads the same number.
 
     >>> list(spread(3))
     [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
@@ -188,7 +190,7 @@ def spread(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def led_by_first(count: int) -> Iterator[tuple[int, ...]]:
-    """Return replicas of partitions that broker 1 leads, and each of the others leads as many after it.
+    """Yield the replicas of partitions that broker 1 leads. The other two brokers alternate as its successor.
 
     >>> list(led_by_first(2))
     [(1, 2, 3), (1, 3, 2)]

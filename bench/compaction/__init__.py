@@ -1,1 +1,1 @@
-"""Log compaction: what it does to records, on one thread; and the whole cleaner beside Apache Kafka's."""
+"""Log compaction: the codec's operations on one thread, and the complete cleaner beside Apache Kafka's."""

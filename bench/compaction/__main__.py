@@ -1,18 +1,18 @@
-"""How fast logs are compacted: the codec's part of it, and the whole cleaner beside Apache Kafka's.
+"""The speed of log compaction: the codec's part, and the complete cleaner beside Apache Kafka's.
 
-    python -m bench.compaction                       all of it, some minutes
-    python -m bench.compaction codec                 in memory and on one thread, a minute or two
-    python -m bench.compaction cleaner               the cleaners of both brokers
-    python -m bench.compaction --scale quick         less of all; only shows that it works
-    python -m bench.compaction --json FILE           keeps the figures of the cleaners as data too
+    python -m bench.compaction                 both parts, some minutes
+    python -m bench.compaction codec           in memory and on one thread, a minute or two
+    python -m bench.compaction cleaner         the cleaners of both brokers
+    python -m bench.compaction --scale quick   smaller sizes, which only show that the bench works
+    python -m bench.compaction --json FILE     also writes the figures of the cleaners as data
 
-- `codec`: the map of latest offsets, and what stays of the batches;
-- `cleaner`: the same records are sent to both brokers, into one partition, and are on the disk before the topic becomes
-  a compacted one. What is told is each broker's own account of the cleaning; meanwhile another client asks for
-  ApiVersions every 5 ms (as in `bench.stalls`). The brokers take turns; the first turn of each is not counted.
+- `codec`: building the map of latest offsets, and filtering the batches;
+- `cleaner`: both brokers get the same records in one partition, and flush them before the topic becomes a compacted
+  one. The figures are each broker's own report of the cleaning. Meanwhile another client sends ApiVersions every 5 ms
+  (as in `bench.stalls`). The brokers take turns; the first turn of each does not count.
 
-Records have a key of 16 bytes and a value of which half can be compressed; there are a tenth as many keys as records,
-chosen at random. Batches have 16 KB, as those of Kafka's clients by default.
+Records have a key of 16 bytes and a value of which half is compressible. The number of distinct, randomly chosen keys
+is a tenth of the number of records. Batches have 16 KB, the default of Kafka's clients.
 """
 
 from __future__ import annotations
@@ -45,10 +45,10 @@ SEGMENTS = 8
 
 
 class Scale(NamedTuple):
-    """How much is measured.
+    """The sizes of the measurements.
 
-    :param megabytes: keys and values of each topic.
-    :param codec_megabytes: keys and values of each log in memory.
+    :param megabytes: the size of keys and values of each topic.
+    :param codec_megabytes: the size of keys and values of each log in memory.
     """
 
     rounds: int
@@ -61,12 +61,12 @@ SCALES = {"quick": Scale(1, 0, 20, 4), "default": Scale(3, 1, 400, 40), "full": 
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the command line asks for."""
+    """Parse the command line."""
     parser = parser_of("bench.compaction", __doc__)
-    parser.add_argument("parts", nargs="*", metavar="PART", help=f"of: {' '.join(PARTS)} [both]")
-    parser.add_argument("--scale", choices=SCALES, default="default", help="how much [default]")
-    parser.add_argument("--rounds", type=int, help="how often each cleaner is measured [3]")
-    parser.add_argument("--megabytes", type=int, help="of keys and values in a topic [400]")
+    parser.add_argument("parts", nargs="*", metavar="PART", help=f"{', '.join(PARTS)} [both]")
+    parser.add_argument("--scale", choices=SCALES, default="default", help="sizes of the measurements [default]")
+    parser.add_argument("--rounds", type=int, help="number of measurements of each cleaner [3]")
+    parser.add_argument("--megabytes", type=int, help="size of keys and values in a topic [400]")
     parser.add_argument("--map-mib", type=int, default=128, help="memory of the codec's map in MiB [128]")
     asked = parser.parse_args(arguments)
     refuse_unknown(parser, asked.parts, PARTS)
@@ -77,14 +77,14 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def kinds() -> Iterator[Kind]:
-    """Return the records that the cleaners get."""
+    """Yield the kinds of records for the cleaners."""
     for value_bytes, compression in itertools.product(VALUE_BYTES, COMPRESSIONS):
         record_bytes = KEY_BYTES + value_bytes
         yield Kind(record_bytes, BATCH_BYTES // record_bytes, compression)
 
 
 def title(kind: Kind) -> str:
-    """Return what stands in the table.
+    """Return the title of a table row.
 
     >>> title(Kind(116, 141, Compression.LZ4))
     '100 B, lz4'
@@ -94,9 +94,9 @@ def title(kind: Kind) -> str:
 
 
 class Measuring:
-    """The cleaners under measurement: the brokers run until the end.
+    """The measurement of the cleaners. The brokers run until its end.
 
-    :param figures: is filled.
+    :param figures: the list that gets the figures.
     """
 
     def __init__(self, asked: argparse.Namespace, progress: Progress, figures: list[Figures]) -> None:
@@ -115,7 +115,7 @@ class Measuring:
                 self._measure(kind, started)
 
     def _start(self, name: str, stack: ExitStack) -> Cleaned | str:
-        """Return a broker that runs, or why there is none."""
+        """Return a running broker, or the reason why it is not available."""
         self._progress.say(f"starting {name}")
         try:
             server = start(name, stack.enter_context(fresh_folder(self._folder)))
@@ -126,7 +126,7 @@ class Measuring:
         return Cleaned(server, CONTENDERS[name].accounts)
 
     def _measure(self, kind: Kind, started: dict[str, Cleaned | str]) -> None:
-        self._progress.say(f"{title(kind)}: making records")
+        self._progress.say(f"{title(kind)}: generating records")
         made = list(batches(kind, self._megabytes, SYSTEM_CLOCK.time_ms()))
         work = Work(kind, made, sum(map(len, made)) // SEGMENTS)
         figures = {name: Figures(title(kind), CONTENDERS[name].server.title) for name in started}
@@ -138,7 +138,7 @@ class Measuring:
             topic = f"compacted-{kind.record_bytes}-{kind.compression.name.lower()}-{number}"
             try:
                 run = broker.measure(topic, work)
-            except Exception as error:  # noqa: BLE001  # one that fails must not cost what the others came to
+            except Exception as error:  # noqa: BLE001  # a failed cleaner must not discard the figures of the others
                 figures[name].problem = f"{type(error).__name__}: {error}"
                 self._progress.say(f"{title(kind)}, {name} failed: {figures[name].problem}")
                 continue
@@ -151,7 +151,7 @@ class Measuring:
 
 
 def main() -> int:
-    """Do what the command line asks for; return the exit code."""
+    """Run the command line. Return the exit code."""
     asked = parse()
     parts = asked.parts or PARTS
     sys.stdout.write(f"{COMPACTION}, {describe()}\n")

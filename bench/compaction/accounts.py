@@ -1,7 +1,7 @@
-"""What brokers write into their own logs about a compaction. Pure.
+"""The parser of the brokers' log lines about compaction.
 
-Apache Kafka's text is that of `LogCleaner` in the release that the bench gets; its MB are 2^20 bytes, and its rate is
-that of all the log that was rewritten, with the time for the map of keys in it, as in ours.
+The text of Apache Kafka is that of `LogCleaner` in the measured release. Its MB are 2^20 bytes. Its rate covers all of
+the rewritten log and includes the time for the map of keys, as Barnabas's rate does.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ _BARNABAS = re.compile(
 
 
 class Account(NamedTuple):
-    """What one cleaning of a log came to."""
+    """The report of one cleaning of a log."""
 
     end_offset: int
-    """The log is clean up to here."""
+    """The log is clean up to this offset."""
     bytes_read: float
     bytes_left: float
     records_read: int
@@ -38,12 +38,12 @@ class Account(NamedTuple):
 
     @property
     def megabytes_per_s(self) -> float:
-        """How fast the log was gone through."""
+        """The speed of the cleaning in MB/s of bytes read."""
         return self.bytes_read / self.seconds / 1e6 if self.seconds else 0.0
 
 
 def of_kafka(text: str, log: str) -> list[Account]:
-    """Return what Apache Kafka tells of a log, named `topic-partition`."""
+    """Return the reports of Apache Kafka about a log, named `topic-partition`."""
     return [_of_kafka(match) for match in _KAFKA.finditer(text) if match["log"] == log]
 
 
@@ -62,7 +62,7 @@ def _of_kafka(match: re.Match[str]) -> Account:
 
 
 def of_barnabas(text: str, log: str) -> list[Account]:
-    """Return what our broker tells of a log, named `topic-partition`."""
+    """Return the reports of Barnabas about a log, named `topic-partition`."""
     return [
         Account(
             int(match["end"]),
@@ -78,7 +78,7 @@ def of_barnabas(text: str, log: str) -> list[Account]:
 
 
 def together(accounts: Sequence[Account]) -> Account:
-    """Return several cleanings of a log, one after the other, as one: what the last one left is left."""
+    """Combine consecutive cleanings of a log. The remaining bytes are those of the last one."""
     last = accounts[-1]
     return Account(
         last.end_offset,

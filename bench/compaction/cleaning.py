@@ -1,4 +1,4 @@
-"""One run of a broker's cleaner: a topic is filled, then compacted, while another client asks for something else."""
+"""One run of a broker's cleaner: a topic is filled, then compacted, while another client sends requests."""
 
 from __future__ import annotations
 
@@ -36,14 +36,16 @@ IDLE_S = 1.5
 LEAD_S = 0.3
 END_LIMIT_S = 10.0
 BACKOFF_MS = 1_000
-"""How long a cleaner that has nothing to do waits until it looks again: 15 s by default, in which nothing happens."""
+"""The pause of an idle cleaner, in milliseconds. The default is 15 s."""
 PIPELINED = 500
 LOGGED = "org.apache.kafka.storage.internals.log"
 """The package of Kafka's cleaner."""
 
 
-class TellingKafka(Kafka):
-    """Apache Kafka whose cleaner writes its accounts to the output, as the logging that it ships does to a file."""
+class LoggingKafka(Kafka):
+    """Apache Kafka with a cleaner that logs its reports to standard output, instead of the file of Kafka's default
+    logging.
+    """
 
     def program(self) -> list[str]:
         version = jar_version(jars(), "slf4j-api")
@@ -53,17 +55,17 @@ class TellingKafka(Kafka):
 
 
 class Contender(NamedTuple):
-    """A broker, and how its account is read."""
+    """A broker, and the function that parses its reports."""
 
     server: type[KafkaServer]
     accounts: Callable[[str, str], list[Account]]
 
 
-CONTENDERS = {"kafka": Contender(TellingKafka, of_kafka), "barnabas": Contender(Barnabas, of_barnabas)}
+CONTENDERS = {"kafka": Contender(LoggingKafka, of_kafka), "barnabas": Contender(Barnabas, of_barnabas)}
 
 
 class Work(NamedTuple):
-    """What is to be cleaned."""
+    """The work of a cleaner."""
 
     kind: Kind
     batches: Sequence[bytes]
@@ -74,13 +76,13 @@ class Work(NamedTuple):
 class Run:
     """One run.
 
-    :param account: the broker's own.
-    :param cleaner_cpu_s: of the cleaner's process, or of its thread (without those that collect its garbage).
-    :param cpu_s: of the broker and its cleaner together, while the log was cleaned.
-    :param cleaner_peak_mib: of the cleaner's process; 0 if it is a thread.
-    :param broker_peak_mib: of the broker's process while the log was cleaned.
-    :param pings: of a client that has nothing to do with it, meanwhile.
-    :param idle: the same, just before.
+    :param account: the broker's own report.
+    :param cleaner_cpu_s: the CPU time of the cleaner's process or thread. Garbage collection threads are not included.
+    :param cpu_s: the CPU time of broker and cleaner together during the cleaning.
+    :param cleaner_peak_mib: the memory peak of the cleaner's process; 0 if the cleaner is a thread.
+    :param broker_peak_mib: the memory peak of the broker's process during the cleaning.
+    :param pings: the pings of an unrelated client during the cleaning.
+    :param idle: the pings of the same client before the cleaning.
     """
 
     account: Account
@@ -94,9 +96,9 @@ class Run:
 
 
 class Cleaned:
-    """A broker whose cleaner is measured, again and again.
+    """A broker whose cleaner is measured repeatedly.
 
-    :param server: is started, and stopped by the caller.
+    :param server: the server, which the caller has started and will stop.
     """
 
     def __init__(self, server: KafkaServer, accounts: Callable[[str, str], list[Account]]) -> None:
@@ -107,11 +109,11 @@ class Cleaned:
         self._alter(ResourceType.BROKER, str(broker_id), log_cleaner_backoff_ms=str(BACKOFF_MS))
 
     def _admin(self) -> AdminClient:
-        """Return a client of its own for each call: one that is kept complains when the broker is stopped."""
+        """Return a new client for each call: an old one would log errors once the broker is stopped."""
         return AdminClient({"bootstrap.servers": self._server.address, "log_level": LOG_ERRORS})
 
     def measure(self, topic: str, work: Work) -> Run:
-        """Fill a topic and have it cleaned, once."""
+        """Fill a topic, and measure one cleaning of it."""
         server, deadline = self._server, Deadline(LIMIT_S)
         self._create(topic, work.segment_bytes)
         self._fill(topic, work.batches, deadline)
@@ -140,14 +142,14 @@ class Cleaned:
         )
 
     def _create(self, topic: str, segment_bytes: int) -> None:
-        # Not compacted until it is full.
+        # The topic is not compacted until it is full.
         config = {"segment.bytes": str(segment_bytes)}
         admin = self._admin()
         for future in admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
             future.result(ADMIN_LIMIT_S)
 
     def _fill(self, topic: str, batches: Sequence[bytes], deadline: Deadline) -> None:
-        """Send all batches; the last one is acknowledged when all are on the disk, and so not written meanwhile."""
+        """Send all batches. The last one is acknowledged when all are flushed, so no flush disturbs the measurement."""
         connection = Connection(self._server.port, deadline)
         requests = [produce_request([(0, batch)], topic) for batch in batches]
         for first in range(0, len(requests) - 1, PIPELINED):
@@ -168,7 +170,7 @@ class Cleaned:
             future.result(ADMIN_LIMIT_S)
 
     def _wait(self, log: str, end_offset: int, watch: Watch, deadline: Deadline) -> Account:
-        """Wait until a log is clean up to an offset; watch who does it."""
+        """Wait until a log is clean up to an offset. Watch the cleaner meanwhile."""
         output = self._server.process.log
         size = 0
         while True:
@@ -176,22 +178,22 @@ class Cleaned:
             watch.look()
             if (now_size := output.stat().st_size) != size:
                 size = now_size
-                told = self._accounts(output.read_text(errors="replace"), log)
-                if told and told[-1].end_offset >= end_offset:
+                reports = self._accounts(output.read_text(errors="replace"), log)
+                if reports and reports[-1].end_offset >= end_offset:
                     watch.look()
-                    return together(told)
+                    return together(reports)
             time.sleep(LOOK_S)
 
 
 def pings_for(port: int, seconds: float) -> Pings:
-    """Ping for so long."""
+    """Ping a broker for some seconds."""
     with Pinger(port) as pinger:
         time.sleep(seconds)
         return pinger.finish()
 
 
 def _wait_until_ended(watch: Watch) -> None:
-    """Wait until the cleaner's process is gone, so that its memory does not count as the broker's."""
+    """Wait until the cleaner's process has ended, so that its memory does not count as the broker's."""
     limit_s = time.monotonic() + END_LIMIT_S
     while not watch.has_ended and time.monotonic() < limit_s:
         time.sleep(LOOK_S)
@@ -200,7 +202,7 @@ def _wait_until_ended(watch: Watch) -> None:
 def start(name: str, folder: Path) -> KafkaServer:
     """Start a broker.
 
-    :raises UnavailableError: it cannot be had here, or does not start.
+    :raises UnavailableError: if the broker is not available, or does not start.
     """
     server = CONTENDERS[name].server(folder)
     try:

@@ -1,7 +1,7 @@
-"""What compaction does to records, in memory and on one thread: the map of latest offsets, and what stays.
+"""The codec's part of compaction, in memory and on one thread: the map of latest offsets, and the filter of batches.
 
-MB/s are those of keys and values, as they were before compression; the time is CPU time, the best of some turns. *kept*
-is `filter_batches` where a record of about ten stays, *unchanged* where all of them do.
+MB/s refer to uncompressed keys and values. The time is the lowest CPU time of several turns. *kept* is `filter_batches`
+that keeps about one record of ten; *unchanged* keeps all records.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ FILTERING = Filtering(1, 1, {}, 2**27)
 
 
 class Log(NamedTuple):
-    """Batches as they stand in a log from offset 0 on."""
+    """Batches with offsets from 0, as in a log."""
 
     data: bytes
     record_count: int
     given_bytes: int
-    """Of keys and values."""
+    """The size of keys and values."""
 
 
 def make_log(kind: Kind, megabytes: int) -> Log:
@@ -42,7 +42,7 @@ def make_log(kind: Kind, megabytes: int) -> Log:
 
 
 def chunks(data: bytes, take: Callable[[memoryview], int]) -> None:
-    """Give all of the data to a function that returns how much of it was taken."""
+    """Pass all of the data, in chunks, to a function that returns the number of bytes it took."""
     position = 0
     with memoryview(data) as view:
         while position < len(data):
@@ -50,7 +50,7 @@ def chunks(data: bytes, take: Callable[[memoryview], int]) -> None:
 
 
 def megabytes_a_second(log: Log, take: Callable[[memoryview], int]) -> str:
-    """Return the best of some turns."""
+    """Return the best result of several turns."""
     best_s = float("inf")
     for _ in range(TURNS):
         begin_s = time.process_time()
@@ -71,7 +71,7 @@ def measured(megabytes: int, map_bytes: int) -> Iterator[list[str]]:
         yield [
             f"{record_bytes:,} B, {batch_records} a batch",
             compression.name.lower(),
-            megabytes_a_second(log, lambda chunk: offset_map.add(chunk, 0).size),  # noqa: B023 - used at once
+            megabytes_a_second(log, lambda chunk: offset_map.add(chunk, 0).size),  # noqa: B023 - called immediately
             megabytes_a_second(log, lambda chunk: filter_batches(chunk, offset_map, FILTERING).bytes_read),  # noqa: B023
             megabytes_a_second(log, lambda chunk: filter_batches(chunk, nothing_new, FILTERING).bytes_read),  # noqa: B023
         ]

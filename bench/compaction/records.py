@@ -1,4 +1,6 @@
-"""Records for a compacted log: each key is there about ten times, at random places. The same ones for all brokers."""
+"""Records for a compacted log: each key occurs about ten times, at random positions. All brokers get the same
+records.
+"""
 
 from __future__ import annotations
 
@@ -14,20 +16,20 @@ MEGABYTE = 1_000_000
 
 
 class Kind(NamedTuple):
-    """What records are like, and how they stand in batches."""
+    """The size and compression of records, and their number per batch."""
 
     record_bytes: int
-    """Of key and value."""
+    """The size of key and value."""
     batch_records: int
     compression: Compression
 
     def record_count(self, megabytes: int) -> int:
-        """Return how many records have so many megabytes of keys and values, in whole batches."""
+        """Return the number of records that have a number of megabytes, in whole batches."""
         return megabytes * MEGABYTE // (self.record_bytes * self.batch_records) * self.batch_records
 
 
 def batches(kind: Kind, megabytes: int, timestamp_ms: int) -> Iterator[bytes]:
-    """Yield batches, all of them alike in size; half of each value can be compressed."""
+    """Yield batches of equal size. Half of each value is compressible."""
     choose = random.Random(kind.record_bytes)
     value_bytes = kind.record_bytes - KEY_BYTES
     noise = choose.randbytes(MEGABYTE)

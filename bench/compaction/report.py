@@ -1,4 +1,4 @@
-"""What the cleaners came to, as a table and as data."""
+"""The results of the cleaners, as a table and as data."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ HEADER = (
 
 @dataclass(slots=True)
 class Figures:
-    """The runs of a broker with one kind of records; `problem` says why there are none."""
+    """The runs of a broker with one kind of records. `problem` is the reason if there are none."""
 
     case: str
     broker: str
@@ -41,7 +41,7 @@ class Figures:
 
 
 def lines(all_figures: Sequence[Figures]) -> Iterator[str]:
-    """Return a table of medians; of rates and stalls the least and the most too."""
+    """Return a table of medians, with the minimum and maximum of rates and stalls."""
     peers = {each.case: each for each in all_figures if each.broker == "Apache Kafka" and each.runs}
     yield from table(HEADER, [_row(each, peers.get(each.case)) for each in all_figures], left=2)
 
@@ -81,7 +81,7 @@ def _spread(figures: Figures, value: Callable[[Run], float], digits: int) -> str
 
 
 def data(all_figures: Sequence[Figures]) -> list[dict[str, Any]]:
-    """Return the same as plain data."""
+    """Return the figures as data for JSON."""
     return [
         {**asdict(figures), "runs": [{**asdict(run), "account": run.account._asdict()} for run in figures.runs]}
         for figures in all_figures

@@ -1,4 +1,4 @@
-"""A cleaner at work, seen from outside: its CPU time and its memory, read from /proc again and again."""
+"""The observation of a running cleaner: its CPU time and memory, read repeatedly from /proc."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from bench.processes import TICKS_PER_S
 
 OUR_CLEANER = "barnabas.storage.cleaner"
 KAFKAS_CLEANER = "kafka-log-clean"
-"""The name of the thread, of which Linux keeps 15 characters."""
+"""The name of the cleaner's thread, of which Linux keeps 15 characters."""
 
 
 class Watch:
-    """The cleaner of a broker: a process that it has started, or a thread of its own.
+    """The cleaner of a broker: a child process or a thread.
 
-    Whoever waits for the cleaner calls `look` often: a process that has ended tells no memory any more.
+    The caller calls `look` often, because /proc has no memory figures of an ended process.
 
-    :param pid: of the broker.
+    :param pid: the process id of the broker.
     """
 
     def __init__(self, pid: int) -> None:
@@ -26,10 +26,10 @@ class Watch:
         self._before_s = {path: cpu_s(path) for path in self._cleaners()}
         self._now_s: dict[Path, float] = {}
         self.peak_mib = 0.0
-        """The most that a process of the cleaner has held; 0 where it is a thread."""
+        """The memory peak of the cleaner's process; 0 if it is a thread."""
 
     def look(self) -> None:
-        """Look once."""
+        """Read the figures once."""
         for cleaner in {*self._cleaners(), *self._now_s}:
             self._now_s[cleaner] = max(self._now_s.get(cleaner, 0.0), cpu_s(cleaner))
             if cleaner.parent == Path("/proc"):
@@ -37,16 +37,16 @@ class Watch:
 
     @property
     def cpu_s(self) -> float:
-        """What the cleaner has used since the watch began."""
+        """The CPU time of the cleaner since the start of the watch."""
         return sum(now_s - self._before_s.get(path, 0.0) for path, now_s in self._now_s.items())
 
     @property
     def has_ended(self) -> bool:
-        """Whether none of its processes holds memory any more."""
+        """True if none of the cleaner's processes holds memory any more."""
         return not any(peak_mib(path) for path in self._now_s if path.parent == Path("/proc"))
 
     def _cleaners(self) -> Iterator[Path]:
-        """Return the folders in /proc of its processes and threads."""
+        """Yield the folders in /proc of the cleaner's processes and threads."""
         for task in _entries(self._process / "task"):
             if _text(task / "comm").strip() == KAFKAS_CLEANER:
                 yield task
@@ -56,13 +56,13 @@ class Watch:
 
 
 def cpu_s(folder: Path) -> float:
-    """Return the CPU time of a process or a thread by its folder in /proc; 0 if it is gone."""
+    """Return the CPU time of a process or thread by its folder in /proc; 0 if it has ended."""
     fields = _text(folder / "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S if fields else 0.0
 
 
 def peak_mib(folder: Path) -> float:
-    """Return the most memory that a process has held; 0 if it has ended."""
+    """Return the memory peak of a process; 0 if it has ended."""
     for line in _text(folder / "status").splitlines():
         if line.startswith("VmHWM"):
             return int(line.split()[1]) / 1024

@@ -8,6 +8,6 @@ try:
     from bench.compare.command import main
 
     code = main()
-except KeyboardInterrupt:  # before the command handles Ctrl-C, or after it is done
+except KeyboardInterrupt:  # raised before the command handles Ctrl-C, or after it has finished
     code = EXIT_INTERRUPTED
 sys.exit(code)

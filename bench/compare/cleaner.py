@@ -34,9 +34,9 @@ class SideBroker(Barnabas):
 
 
 def measure_cleaner(side: Side, folder: Path, megabytes: int) -> Measurement:
-    """Let a new broker clean a log once; return its MB/s, and the CPU seconds of a million records.
+    """Let a new broker clean a log once. Return the MB/s, and the CPU seconds per million records.
 
-    :param megabytes: of keys and values in the log.
+    :param megabytes: the size of keys and values in the log.
     """
     server = SideBroker(folder, side)
     try:

@@ -1,16 +1,17 @@
-"""The checkout against an older commit, run alternately (A B B A) on one machine.
+"""The comparison of the checkout with an older commit, run alternately (A B B A) on one machine.
 
-    python -m bench.compare --base HEAD~5                     all workloads, seven pairs
+    python -m bench.compare --base HEAD~5           all workloads, seven pairs
     python -m bench.compare --base HEAD~5 W1 W4:send W14:roll-often
     python -m bench.compare --base HEAD~5 --pairs 15 --json FILE
-    python -m bench.compare --list                            prints the names of all cases
+    python -m bench.compare --list                  prints the names of all cases
 
-Each case runs once on each side uncounted, and then in pairs. The table has the medians, the median ratio of the
-pairs with its interval (`bench/compare/verdicts.py`), and the broker's CPU seconds per million records (W15: commits).
-A case passes when the interval reaches 0.95 and the median ratio of the CPU seconds is at most 1.05.
+Each case first runs once on each side for warm-up, and then in pairs. The table has the medians, the median ratio of
+the pairs with its interval (`bench/compare/verdicts.py`), and the broker's CPU seconds per million records (W15:
+commits). A case passes if the upper end of the interval is at least 0.95 and the median ratio of the CPU seconds is at
+most 1.05.
 
-Exit codes: 0 all cases pass, 1 one does not, 2 wrong input (an unknown commit or workload, an option that one of the
-two lacks), 130 after Ctrl-C, which ends all processes and prints what is measured so far.
+Exit codes: 0 all cases pass, 1 a case does not pass, 2 wrong input (an unknown commit or workload, an option that one
+side lacks), 130 after Ctrl-C, which ends all processes and prints the results so far.
 """
 
 from __future__ import annotations
@@ -37,23 +38,25 @@ SMOKE_SHARE = 1 / 200
 SMOKE = Plan(pairs=1, uncounted=0)
 LOAD_MAX = 0.5
 PR_SET_CHILD_SUBREAPER = 36
-"""prctl(2): orphans among the descendants of this process become its children."""
+"""The option of prctl(2) by which orphaned descendants of this process become its children."""
 EXIT_FAILED, EXIT_WRONG_INPUT = 1, 2
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the command line asks for."""
+    """Parse the command line."""
     parser = parser_of("bench.compare", __doc__)
-    parser.add_argument("workloads", nargs="*", metavar="W", help="a workload or one case of it, as W4:send [all]")
+    parser.add_argument("workloads", nargs="*", metavar="W", help="a workload, or one case such as W4:send [all]")
     parser.add_argument("--base", default="", metavar="COMMIT", help="the commit to compare with")
-    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"how many, at least {PAIRS} [{PAIRS}]")
-    parser.add_argument("--smoke", action="store_true", help="one pair of tiny runs: shows that all works, no verdict")
+    parser.add_argument("--pairs", type=int, default=PAIRS, help=f"number of pairs, at least {PAIRS} [{PAIRS}]")
+    parser.add_argument(
+        "--smoke", action="store_true", help="one pair of tiny runs without a verdict, to test the bench"
+    )
     parser.add_argument("--list", action="store_true", help="print the names of all cases")
     asked = parser.parse_args(arguments)
     if asked.pairs < PAIRS:
         parser.error(f"at least {PAIRS} pairs are needed, not {asked.pairs}")
     if not asked.base and not asked.list:
-        parser.error("name the commit to compare with: make compare BASE=<commit>")
+        parser.error("pass the commit to compare with: make compare BASE=<commit>")
     try:
         asked.experiments = chosen(asked.workloads, SMOKE_SHARE if asked.smoke else 1.0)
     except ValueError as error:
@@ -62,9 +65,9 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def require_commands(sides: Sequence[Side], wanted: Sequence[Experiment]) -> None:
-    """Look for all commands and options in both sides.
+    """Check that both sides have all necessary commands and options.
 
-    :raises ComparisonError: one of them lacks something.
+    :raises ComparisonError: if one side lacks a command or option.
     """
     for side in sides:
         for experiment in wanted:
@@ -74,7 +77,7 @@ def require_commands(sides: Sequence[Side], wanted: Sequence[Experiment]) -> Non
 
 
 def compare(asked: argparse.Namespace, sides: tuple[Side, Side], rows: list[Row], progress: Progress) -> None:
-    """Run what the command line asks for; the rows grow."""
+    """Run the chosen experiments, and add their results to the rows."""
     plan = SMOKE if asked.smoke else Plan(asked.pairs)
     require_commands(sides, asked.experiments)
     minutes = plan.seconds(asked.experiments) / 60
@@ -87,32 +90,31 @@ def compare(asked: argparse.Namespace, sides: tuple[Side, Side], rows: list[Row]
 
 
 def warn_about_load(progress: Progress) -> None:
-    """Say that others use the machine, if they do."""
+    """Warn if other programs use the machine."""
     if (load := os.getloadavg()[0]) > LOAD_MAX:
         progress.say(f"warning: the load of this machine is {load:.2f}; other programs widen the intervals")
 
 
 def adopt_orphans() -> None:
-    """Become the parent of processes whose parent ends, so that `end_descendants` finds them."""
+    """Become the parent of orphaned descendants, so that `end_descendants` finds them."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
 
 def end_descendants() -> None:
-    """Kill the processes that were started from this one and still run."""
+    """Kill all running descendants of this process."""
     for pid in processes.tree(os.getpid())[1:]:
         with contextlib.suppress(ProcessLookupError):
             os.kill(pid, signal.SIGKILL)
 
 
 def list_cases() -> None:
-    """Print the names of all cases."""
     for experiment in experiments():
         sys.stdout.write(f"{experiment.title:28} {', '.join(case.name for case in experiment.cases)}\n")
     sys.stdout.write(f"only by name: {' '.join(each.title for each in only_by_name())}\n")
 
 
 def main() -> int:
-    """Do what the command line asks for; return the exit code."""
+    """Run the command line. Return the exit code."""
     asked = parse()
     if asked.list:
         list_cases()

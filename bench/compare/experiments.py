@@ -1,6 +1,6 @@
-"""The workloads that are compared, by name. Each has experiments, whose turns run one side once.
+"""The compared workloads by name. Each has experiments; a turn of an experiment runs one side once.
 
-Each turn has a new broker process: addresses and hash seeds differ between processes, and so even out over the turns.
+Each turn has a new broker process: addresses and hash seeds differ between processes, so their effects average out.
 `barnabas perf` is that of the side. confluent-kafka and the clients of W14, W15 and `partitions` are those of the
 checkout for both sides. The workloads are defined in `bench/workloads` (W1 to W12), `bench/stalls` (W14),
 `bench/groups.py` (W15, commits of 50 clients), `bench/partitions.py` (`partitions`, `recovery`) and `bench/compaction`.
@@ -43,10 +43,10 @@ STALLS = (
     *("join-empty-protocols", "entries-metadata", "compress-expanding", "large-produce", "large-batch"),
     *("create-topics", "list-partitions", "fetch-partitions", "rebalance-groups", "wake-polls"),
 )
-"""The scenarios of W14 by default: those in which the broker answers requests. `W14:NAME` runs any other one."""
+"""The default scenarios of W14: those in which the broker responds to requests. `W14:NAME` runs any other scenario."""
 UP = ("up", "--port", "0", "--data", "folder")
 STALL_S = {"create-topics": 12.0, "list-partitions": 30.0, "fetch-partitions": 30.0}
-"""About how long their turns take with the preparation; those of all others take `STALL_USUAL_S`."""
+"""The approximate duration of their turns with the preparation. All other scenarios take `STALL_USUAL_S`."""
 STALL_USUAL_S = 5.0
 PROBE = "127.0.0.1:1"
 
@@ -57,7 +57,7 @@ Results = Mapping[str, Measurement]
 class Case:
     """One figure of a turn.
 
-    :param is_rate: larger is better; else smaller is.
+    :param is_rate: True if larger is better, False if smaller is better.
     """
 
     name: str
@@ -67,13 +67,13 @@ class Case:
 
 @dataclass(frozen=True, slots=True)
 class Experiment:
-    """One case of a workload, which each side runs once in a turn.
+    """One case of a workload, which each side runs once per turn.
 
-    :param name: within the workload, for `W4:send`.
-    :param turn: runs a side in a folder; returns a measurement by name of the case.
-    :param turn_s: about how long a turn takes.
-    :param needs: commands of `barnabas` that both sides must have, with their options.
-    :param prepare: fills a folder with a side, once; all its turns then have this folder. None: each has an empty one.
+    :param name: the name within the workload, such as `send` in `W4:send`.
+    :param turn: runs a side in a folder, and returns the measurements by case name.
+    :param turn_s: the approximate duration of a turn.
+    :param needs: the commands of `barnabas` that both sides must have, with their options.
+    :param prepare: fills a folder once per side, which all its turns then use. None: each turn has an empty folder.
     """
 
     workload: str
@@ -88,14 +88,14 @@ class Experiment:
 
     @property
     def title(self) -> str:
-        """How it is chosen: `W4:send`."""
+        """The name for the command line, such as `W4:send`."""
         return f"{self.workload}:{self.name}"
 
 
 class Load:
-    """A client under full load, or at a rate.
+    """A client under full load, or at a fixed rate.
 
-    :param mode: of `barnabas perf`, or `confluent`.
+    :param mode: the mode of `barnabas perf`, or `confluent`.
     """
 
     def __init__(self, mode: str, job: Job) -> None:
@@ -103,14 +103,14 @@ class Load:
         self.job = job
 
     def needs(self) -> Sequence[Sequence[str]]:
-        """Return the commands of `barnabas` that it runs."""
+        """Return the commands of `barnabas` that the load runs."""
         own = [] if self._mode == "confluent" else [self._perf(PROBE, replace(self.job, topic="probe"))]
         return (UP, *own)
 
     def run(self, side: Side, broker: MeasuredBroker, job: Job) -> Outcome:
-        """Run it once with a topic that is there.
+        """Run the load once on an existing topic.
 
-        :raises ClientError: it failed.
+        :raises ClientError: if the client fails.
         """
         if self._mode == "confluent":
             command = [sys.executable, "-m", "bench.clients.confluent", job.action]
@@ -119,10 +119,10 @@ class Load:
         else:
             command = side.command(self._perf(broker.bootstrap, job))
         outcome = parse_report(run_client(command, TURN_LIMIT_S).output)
-        return replace(outcome, uncounted=round(job.rate or 0))  # `perf latency`: those of the first second
+        return replace(outcome, uncounted=round(job.rate or 0))  # `perf latency` does not count the first second
 
     def measure(self, side: Side, broker: MeasuredBroker, job: Job) -> tuple[Outcome, float]:
-        """Run it once; return what it measured and the CPU seconds of the broker per million records."""
+        """Run the load once. Return its result, and the broker's CPU seconds per million records."""
         before_s = cpu_s(broker.process.pid)
         outcome = self.run(side, broker, job)
         used_s = cpu_s(broker.process.pid) - before_s
@@ -135,14 +135,15 @@ class Load:
 
 
 def warm_up_of(job: Job) -> Job:
-    """Return the part of a job that each broker does first, uncounted."""
+    """Return the part of a job that warms up each broker."""
     return replace(job, records=max(RECORDS_MIN, round(job.records * WARM_UP_SHARE)), topic="warm-up")
 
 
 def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: float = 0.0) -> Experiment:
     """Return the experiment of a load that writes.
 
-    :param scrapes_per_s: scrapes of the checkout's metrics meanwhile; nobody scrapes the base, which may have none.
+    :param scrapes_per_s: the rate at which the metrics of the checkout are scraped. The base is not scraped, because it
+        may have no metrics.
     """
     is_latency = load.job.action == "latency"
     case = Case(name, "ms", is_rate=False) if is_latency else Case(name, "records/s", is_rate=True)
@@ -156,18 +157,18 @@ def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: f
                 broker.more_arguments = ("--http", str(port))
             stack.enter_context(broker)
             partitions.create_topics(broker, [job.topic, first.topic], job.partitions)
-            if not is_latency:  # has a warm-up of its own
+            if not is_latency:  # latency jobs have their own warm-up
                 load.run(side, broker, first)
             with Scraper(port, scrapes_per_s) if is_scraped else nullcontext():
                 outcome, used_s = load.measure(side, broker, job)
-            broker.kill()  # nobody needs what it holds
+            broker.kill()  # nobody needs its data
         return {name: Measurement(outcome.latency["p50_ms"] if is_latency else outcome.records_per_s, used_s)}
 
     return Experiment(workload, name, [case], turn, turn_s, load.needs())
 
 
 def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
-    """Return the experiment of a consumer; each side serves what confluent-kafka has written once."""
+    """Return the experiment of a consumer. confluent-kafka writes the records once per side."""
     job = replace(load.job, topic="measured")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -187,7 +188,7 @@ def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
 
 
 def stall(name: str) -> Experiment:
-    """Return the experiment of a scenario of `bench.stalls`: the worst wait of another client."""
+    """Return the experiment of a scenario of `bench.stalls`: the longest wait of another client."""
 
     def turn(side: Side, folder: Path) -> Results:
         played = play(SCENARIOS[name], folder, STALL_LIMIT_S, side.environment)
@@ -215,7 +216,7 @@ def commits(seconds: float) -> Experiment:
 
 
 def start() -> Experiment:
-    """Return the experiment of a start in an empty folder."""
+    """Return the experiment of a start with an empty folder."""
     case = Case("time to ready", "s")
 
     def turn(side: Side, folder: Path) -> Results:
@@ -227,7 +228,7 @@ def start() -> Experiment:
 
 
 def memory(records: int) -> Experiment:
-    """Return the experiment of memory: resident after the start, and after records were written and read."""
+    """Return the experiment of memory: resident after the start, and after writing and reading records."""
     after_start, after_load = Case("after start", "MiB"), Case("after a load", "MiB")
     writing = Load("send", Job("produce", records, topic="measured"))
     reading = Load("records", Job("consume", records, topic="measured"))
@@ -247,7 +248,7 @@ def memory(records: int) -> Experiment:
 
 
 def many_partitions(topics: int, each: int) -> Experiment:
-    """Return the experiment of many partitions with a record in each: start, memory, and Metadata of all."""
+    """Return the experiment of many partitions with one record each: start, memory, and a Metadata request for all."""
     ready, resident, listed = Case("start", "s"), Case("memory after start", "MiB"), Case("Metadata request", "ms")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -260,7 +261,7 @@ def many_partitions(topics: int, each: int) -> Experiment:
         with MeasuredBroker(folder / "data", environment=side.environment) as broker:
             at_start = broker.memory_mib
             seconds = partitions.seconds_of(broker, frame(MetadataRequest(topics=None), 7))
-            broker.stop(LONG_LIMIT_S)  # the next start is to find a clean folder
+            broker.stop(LONG_LIMIT_S)  # the next start needs a clean shutdown
         return {
             ready.name: Measurement(broker.ready_s),
             resident.name: Measurement(at_start),
@@ -273,7 +274,7 @@ def many_partitions(topics: int, each: int) -> Experiment:
 
 
 def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
-    """Return the experiment of a load that writes into a log with much data; each turn adds to the log."""
+    """Return the experiment of a load that writes to a log with much data. Each turn adds to the log."""
     job = replace(load.job, topic="measured")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -292,7 +293,7 @@ def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
 
 
 def recovery(size_bytes: int) -> Experiment:
-    """Return the experiment of a start after kill -9, with unflushed batches of one record."""
+    """Return the experiment of a start after SIGKILL, with unflushed batches of one record."""
     case = Case("start after kill -9", "s")
 
     def turn(side: Side, folder: Path) -> Results:
@@ -307,7 +308,7 @@ def recovery(size_bytes: int) -> Experiment:
 
 
 def compaction(megabytes: int) -> Experiment:
-    """Return the experiment of the log cleaner: MB/s, and the CPU of broker and cleaner."""
+    """Return the experiment of the log cleaner: MB/s, and the CPU time of broker and cleaner."""
     case = Case("cleaner", "MB/s", is_rate=True)
 
     def turn(side: Side, folder: Path) -> Results:
@@ -319,7 +320,7 @@ def compaction(megabytes: int) -> Experiment:
 
 
 def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Iterator[Experiment]:
-    """Return the experiments of W4, with scrapes or without.
+    """Return the experiments of W4, with or without scrapes.
 
     :param share: see `experiments`.
     """
@@ -332,7 +333,7 @@ def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Ite
 
 
 def only_by_name(share: float = 1.0) -> Iterator[Experiment]:
-    """Return the experiments that run only if they are named."""
+    """Yield the experiments that only run if they are named."""
     yield from one_producer("W4:scraped", share, SCRAPES_PER_S)
     for name in SCENARIOS:
         if name not in STALLS:
@@ -340,9 +341,9 @@ def only_by_name(share: float = 1.0) -> Iterator[Experiment]:
 
 
 def experiments(share: float = 1.0) -> Iterator[Experiment]:
-    """Return all experiments by default, in order.
+    """Yield the default experiments in order.
 
-    :param share: of the records, commits and partitions; less than 1 only to see that all works.
+    :param share: the share of records, commits and partitions. A value below 1 only shows that the experiments work.
     """
 
     def records(count: int) -> int:
@@ -372,14 +373,14 @@ def experiments(share: float = 1.0) -> Iterator[Experiment]:
 
 
 def workload_names() -> list[str]:
-    """Return the names of all workloads, in order."""
+    """Return the names of all workloads in order."""
     return list(dict.fromkeys(each.workload for each in experiments()))
 
 
 def chosen(names: Sequence[str], share: float = 1.0) -> list[Experiment]:
-    """Return the experiments of workloads, or single ones as in `W4:send`; all where no name is given.
+    """Return the experiments of workloads, or single ones such as `W4:send`. Without names return all.
 
-    :raises ValueError: nothing has this name.
+    :raises ValueError: if a name is unknown.
     """
     known = list(experiments(share))
     others = list(only_by_name(share))
@@ -388,6 +389,6 @@ def chosen(names: Sequence[str], share: float = 1.0) -> list[Experiment]:
         matching = [each for each in known if name in (each.workload, each.title)]
         matching = matching or [each for each in others if name in (each.workload, each.title)]
         if not matching:
-            raise ValueError(f"no such workload: {name}; there are {', '.join(workload_names())}")
+            raise ValueError(f"unknown workload: {name}; use {', '.join(workload_names())}")
         found |= {each.title: each for each in matching}
     return list(found.values())

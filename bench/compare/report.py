@@ -1,4 +1,4 @@
-"""The table of a comparison, and the same as data."""
+"""The result of a comparison, as a table and as data."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ NOT_MEASURED = "not measured"
 
 @dataclass(slots=True)
 class Row:
-    """A case with what both sides measured; a pair counts when both sides have run.
+    """A case with the measurements of both sides. A pair is complete if both sides have run.
 
-    :param problem: why runs are missing.
+    :param problem: the reason for missing runs.
     """
 
     workload: str
@@ -41,23 +41,23 @@ class Row:
 
     @property
     def pairs(self) -> int:
-        """How many pairs are complete."""
+        """The number of complete pairs."""
         return min(len(self.base), len(self.checkout))
 
     @property
     def interval(self) -> Interval | None:
-        """The median ratio with its interval, None without a pair."""
+        """The median ratio with its interval; None without a complete pair."""
         return interval_of(ratios_of(self.base, self.checkout, is_rate=self.case.is_rate)) if self.pairs else None
 
     @property
     def cpu_ratio(self) -> float | None:
-        """The median ratio of the broker's CPU time, None where none is measured."""
+        """The median ratio of the broker's CPU time; None if it was not measured."""
         return cpu_ratio_of(self.base, self.checkout)
 
     def verdict(self, pairs: int) -> str:
-        """Return `pass`, what is worse than allowed, or why there is no verdict.
+        """Return `pass`, the exceeded limits, or the reason for a missing verdict.
 
-        :param pairs: how many the verdict needs; fewer show only that the case works.
+        :param pairs: the number of pairs that a verdict needs. Fewer pairs only show that the case works.
         """
         if self.problem:
             return f"FAIL: {self.problem}"
@@ -67,9 +67,9 @@ class Row:
 
 
 def lines(rows: Sequence[Row], pairs: int, caption: str) -> Iterator[str]:
-    """Return the table with aligned columns, and what its figures are.
+    """Return the table with aligned columns, and the caption.
 
-    :param pairs: how many the verdict needs.
+    :param pairs: the number of pairs that a verdict needs.
     """
     cells = [HEADER, *(_cells(row, pairs) for row in rows)]
     widths = [max(len(line[column]) for line in cells) for column in range(len(HEADER))]
@@ -85,7 +85,7 @@ def caption_of(base: Side, checkout: Side, pairs: int, *, is_smoke: bool = False
     """Return the line below the table."""
     sides = f"checkout {checkout.label} against base {base.label}"
     if is_smoke:
-        return f"{sides}: one pair of tiny runs, which shows that all works and no more"
+        return f"{sides}: one pair of tiny runs, which only tests the bench"
     percent = 100 * coverage(pairs, rank_of(pairs))
     return (
         f"{sides}, {pairs} pairs: medians; the interval holds the median ratio with {percent:.1f} %; "
@@ -94,7 +94,7 @@ def caption_of(base: Side, checkout: Side, pairs: int, *, is_smoke: bool = False
 
 
 def data(rows: Sequence[Row], pairs: int, caption: str) -> Iterator[dict[str, Any]]:
-    """Return the rows as plain data, with each measurement; the caption names the commits."""
+    """Return the rows as data for JSON, with all measurements. The caption contains the commits."""
     for row in rows:
         yield {
             "workload": row.workload,

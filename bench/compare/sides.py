@@ -1,8 +1,8 @@
 """The two sides of a comparison: an older commit and the checkout, both installed in the same way.
 
-pip builds each side from an export of its files and installs it without dependencies into the cache folder. A side is
-used through PYTHONPATH with the Python of the checkout, so both sides have the same dependencies. An installation is
-named after the content of the files that it is built from: a commit that changes only tests needs no new one.
+pip builds each side from an export of its files, and installs it without dependencies into the cache folder. PYTHONPATH
+selects a side for the checkout's Python, so both sides have the same dependencies. The name of an installation is a
+hash of the source files: a commit that only changes tests needs no new installation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ COMMAND_LIMIT_S = 60.0
 
 
 class ComparisonError(Exception):
-    """The comparison cannot begin; the text is one line."""
+    """The comparison cannot start. The text is one line."""
 
 
 @dataclass(slots=True)
@@ -48,8 +48,8 @@ class Side:
     """An installation of Barnabas.
 
     :param title: `base` or `checkout`.
-    :param label: the commit, and whether files differ from it.
-    :param site: the folder that PYTHONPATH names.
+    :param label: the commit, and a mark for uncommitted changes.
+    :param site: the folder for PYTHONPATH.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Side:
         return [*self._python(), "-m", "barnabas.cli.main", *arguments]
 
     def missing_from(self, arguments: Sequence[str]) -> str | None:
-        """Return the first command or option in the arguments that this side lacks, None if it has all of them."""
+        """Return the first command or option in the arguments that this side lacks; None if it has all of them."""
         words = [word for word in arguments[:2] if not word.startswith("-")]
         shown = self._help(words)
         if shown is None:
@@ -78,13 +78,13 @@ class Side:
 
     @property
     def is_compiled(self) -> bool:
-        """Whether the record codec is compiled: without a C compiler its twin in Python is installed alone."""
+        """True if the record codec is compiled. Without a C compiler, only its pure Python twin is installed."""
         return any(self.site.glob("barnabas/records/*_compiled*.so"))
 
     def require_import(self) -> None:
-        """Look which Barnabas Python imports.
+        """Check that Python imports Barnabas from this side.
 
-        :raises ComparisonError: another one than this side, or none.
+        :raises ComparisonError: if Python imports another installation, or none.
         """
         program = "import barnabas.cli.main; print(barnabas.__file__)"
         try:
@@ -108,9 +108,9 @@ class Side:
 
 
 class Repository:
-    """The files of the checkout, and those of commits.
+    """The files of the checkout and of commits.
 
-    :raises ComparisonError: the folder is not that of a git repository.
+    :raises ComparisonError: if the folder is not in a git repository.
     """
 
     def __init__(self, root: Path = ROOT) -> None:
@@ -120,10 +120,10 @@ class Repository:
     def commit(self, name: str) -> str:
         """Return the hash of a commit.
 
-        :raises ComparisonError: there is none of this name.
+        :raises ComparisonError: if the commit does not exist.
         """
         if not name or name.startswith("-"):
-            raise ComparisonError("name the commit to compare with: make compare BASE=<commit>")
+            raise ComparisonError("pass the commit to compare with: make compare BASE=<commit>")
         try:
             return self.git("rev-parse", "--verify", "--quiet", f"{name}^{{commit}}")
         except ComparisonError:
@@ -134,9 +134,9 @@ class Repository:
         return self.git("rev-parse", "--short", commit)
 
     def git(self, *arguments: str, environment: Mapping[str, str] | None = None) -> str:
-        """Run git; return its output.
+        """Run git. Return its output.
 
-        :raises ComparisonError: git failed.
+        :raises ComparisonError: if git fails.
         """
         command = ["git", "-C", str(self.root), *arguments]
         variables = {**os.environ, **(environment or {})}
@@ -150,7 +150,8 @@ class Repository:
 
 
 class Export:
-    """Trees of a repository, through an index and a store of objects in another folder: the repository stays as it is.
+    """An export of git trees with an index and an object store in another folder, so that the repository stays
+    unchanged.
 
     :param folder: an empty folder.
     """
@@ -167,20 +168,20 @@ class Export:
         }
 
     def tree_of_checkout(self) -> str:
-        """Return the tree of HEAD with the uncommitted changes of what Barnabas is built from, new files included."""
+        """Return the tree of HEAD with the uncommitted changes of the source files, including new files."""
         self._git("read-tree", "HEAD")
         there = [name for name in BUILT_FROM if (self._repository.root / name).exists()]
         self._git("add", "--all", "--", *there)
         return self._git("write-tree")
 
     def content_of(self, tree: str) -> str:
-        """Return a name for what is built from a tree with this Python."""
+        """Return a hash of the source files of a tree and of this Python's version."""
         files = self._git("ls-tree", tree, "--", *BUILT_FROM)
         python = f"{platform.python_version()} {sys.implementation.cache_tag} {platform.machine()}"
         return hashlib.sha256(f"{files}\n{python}".encode()).hexdigest()[:16]
 
     def write(self, tree: str, folder: Path) -> None:
-        """Write the files of a tree into a folder."""
+        """Write the files of a tree to a folder."""
         self._git("read-tree", tree)
         self._git("checkout-index", "--all", f"--prefix={folder}/")
 
@@ -189,9 +190,9 @@ class Export:
 
 
 class Installations:
-    """The installations in the cache folder. The oldest ones beyond `KEPT` are removed, unless a process uses them.
+    """The installations in the cache folder. Old ones beyond `KEPT` are removed, unless a process uses them.
 
-    :param folder: other files in it stay.
+    :param folder: the cache folder, which may contain other files.
     """
 
     def __init__(self, folder: Path, kept: int = KEPT) -> None:
@@ -210,9 +211,9 @@ class Installations:
         self._in_use.close()
 
     def get(self, name: str, install: Callable[[Path], None]) -> Path:
-        """Return the folder for PYTHONPATH of an installation, and keep it until the end.
+        """Return the folder for PYTHONPATH of an installation, and keep the installation until the end.
 
-        :param install: installs into a folder; called where the cache lacks the installation.
+        :param install: installs into a folder; only called if the cache lacks the installation.
         """
         place = self._folder / name
         if not (place / MARK).exists():
@@ -221,7 +222,7 @@ class Installations:
                 made.mkdir()
                 install(made / SITE)
                 (made / MARK).touch()
-                with contextlib.suppress(OSError):  # another comparison has just installed the same
+                with contextlib.suppress(OSError):  # another comparison has just installed it
                     made.rename(place)
         mark = self._in_use.enter_context((place / MARK).open("ab"))
         fcntl.flock(mark, fcntl.LOCK_SH)
@@ -242,7 +243,7 @@ def both_sides(base: str, cache: Path, progress: Progress) -> Iterator[tuple[Sid
     """Yield base and checkout, installed.
 
     :param base: the name of a commit.
-    :raises ComparisonError: there is no such commit, or a side cannot be installed or does not run.
+    :raises ComparisonError: if the commit does not exist, or if a side cannot be installed or does not run.
     """
     repository = Repository()
     commit = repository.commit(base)

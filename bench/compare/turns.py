@@ -1,4 +1,4 @@
-"""Runs experiments in pairs, A B B A, each turn with a time limit."""
+"""The runs of experiments in pairs, A B B A, each turn with a time limit."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ from bench.compare.sides import Side
 from bench.progress import Progress
 
 PREPARATION_LIMITS = 3
-"""A preparation may take so many times the limit of a turn."""
+"""The time limit of a preparation, as a multiple of a turn's limit."""
 
 
 class TurnLimitError(Exception):
-    """A turn took too long."""
+    """A turn exceeded its time limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """How often each side runs.
+    """The number of runs of each side.
 
-    :param pairs: these count.
-    :param uncounted: runs of each side before them.
+    :param pairs: the number of counted runs.
+    :param uncounted: the number of warm-up runs before them.
     """
 
     pairs: int
     uncounted: int = 1
 
     def seconds(self, experiments: Sequence[Experiment]) -> float:
-        """Return about how long all of it takes."""
+        """Return the approximate duration of all turns."""
         turns = 2 * (self.pairs + self.uncounted)
         return sum(turns * each.turn_s + 2 * each.prepare_s for each in experiments)
 
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """End what stands inside when it takes too long, but never the clean-up after Ctrl-C (`interruptible`).
+    """End the block when the time is over, but never during the clean-up after Ctrl-C (`interruptible`).
 
-    :raises TurnLimitError: the time is over.
+    :raises TurnLimitError: if the time is over.
     """
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -61,7 +61,7 @@ def time_limit(seconds: float) -> Iterator[None]:
 
 
 def order_of(pair: int) -> tuple[int, int]:
-    """Return which side runs first in a pair, and which second: A B, B A, A B ...
+    """Return the order of the sides in a pair: A B, B A, A B ...
 
     >>> [order_of(pair) for pair in range(3)]
     [(0, 1), (1, 0), (0, 1)]
@@ -73,8 +73,8 @@ class Turns:
     """The runs of one experiment.
 
     :param sides: base and checkout.
-    :param parent: the folder for the brokers' folders.
-    :param rows: one for each case; they grow, also when an experiment fails or is interrupted.
+    :param parent: the parent of the brokers' folders.
+    :param rows: one row per case. They keep their results if the experiment fails or is interrupted.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Turns:
         self._prepared: list[Path] = []
 
     def run(self, plan: Plan) -> None:
-        """Run all turns; an experiment that fails says why in its rows."""
+        """Run all turns. The rows of a failed experiment contain the reason."""
         running = self._sides[0]
         with ExitStack() as stack:
             try:
@@ -99,7 +99,7 @@ class Turns:
                     for number in order_of(pair):
                         running = self._sides[number]
                         self._note(number, pair, plan, self._turn(number))
-            except Exception as error:  # noqa: BLE001  # the other experiments go on
+            except Exception as error:  # noqa: BLE001  # a failed experiment must not stop the others
                 problem = f"{running.title}: {' '.join(str(error).split())[:200] or type(error).__name__}"
                 self._progress.say(f"{self._experiment.title} failed: {problem}")
                 for row in self._rows:
@@ -119,9 +119,9 @@ class Turns:
             return self._experiment.turn(self._sides[number], folder)
 
     def _note(self, number: int, pair: int, plan: Plan, results: Results) -> None:
-        told = ", ".join(f"{row.case.name} {results[row.case.name].value:,.4g} {row.case.unit}" for row in self._rows)
+        shown = ", ".join(f"{row.case.name} {results[row.case.name].value:,.4g} {row.case.unit}" for row in self._rows)
         which = f"pair {pair + 1}/{plan.pairs}" if pair >= 0 else "uncounted"
-        self._progress.say(f"{self._experiment.title}, {which}, {self._sides[number].title}: {told}")
+        self._progress.say(f"{self._experiment.title}, {which}, {self._sides[number].title}: {shown}")
         if pair >= 0:
             for row in self._rows:
                 (row.checkout if number else row.base).append(results[row.case.name])

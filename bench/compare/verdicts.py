@@ -1,9 +1,9 @@
-"""The statistics of a comparison: ratios of adjacent runs, their median with an exact interval, the verdict. Pure.
+"""The statistics of a comparison: ratios of adjacent runs, their median with an exact interval, and the verdict.
 
-A ratio above 1 means that the checkout is better: checkout/base of a rate, base/checkout of a time or of memory.
+A ratio above 1 means that the checkout is better: checkout/base for a rate, base/checkout for a time or memory.
 
-The interval holds the median of all possible ratios with at least 95 %, whatever their distribution. Its ends are
-order statistics (the sign test, inverted): the k-th smallest and the k-th largest of n ratios. The median lies outside
+The interval contains the median of the ratio's distribution with at least 95 %, for any distribution. Its ends are
+order statistics (the inverted sign test): the k-th smallest and the k-th largest of n ratios. The median is outside
 with the probability that fewer than k of n fair coins show heads, or fewer than k show tails. `k` is the largest number
 for which this probability is at most 5 %. Seven pairs give k=1: the interval is the range of all ratios, with 98.4 %.
 """
@@ -24,7 +24,7 @@ CPU_RATIO_MAX = 1.05
 class Measurement:
     """The result of one run of one side.
 
-    :param cpu_s: CPU seconds of the broker per million records, None where no records are counted.
+    :param cpu_s: the CPU seconds of the broker per million records; None if no records are counted.
     """
 
     value: float
@@ -33,7 +33,7 @@ class Measurement:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """The median ratio between the ends of its interval."""
+    """The median ratio with the ends of its interval."""
 
     median: float
     low: float
@@ -41,9 +41,9 @@ class Interval:
 
 
 def rank_of(pairs: int) -> int:
-    """Return k: the interval reaches from the k-th smallest ratio to the k-th largest.
+    """Return k: the interval extends from the k-th smallest to the k-th largest ratio.
 
-    Fewer than six pairs cannot give 95 %: their interval is the range.
+    Fewer than six pairs cannot give 95 %; their interval is the range.
 
     >>> [rank_of(pairs) for pairs in (1, 7, 8, 9, 12, 20)]
     [1, 1, 1, 2, 3, 6]
@@ -55,7 +55,7 @@ def rank_of(pairs: int) -> int:
 
 
 def coverage(pairs: int, rank: int) -> float:
-    """Return the probability that the interval of this rank holds the median.
+    """Return the probability that the interval of a rank contains the median.
 
     >>> round(coverage(7, 1), 4)
     0.9844
@@ -76,7 +76,7 @@ def interval_of(ratios: Sequence[float]) -> Interval:
 
 
 def ratios_of(base: Sequence[Measurement], checkout: Sequence[Measurement], *, is_rate: bool) -> list[float]:
-    """Return the ratio of each pair; two values of 0 are equal.
+    """Return the ratio of each pair. The ratio of 0 and 0 is 1.
 
     >>> ratios_of([Measurement(2.0)], [Measurement(1.0)], is_rate=True)
     [0.5]
@@ -88,14 +88,14 @@ def ratios_of(base: Sequence[Measurement], checkout: Sequence[Measurement], *, i
 
 
 def cpu_ratio_of(base: Sequence[Measurement], checkout: Sequence[Measurement]) -> float | None:
-    """Return the median of checkout/base of the broker's CPU time, None where none is measured."""
+    """Return the median of checkout/base of the broker's CPU time; None if it was not measured."""
     pairs = [(each.cpu_s, other.cpu_s) for each, other in zip(checkout, base, strict=False)]
     ratios = [_quotient(after, before) for after, before in pairs if after is not None and before is not None]
     return statistics.median(ratios) if ratios else None
 
 
 def verdict_of(interval: Interval, cpu_ratio: float | None) -> str:
-    """Return `pass`, or what is worse than allowed.
+    """Return `pass`, or the exceeded limits.
 
     >>> verdict_of(Interval(0.9, 0.85, 0.95), 1.05)
     'pass'

@@ -1,4 +1,4 @@
-"""The clients under measurement, by the names that workloads use."""
+"""The measured clients by the names that workloads use."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from bench.peers.server import Server
 class PythonProgram(ProgramDriver):
     """A client in Python.
 
-    :param module: of `bench.clients`.
-    :param package: that it needs.
+    :param module: a module of `bench.clients`.
+    :param package: the package that it needs.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class PythonProgram(ProgramDriver):
 
 
 class StompProgram(PythonProgram):
-    """stomp.py, which ActiveMQ listens to on another port."""
+    """The stomp.py client. ActiveMQ listens for it on a second port."""
 
     def command(self, server: Server, job: Job, only: Sequence[int] | None = None) -> list[str]:
         assert isinstance(server, ActiveMq)

@@ -1,4 +1,4 @@
-"""Our clients: `barnabas perf`, against any broker of Kafka's protocol, with the defaults that a user gets."""
+"""Barnabas's clients: `barnabas perf` with the defaults of users, against any broker of Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.processes import run_client
 class BarnabasPerf(Driver):
     """`barnabas perf` in one of its modes.
 
-    :param mode: send, many or arrow to produce; records, poll or arrow to consume; or the command's own choice.
+    :param mode: send, many or arrow to produce; records, poll or arrow to consume; "" for the default.
     """
 
     def __init__(self, name: str, mode: str = "") -> None:
@@ -22,7 +22,7 @@ class BarnabasPerf(Driver):
         self._mode = mode
 
     def command(self, server: Server, job: Job) -> list[str]:
-        """Return the command. The topic is there already, and stays."""
+        """Return the command. It uses an existing topic and keeps it."""
         return [*COMMAND, *self.arguments(server.address, job)]
 
     def arguments(self, address: str, job: Job) -> list[str]:
@@ -40,7 +40,8 @@ class BarnabasPerf(Driver):
     def _consume(self, job: Job) -> dict[str, object]:
         if job.consumers > 1:
             return {"--consumers": job.consumers}
-        limit = f"max.partition.fetch.bytes={job.fetch_bytes}" if job.fetch_bytes else None  # as for all other clients
+        # the same setting as for all other clients
+        limit = f"max.partition.fetch.bytes={job.fetch_bytes}" if job.fetch_bytes else None
         return {"--records": job.records, "-X": limit}
 
     def _both(self, job: Job) -> dict[str, object]:
@@ -53,5 +54,6 @@ class BarnabasPerf(Driver):
 
     def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
         outcome = parse_report(run_client(self.command(server, job), limit_s).output)
-        warm_up = round(job.rate or 0) if job.action == "latency" else 0  # its default: the records of a second
+        # the default of `perf latency`: the records of one second
+        warm_up = round(job.rate or 0) if job.action == "latency" else 0
         return replace(outcome, uncounted=warm_up)

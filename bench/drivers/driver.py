@@ -1,4 +1,4 @@
-"""A client as the bench drives it: how its command looks, and how its output is read."""
+"""The interface of measured clients: building their commands and parsing their output."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from bench.peers.server import Server
 from bench.processes import Finished, RunningClient, run_client
 
 CONNECT_S = 1.5
-"""How long a consumer gets to start and connect before the producer beside it begins."""
+"""The time for a consumer to start and connect before the producer starts, in seconds."""
 
 
 class Driver(ABC):
     """A client.
 
-    :param name: what the tables call it.
-    :param protocol: of the servers that it can talk to.
+    :param name: the name in tables.
+    :param protocol: the protocol of the servers that it supports.
     :param settings: a sentence for the page.
     """
 
@@ -31,21 +31,21 @@ class Driver(ABC):
 
     @abstractmethod
     def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
-        """Do the job.
+        """Run the job.
 
-        :raises ClientError: the program failed, or took longer than `limit_s`.
-        :raises UnavailableError: it cannot be had here.
+        :raises ClientError: if the program fails, or takes longer than `limit_s`.
+        :raises UnavailableError: if the client is not available.
         """
 
-    def check(self) -> None:  # noqa: B027  # most need nothing
-        """Look whether it can be had, before anything is measured.
+    def check(self) -> None:  # noqa: B027  # optional
+        """Check that the client is available, before anything is measured.
 
-        :raises UnavailableError: it cannot.
+        :raises UnavailableError: if it is not.
         """
 
 
 def flag_list(chosen: Mapping[str, object]) -> list[str]:
-    """Return flags with their values, without those that are None.
+    """Return options with their values. Options with the value None are left out.
 
     >>> flag_list({"--records": 5, "--rate": None})
     ['--records', '5']
@@ -54,9 +54,9 @@ def flag_list(chosen: Mapping[str, object]) -> list[str]:
 
 
 def read_report(finished: Finished) -> Outcome:
-    """Read the report of a program of ours.
+    """Parse the report of a program of `bench.clients`.
 
-    :raises ClientError: there is none.
+    :raises ClientError: if there is no report.
     """
     return parse_report(finished.output)
 
@@ -64,10 +64,10 @@ def read_report(finished: Finished) -> Outcome:
 def run_at_once(
     commands: Sequence[Sequence[str]], limit_s: float, read: Callable[[Finished], Outcome] = read_report
 ) -> Outcome:
-    """Run programs that share a job, a process each; the slowest says how long it took.
+    """Run programs that share a job, each in its own process. The slowest one determines the duration.
 
-    :param read: makes an outcome of what one of them printed.
-    :raises ClientError: one of them failed, or took too long.
+    :param read: parses the output of a program.
+    :raises ClientError: if a program fails, or exceeds the time limit.
     """
     running = [RunningClient(command) for command in commands]
     try:
@@ -86,15 +86,15 @@ def run_at_once(
 
 
 def share_of(job: Job) -> Job:
-    """Return what each producer of a job gets to do."""
+    """Return the part of a job for each producer."""
     return replace(job, records=job.records // job.producers, producers=1)
 
 
 class ProgramDriver(Driver):
-    """A program of `bench.clients`. Both directions at once are two processes of it.
+    """A program of `bench.clients`. The action `both` runs two processes of it.
 
-    :param program: the command without its flags.
-    :param mode: what `--mode` says, if anything.
+    :param program: the command without options.
+    :param mode: the value of `--mode`, if any.
     """
 
     def __init__(
@@ -110,7 +110,7 @@ class ProgramDriver(Driver):
         self._mode = mode
 
     def program(self) -> list[str]:
-        """Return the command without its flags."""
+        """Return the command without options."""
         return self._program
 
     def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
@@ -124,9 +124,9 @@ class ProgramDriver(Driver):
         return parse_report(run_client(self.command(server, job), limit_s).output)
 
     def command(self, server: Server, job: Job, only: Sequence[int] | None = None) -> list[str]:
-        """Return the whole command.
+        """Return the complete command.
 
-        :param only: the partitions to read, to their ends; None: all, until the records of the job are there.
+        :param only: the partitions to read to their ends; None to read all until the job's records are read.
         """
         chosen = {
             "--bootstrap": server.address,

@@ -1,4 +1,4 @@
-"""The programs in Java of `bench.clients`, compiled once into the cache folder."""
+"""The Java programs of `bench.clients`, compiled once into the cache folder."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ COMPILE_LIMIT_S = 120
 
 
 class JavaProgram(ProgramDriver):
-    """A program in one file of Java.
+    """A Java program in one source file.
 
-    :param class_name: of the program, and of its file.
+    :param class_name: the name of the class and of its file.
     :param java: returns the `java` to use.
     :param class_path: returns the class path of its libraries.
     """
@@ -47,9 +47,9 @@ class JavaProgram(ProgramDriver):
 
 
 def compiled(source: Path, java: str, class_path: str) -> Path:
-    """Return the folder with the classes of a source file, compiled when they are not there yet.
+    """Return the folder with the classes of a source file. Compile them if they are missing.
 
-    :raises UnavailableError: there is no compiler beside this `java`, or it fails.
+    :raises UnavailableError: if there is no compiler beside this `java`, or if the compilation fails.
     """
     key = hashlib.sha256(source.read_bytes() + java.encode() + class_path.encode()).hexdigest()[:12]
     folder = cache_folder() / f"{source.stem}-{key}"

@@ -1,4 +1,4 @@
-"""What a client is asked to do, and what came of it."""
+"""The job of a client and its result."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ SAMPLES_MAX = 60
 class Job:
     """A workload for one client.
 
-    :param size: bytes of each value.
-    :param batch_records: so many records a request, or what the client finds best.
-    :param fetch_bytes: the largest answer to ask for, or what the client finds best.
-    :param rate: records per second of an open loop.
-    :param consumers: how many consume at once.
-    :param producers: how many produce at once, each its share of the records.
+    :param size: the size of each value in bytes.
+    :param batch_records: the number of records per request; None for the client's own choice.
+    :param fetch_bytes: the maximum size of a fetch response in bytes; None for the client's own choice.
+    :param rate: the records per second of an open loop.
+    :param consumers: the number of concurrent consumers.
+    :param producers: the number of concurrent producers, which share the records.
     """
 
     action: Action
@@ -41,12 +41,12 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What one run of a client measured.
+    """The result of one run of a client.
 
     :param latency: percentiles in milliseconds, by the names in `PERCENTILES`.
-    :param histogram: (upper bound in ms, count) of latencies, where the client tells it.
-    :param samples: (seconds since the start, records done), where the client tells them.
-    :param uncounted: records that warmed the client up beforehand; the broker's CPU time is for them as well.
+    :param histogram: pairs (upper bound in ms, count) of latencies, if the client reports them.
+    :param samples: pairs (seconds since the start, records done), if the client reports them.
+    :param uncounted: the number of warm-up records, which are included in the broker's CPU time.
     """
 
     records: int
@@ -59,26 +59,26 @@ class Outcome:
 
     @property
     def records_per_s(self) -> float:
-        """Throughput."""
+        """The throughput."""
         return self.records / self.seconds if self.seconds else 0.0
 
     @property
     def counted_share(self) -> float:
-        """Which share of the records that the broker saw is counted."""
+        """The counted share of the records that the broker got."""
         return self.records / (self.records + self.uncounted) if self.records else 1.0
 
 
 def parse_report(output: str) -> Outcome:
-    """Read the line of JSON that `barnabas perf --json` and the programs in `bench.clients` print.
+    """Parse the line of JSON that `barnabas perf --json` and the programs in `bench.clients` print.
 
-    :raises ClientError: there is none.
+    :raises ClientError: if there is no such line.
     """
     for line in reversed(output.splitlines()):
         if line.startswith("{"):
             try:
                 return _outcome(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
-                raise ClientError(f"its report is not as expected: {error!r}") from error
+                raise ClientError(f"its report is invalid: {error!r}") from error
     raise ClientError("it printed no report")
 
 
@@ -100,7 +100,7 @@ def _samples(samples: Any) -> tuple[tuple[float, int], ...]:
 
 
 def thinned(samples: tuple[tuple[float, int], ...]) -> tuple[tuple[float, int], ...]:
-    """Return every n-th sample, so that no more than `SAMPLES_MAX` are left.
+    """Return every n-th sample, so that at most `SAMPLES_MAX` are left.
 
     >>> len(thinned(tuple((float(n), n) for n in range(200))))
     50

@@ -1,10 +1,9 @@
-"""Apache Kafka's own perf tools, the classes behind kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh.
+"""Apache Kafka's own perf tools: the classes behind kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh.
 
-The producer gets what is recommended for throughput: larger batches (`batch.size` of 128 KB instead of 16 KB), a
-`linger.ms` of 10 and twice the buffer memory. Their CPU time is that of the whole process, the start of the JVM (about
-a second) included. The consumer's rate is that of fetching, without the
-three seconds in which its group forms; the producer's is its "steady state", after a quarter of the records more that
-warm the JVM up.
+The producer has the settings that are recommended for throughput: larger batches (`batch.size` of 128 KB instead of 16
+KB), a `linger.ms` of 10, and twice the buffer memory. The CPU time is that of the whole process, including the start of
+the JVM (about a second). The consumer's rate excludes the three seconds in which its group forms. The producer's rate
+is that of its "steady state", after additional warm-up records (a quarter of the records).
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from bench.peers.kafka import class_path
 from bench.peers.server import Server
 from bench.processes import ClientError, children_cpu_s, run_client
 
-HEAP = "-Xmx512M"  # as in Kafka's scripts for these tools
+HEAP = "-Xmx512M"  # the default of Kafka's scripts for these tools
 IDLE_LIMIT_MS = 30_000
 RECORD_OVERHEAD_BYTES = 8
 BATCH_OVERHEAD_BYTES = 61
@@ -33,12 +32,10 @@ PRODUCED = re.compile(
 PROGRESS = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, \S+ ms max")
 INTERVAL_MS = 500
 SAMPLE_RECORDS_MIN = 100
-"""The tool's first interval ends with the first record."""
+"""The minimum number of records of an interval. The tool's first interval ends with the first record."""
 
 
 class KafkaTools(Driver):
-    """ProducerPerformance and ConsumerPerformance."""
-
     def __init__(self) -> None:
         super().__init__(
             "Kafka's perf tools",
@@ -67,15 +64,14 @@ class KafkaTools(Driver):
 
 
 def warm_up_records(job: Job) -> int:
-    """Return how many records the producer sends before those that count."""
+    """Return the number of the producer's warm-up records."""
     return round(job.records * WARM_UP_SHARE)
 
 
 def produce_command(server: Server, job: Job) -> list[str]:
-    """Return the command of the producer."""
     batch_bytes, linger_ms = 131_072, 10
     if job.batch_records == 1:
-        batch_bytes, linger_ms = 0, 0  # 0 turns batching off
+        batch_bytes, linger_ms = 0, 0  # 0 disables batching
     elif job.batch_records:
         batch_bytes = job.batch_records * (job.size + RECORD_OVERHEAD_BYTES) + BATCH_OVERHEAD_BYTES
     properties = [f"acks={job.acks}", f"batch.size={batch_bytes}", f"linger.ms={linger_ms}", "buffer.memory=67108864"]
@@ -88,7 +84,6 @@ def produce_command(server: Server, job: Job) -> list[str]:
 
 
 def consume_command(server: Server, job: Job) -> list[str]:
-    """Return the command of the consumer."""
     options = ["--topic", job.topic, "--num-records", str(job.records), "--timeout", str(IDLE_LIMIT_MS)]
     options += ["--bootstrap-server", server.address]
     if job.fetch_bytes:
@@ -97,14 +92,14 @@ def consume_command(server: Server, job: Job) -> list[str]:
 
 
 def parse_produced(output: str) -> Outcome:
-    """Read what ProducerPerformance prints at its end, and what it printed meanwhile.
+    """Parse the summary and the intervals that ProducerPerformance prints.
 
-    :raises ClientError: the summary is missing.
+    :raises ClientError: if the summary is missing.
     """
     summaries = list(PRODUCED.finditer(output))
     if not summaries:
         raise ClientError("ProducerPerformance printed no summary")
-    summary = summaries[-1]  # of the steady state, which comes after that of all records
+    summary = summaries[-1]  # the summary of the steady state follows that of all records
     records, rate = int(summary[1]), float(summary[2])
     percentiles = dict(zip(("p50_ms", "p95_ms", "p99_ms", "p999_ms"), map(float, summary.groups()[2:]), strict=True))
     return Outcome(records, records / rate, 0.0, percentiles, samples=_progress(output))
@@ -122,9 +117,9 @@ def _progress(output: str) -> tuple[tuple[float, int], ...]:
 
 
 def parse_consumed(output: str) -> Outcome:
-    """Read the line that ConsumerPerformance prints below its header.
+    """Parse the line that ConsumerPerformance prints below its header.
 
-    :raises ClientError: it is missing.
+    :raises ClientError: if the line is missing.
     """
     lines = output.strip().splitlines()
     header = next((number for number, line in enumerate(lines) if line.startswith("start.time")), None)
@@ -136,5 +131,5 @@ def parse_consumed(output: str) -> Outcome:
     try:
         records, rate = int(summary["data.consumed.in.nMsg"]), float(summary["fetch.nMsg.sec"])
     except (KeyError, ValueError) as error:
-        raise ClientError(f"ConsumerPerformance's summary is not as expected: {error!r}") from error
+        raise ClientError(f"ConsumerPerformance's summary is invalid: {error!r}") from error
     return Outcome(records, records / rate if rate else 0.0, 0.0)

@@ -1,8 +1,8 @@
-"""RabbitMQ's own PerfTest (Java, from Maven), the fastest client of it that can be had.
+"""RabbitMQ's own PerfTest (Java, from Maven), its fastest available client.
 
 Persistent messages, a durable queue, no publisher confirms (the paper: no acknowledgement), automatic consumer
-acknowledgements. Its latency counts from the moment of sending, not from the intended one: where sending itself falls
-behind, that does not show.
+acknowledgements. PerfTest measures latency from the time of sending instead of the due time, so a delay of the sender
+itself does not count.
 """
 
 from __future__ import annotations
@@ -23,8 +23,6 @@ LATENCY = re.compile(r"consumer latency min/median/75th/95th/99th ([\d/]+) (µs|
 
 
 class RabbitPerfTest(Driver):
-    """`com.rabbitmq.perf.PerfTest`."""
-
     def __init__(self) -> None:
         super().__init__("PerfTest", "amqp", "Java, persistent, no confirms, automatic acks")
 
@@ -37,7 +35,6 @@ class RabbitPerfTest(Driver):
 
 
 def command(server: Server, job: Job) -> list[str]:
-    """Return the command."""
     jars = maven_jars("rabbitmq-perf-test", COORDINATES)
     producers, consumers = {"produce": (1, 0), "consume": (0, 1)}.get(job.action, (1, 1))
     options = ["-h", f"amqp://guest:guest@{server.address}", "-u", job.topic, "-ad", "false", "-f", "persistent"]
@@ -52,9 +49,9 @@ def command(server: Server, job: Job) -> list[str]:
 
 
 def parse_report(output: str, job: Job) -> Outcome:
-    """Read the averages at the end of PerfTest's output, and the intervals before.
+    """Parse the averages at the end of PerfTest's output, and the intervals before.
 
-    :raises ClientError: the averages are missing.
+    :raises ClientError: if the averages are missing.
     """
     averages = {kind: float(rate) for kind, rate in AVERAGE.findall(output)}
     rate = averages.get("sending" if job.action == "produce" else "receiving")

@@ -1,4 +1,4 @@
-"""The brokers under measurement, each started on free ports in a folder of its own, and stopped, by the bench."""
+"""The measured brokers. The bench starts each on free ports with a folder of its own, and stops it."""
 
 from __future__ import annotations
 

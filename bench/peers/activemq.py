@@ -1,6 +1,6 @@
 """ActiveMQ ("Classic") from Debian's package, started by its own console class in a folder of its own.
 
-The configuration is Debian's (KahaDB, persistent), with the listeners on free ports and one for STOMP beside it.
+The configuration is Debian's (KahaDB, persistent), with listeners on free ports and an additional one for STOMP.
 """
 
 from __future__ import annotations
@@ -36,8 +36,6 @@ CONFIGURATION = """\
 
 
 class ActiveMq(Server):
-    """ActiveMQ, one broker."""
-
     name = "activemq"
     title = "ActiveMQ"
     protocol = "jms"
@@ -68,17 +66,19 @@ class ActiveMq(Server):
         return f"{client_version(root)}, Java {java_version(java(newest=False))}"
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Leave it to the broker, which makes a queue when it is first named."""
+        """Do nothing: the broker creates a queue at its first use."""
 
     def delete_topic(self, topic: str) -> None:
-        """Leave it: what was consumed is gone, and each run has a queue of its own."""
+        """Do nothing: consumed messages are already deleted, and each run has a new queue."""
 
     def data_folders(self, topic: str) -> list[Path]:
-        del topic  # one journal holds all queues
+        del topic  # one journal contains all queues
         return [self.folder / "data/kahadb"]
 
     def stored_bytes(self, topic: str) -> int:
-        """Return the size of journal and index; the journal's files are set aside whole, filled with zeros."""
+        """Return the size of the journal and the index. Journal files are preallocated with zeros, which do not
+        count.
+        """
         (folder,) = self.data_folders(topic)
         journals = list(folder.glob(JOURNALS))
         return folder_bytes(folder) - folder_bytes(folder, JOURNALS) + sum(map(used_bytes, journals))
@@ -98,7 +98,7 @@ def used_bytes(path: Path) -> int:
 
 
 def class_path() -> str:
-    """Return the jars of broker and client; what the package needs may be unpacked with it, or installed."""
+    """Return the jars of broker and client. The package's dependencies may be unpacked beside it, or installed."""
     root = debian_package(PACKAGE, PROOF)
     folders = dict.fromkeys([root / "usr/share/java", Path("/usr/share/java")])
     return ":".join(f"{folder}/*" for folder in folders)

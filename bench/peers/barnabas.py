@@ -1,4 +1,4 @@
-"""Our broker, as `barnabas up` starts it, and three as `barnabas cluster up` does: no setting but port and folder."""
+"""Barnabas as `barnabas up` or `barnabas cluster up` (three brokers) starts it: only port and folder are set."""
 
 from __future__ import annotations
 
@@ -16,8 +16,6 @@ COMMAND = [sys.executable, "-m", "barnabas.cli.main"]
 
 
 class Barnabas(KafkaServer):
-    """`barnabas up` with its defaults."""
-
     name = "barnabas"
     title = "Barnabas"
     settings = "`barnabas up`, defaults"
@@ -42,7 +40,7 @@ class Barnabas(KafkaServer):
 
 
 class BarnabasCluster(KafkaServer):
-    """`barnabas cluster up` with three brokers; what ZooKeeper needs counts with them."""
+    """`barnabas cluster up` with three brokers. The figures include its ZooKeeper server."""
 
     name = "barnabas-cluster"
     title = "Barnabas, 3 brokers"
@@ -74,7 +72,7 @@ class BarnabasCluster(KafkaServer):
 
 
 def ready_addresses(output: str) -> str:
-    """Return where the brokers serve, nothing while they do not.
+    """Return the addresses of the brokers; "" until they are ready.
 
     >>> ready_addresses("starting\\nready 127.0.0.1:9092,127.0.0.1:9093\\n")
     '127.0.0.1:9092,127.0.0.1:9093'
@@ -84,11 +82,11 @@ def ready_addresses(output: str) -> str:
 
 
 def environment_without_settings() -> dict[str, str]:
-    """Return what a broker sees of the environment: nothing that changes its settings."""
+    """Return this process's environment without variables that change broker settings."""
     return {name: value for name, value in os.environ.items() if not name.startswith("BARNABAS_")}
 
 
 def own_version() -> str:
-    """Return what `barnabas --version` says: the release, and which codec is in use."""
+    """Return the release and the codec in use, as `barnabas --version` prints them."""
     result = subprocess.run([*COMMAND, "--version"], capture_output=True, text=True, timeout=60, check=False)
     return result.stdout.strip().removeprefix("barnabas ")

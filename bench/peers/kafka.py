@@ -1,7 +1,8 @@
-"""Apache Kafka: the newest release on Maven, one node that is broker and controller (KRaft), or three such nodes.
+"""Apache Kafka: the newest release on Maven, with one or three nodes that are broker and controller (KRaft).
 
-Settings are those of the files that Kafka ships (`config/server.properties`, and the options of the JVM in
-`bin/kafka-run-class.sh`): no setting slows it, and none of its documentation for throughput on one node goes beyond.
+The settings are those of Kafka's own files (`config/server.properties`, and the JVM options in
+`bin/kafka-run-class.sh`). None of them slows it down, and Kafka's documentation recommends no further settings for
+throughput on one node.
 """
 
 from __future__ import annotations
@@ -46,8 +47,6 @@ socket.receive.buffer.bytes=102400
 
 
 class Kafka(KafkaServer):
-    """Apache Kafka, one node."""
-
     name = "kafka"
     title = "Apache Kafka"
     settings = "KRaft, one node, the settings and JVM options that it ships (heap 1 GB)"
@@ -59,10 +58,10 @@ class Kafka(KafkaServer):
         return self.launch_node(1, self.port, controller, quorum, "--standalone")
 
     def launch_node(self, node: int, port: int, controller: int, quorum: str, *format_options: str) -> ServerProcess:
-        """Format the folder of a node, and start it.
+        """Format the folder of a node, and start the node.
 
         :param quorum: the setting that names the controllers.
-        :raises UnavailableError: the folder could not be formatted.
+        :raises UnavailableError: if the folder cannot be formatted.
         """
         properties = self.folder / f"node-{node}.properties"
         data = self.folder / f"data-{node}"
@@ -79,7 +78,7 @@ class Kafka(KafkaServer):
         return ServerProcess([*self.program(), "kafka.Kafka", str(properties)], self.folder / f"log-{node}")
 
     def program(self) -> list[str]:
-        """Return what stands before the name of the class."""
+        """Return the command before the class name."""
         return [java(), f"-Xms{self.heap}", f"-Xmx{self.heap}", *JVM_OPTIONS, "-cp", class_path()]
 
     def version(self) -> str:
@@ -90,7 +89,7 @@ class Kafka(KafkaServer):
 
 
 class KafkaCluster(Kafka):
-    """Apache Kafka, three nodes on this machine, each broker and controller."""
+    """Apache Kafka with three nodes on this machine. Each is broker and controller."""
 
     name = "kafka-cluster"
     title = "Apache Kafka, 3 nodes"
@@ -110,7 +109,7 @@ class KafkaCluster(Kafka):
 
     @property
     def process(self) -> ServerProcess:
-        """A node that has ended, if one has: then the cluster is not what is to be measured."""
+        """A node that has ended, if there is one, because the cluster is then incomplete."""
         return next((each for each in self._nodes if not each.is_running), self._nodes[0])
 
     @property
@@ -128,13 +127,13 @@ class KafkaCluster(Kafka):
 
     def stop(self) -> None:
         for node in self._nodes:
-            node.kill()  # asked to stop, the last ones would wait for the controllers that are gone
+            node.kill()  # a stop signal would make the last nodes wait for the stopped controllers
 
 
 def jars() -> Path:
     """Return the folder of Kafka's jars.
 
-    :raises UnavailableError: they cannot be had.
+    :raises UnavailableError: if the jars are not available.
     """
     return maven_jars("kafka", COORDINATES)
 

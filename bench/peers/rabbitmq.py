@@ -1,8 +1,8 @@
 """RabbitMQ from Debian's package, with its own Erlang, ports, folders and cookie.
 
-Debian's scripts expect the package to be installed in /usr; here it may be unpacked anywhere, so `erl` is a script of
-ours that says where Erlang is. The port mapper of Erlang (epmd) is a child of ours, and not the daemon that Erlang
-would leave behind.
+Debian's scripts expect the package in /usr, but it may be unpacked anywhere. So the bench writes its own `erl` script
+that contains Erlang's path. Erlang's port mapper (epmd) is a child process of the bench, instead of the daemon that
+Erlang would leave behind.
 """
 
 from __future__ import annotations
@@ -31,8 +31,6 @@ log.file = false
 
 
 class RabbitMq(Server):
-    """RabbitMQ, one node, no plugins."""
-
     name = "rabbitmq"
     title = "RabbitMQ"
     protocol = "amqp"
@@ -47,7 +45,7 @@ class RabbitMq(Server):
         erlang = root / "usr/lib/erlang"
         binaries = next(erlang.glob("erts-*/bin"), None)
         if not binaries:
-            raise UnavailableError("Debian's Erlang is not where its package puts it")
+            raise UnavailableError("Debian's Erlang is not at its usual path")
         self._write_files(erlang, binaries)
         mapper_port = free_port()
         command = [str(binaries / "epmd"), "-address", "127.0.0.1", "-port", str(mapper_port)]
@@ -66,7 +64,7 @@ class RabbitMq(Server):
     def _environment(self, erlang: Path, script: Path, mapper_port: int) -> dict[str, str]:
         return {
             "PATH": f"{self.folder}/bin:{erlang}/bin:{os.environ.get('PATH', '/usr/bin:/bin')}",
-            "HOME": str(self.folder / "home"),  # the Erlang cookie is made there
+            "HOME": str(self.folder / "home"),  # Erlang creates its cookie here
             "LANG": "C.UTF-8",
             "RABBITMQ_HOME": str(script.parent.parent),
             "RABBITMQ_NODENAME": f"bench{self.port}@localhost",
@@ -77,7 +75,7 @@ class RabbitMq(Server):
             "RABBITMQ_ENABLED_PLUGINS_FILE": str(self.folder / "enabled_plugins"),
             "RABBITMQ_DIST_PORT": str(free_port()),
             "ERL_EPMD_PORT": str(mapper_port),
-            "RABBITMQ_ALLOW_INPUT": "1",  # the script becomes Erlang, which then answers SIGTERM itself
+            "RABBITMQ_ALLOW_INPUT": "1",  # the script calls exec, so that Erlang itself handles SIGTERM
             "RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS": "-noinput",
         }
 
@@ -93,7 +91,7 @@ class RabbitMq(Server):
         return f"{release}, Erlang {erlang}"
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Leave it to the client, which declares the queue."""
+        """Do nothing: the client declares the queue."""
 
     def delete_topic(self, topic: str) -> None:
         pika = import_module("pika")
@@ -102,5 +100,5 @@ class RabbitMq(Server):
         connection.close()
 
     def data_folders(self, topic: str) -> list[Path]:
-        del topic  # a folder holds all queues; the bench has one at a time
+        del topic  # one folder contains all queues; the bench has one queue at a time
         return list((self.folder / "data").glob("bench*/msg_stores"))

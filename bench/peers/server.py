@@ -1,4 +1,4 @@
-"""What the bench asks of every broker; and what those that speak Kafka's protocol have in common."""
+"""The interface of measured servers, and the common part of those that speak Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from bench.processes import ClientError, ServerProcess
 START_LIMIT_S = 90.0
 ADMIN_LIMIT_S = 30.0
 LOG_ERRORS = 3
-"""Of syslog's levels, which librdkafka uses."""
+"""The level of errors in syslog, which librdkafka uses."""
 BLOCK_BYTES = 512
 """The unit of st_blocks (stat(2))."""
 
 
 class Server(ABC):
-    """A broker in a process of its own.
+    """A broker in a separate process.
 
     :param folder: an empty folder for its configuration and data.
     """
@@ -35,9 +35,9 @@ class Server(ABC):
     name: ClassVar[str]
     title: ClassVar[str]
     protocol: ClassVar[str]
-    """What its clients speak: kafka, amqp or jms (ActiveMQ's own protocol and STOMP)."""
+    """The protocol of its clients: kafka, amqp or jms (ActiveMQ's own protocol and STOMP)."""
     settings: ClassVar[str]
-    """How it is set up, in a sentence for the page."""
+    """The setup of the broker, as a sentence for the page."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -46,12 +46,12 @@ class Server(ABC):
 
     @property
     def address(self) -> str:
-        """Where it listens."""
+        """The address of the listener."""
         return f"127.0.0.1:{self.port}"
 
     @property
     def process(self) -> ServerProcess:
-        """Its process, once it is started."""
+        """The process, after the start."""
         assert self._process, f"{self.title} is not started"
         return self._process
 
@@ -59,35 +59,35 @@ class Server(ABC):
     def launch(self) -> ServerProcess:
         """Start the process.
 
-        :raises UnavailableError: it cannot be had here.
+        :raises UnavailableError: if the broker is not available.
         """
 
     @abstractmethod
     def version(self) -> str:
-        """Return the release that runs, and on what."""
+        """Return the release of the broker and of its runtime."""
 
     @abstractmethod
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Make a topic, or a queue."""
+        """Create a topic or a queue."""
 
     @abstractmethod
     def delete_topic(self, topic: str) -> None:
-        """Delete it with its data."""
+        """Delete the topic with its data."""
 
     @abstractmethod
     def data_folders(self, topic: str) -> list[Path]:
-        """Return the folders that hold what is stored of a topic; none where it is in memory only."""
+        """Return the folders that contain the data of a topic; empty for a broker that stores in memory only."""
 
     def start(self) -> None:
-        """Start it, and wait until it serves.
+        """Start the broker, and wait until it accepts connections.
 
-        :raises UnavailableError: it cannot be had here, or does not start.
+        :raises UnavailableError: if it is not available, or does not start.
         """
         self._process = self.launch()
         self.wait_until_it_listens()
 
     def stop(self) -> None:
-        """Stop it, if it runs."""
+        """Stop the broker if it is running."""
         if self._process:
             self._process.stop()
 
@@ -98,7 +98,7 @@ class Server(ABC):
     def wait_until_it_listens(self) -> None:
         """Wait until clients can connect.
 
-        :raises NotStartedError: it ended, or took too long.
+        :raises NotStartedError: if the broker ends, or takes too long.
         """
         limit_s = time.monotonic() + START_LIMIT_S
         while not self.serves():
@@ -109,35 +109,35 @@ class Server(ABC):
             time.sleep(0.05)
 
     def stored_bytes(self, topic: str) -> int:
-        """Return the size of the files that hold a topic, without holes that were only set aside."""
+        """Return the size of a topic's files. Preallocated holes do not count."""
         return sum(folder_bytes(folder) for folder in self.data_folders(topic))
 
     def record_count(self, topic: str) -> int | None:
-        """Return how many records a topic holds, None where the server does not tell."""
+        """Return the number of records of a topic; None if the server does not report it."""
         del topic
         return None
 
     @property
     def pids(self) -> list[int]:
-        """Its processes; the children of each count with it."""
+        """The processes of the server. Their children count, too."""
         return [self.process.pid]
 
     def cpu_s(self) -> float:
-        """Return the CPU time that it has used."""
+        """Return the CPU time used so far."""
         return sum(map(processes.cpu_s, self.pids))
 
     def memory_mib_max(self) -> float:
-        """Return the most memory that it has held since `reset_memory_peak`."""
+        """Return the memory peak since `reset_memory_peak`."""
         return sum(map(processes.memory_mib_max, self.pids))
 
     def reset_memory_peak(self) -> None:
-        """Begin to look for the peak anew."""
+        """Reset the memory peak."""
         for pid in self.pids:
             processes.reset_memory_peak(pid)
 
 
 class KafkaServer(Server):
-    """A broker that speaks Kafka's protocol. Topics are made and deleted through librdkafka."""
+    """A broker that speaks Kafka's protocol. librdkafka creates and deletes its topics."""
 
     protocol = "kafka"
     replication_factor: ClassVar[int] = 1
@@ -154,9 +154,9 @@ class KafkaServer(Server):
             self._wait_for_replicas(admin, topic)
 
     def _wait_for_replicas(self, admin: AdminClient, topic: str) -> None:
-        """Wait until all replicas of a topic are in sync, so that a run begins with all of them.
+        """Wait until all replicas of a topic are in sync, so that a run starts with all of them.
 
-        :raises ClientError: that takes too long.
+        :raises ClientError: if the time limit is over.
         """
         limit_s = time.monotonic() + ADMIN_LIMIT_S
         while True:
@@ -170,7 +170,7 @@ class KafkaServer(Server):
     def delete_topic(self, topic: str) -> None:
         admin = AdminClient(self._settings)
         for future in admin.delete_topics([topic]).values():
-            with contextlib.suppress(KafkaException):  # not every peer can; a new name is used each time
+            with contextlib.suppress(KafkaException):  # not every peer can delete topics; each run uses a new name
                 future.result(ADMIN_LIMIT_S)
 
     def record_count(self, topic: str) -> int | None:
@@ -184,7 +184,7 @@ class KafkaServer(Server):
 
 
 def free_port() -> int:
-    """Return a port that nobody listens on."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -192,7 +192,7 @@ def free_port() -> int:
 
 
 def folder_bytes(folder: Path, pattern: str = "*") -> int:
-    """Return the sizes of all files below a folder, added up, without holes; files may vanish meanwhile."""
+    """Return the total size of all files below a folder without holes. Files may disappear meanwhile."""
     total = 0
     for path in folder.rglob(pattern):
         with contextlib.suppress(FileNotFoundError):
@@ -203,7 +203,7 @@ def folder_bytes(folder: Path, pattern: str = "*") -> int:
 
 
 def listens(port: int) -> bool:
-    """Return whether a port takes connections."""
+    """Return whether a port accepts connections."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1):
             return True

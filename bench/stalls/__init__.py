@@ -1,1 +1,1 @@
-"""How long one client's request keeps all other clients of a broker waiting: `python -m bench.stalls`."""
+"""The time that one client's request keeps all other clients of a broker waiting: `python -m bench.stalls`."""

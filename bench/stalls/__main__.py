@@ -1,14 +1,14 @@
-"""The worst stall that an innocent client sees while another one does its worst.
+"""The longest stall of a normal client while another client sends expensive requests.
 
-    python -m bench.stalls                          every scenario, some minutes
-    python -m bench.stalls roll-often create-topics some
-    python -m bench.stalls --list                   says what there is
-    python -m bench.stalls --json FILE              keeps the figures as data too
+    python -m bench.stalls                           every scenario, some minutes
+    python -m bench.stalls roll-often create-topics  some scenarios
+    python -m bench.stalls --list                    lists the scenarios
+    python -m bench.stalls --json FILE               also writes the figures as data
 
-Each scenario has a broker of its own, in a process and a folder of its own. While it runs, another process asks that
-broker for its ApiVersions every 5 ms; a latency counts from the moment at which the question was due. Afterwards the
-same is asked of a broker that nobody uses, for as long (but no longer than some seconds): what that one's clients wait
-is the machine's noise. A scenario that does not end in time is ended, and says so.
+Each scenario has its own broker in a separate process and folder. Meanwhile another process sends ApiVersions to this
+broker every 5 ms; a latency counts from the due time of the request. Afterwards the same is measured with an idle
+broker, for the same time but at most some seconds. That latency is the noise of the machine. A scenario that exceeds
+its time limit is ended and marked.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ DEADLINE_S = 30.0
 PREPARE_LIMIT_S = 300.0
 LEAD_S = 0.3
 TAIL_S = 0.5
-"""How long it is pinged before and after."""
+"""The time of pings before and after the scenario, in seconds."""
 IDLE_S_MAX = 5.0
 DEAD_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One run of a scenario; the fields are those of `Run`, without the idle broker."""
+    """One run of a scenario. The fields are those of `Run` without the idle broker."""
 
     pings: Pings
     ended: str
@@ -54,31 +54,33 @@ class Played:
 
 
 def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
-    """Return what the command line asks for."""
+    """Parse the command line."""
     parser = parser_of("bench.stalls", __doc__)
-    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="by name; see --list")
-    parser.add_argument("--list", action="store_true", help="say which scenarios there are")
-    parser.add_argument("--rounds", type=int, default=1, help="how often each is run; the table has the median [1]")
-    parser.add_argument("--deadline", type=float, default=DEADLINE_S, help=f"seconds for each [{DEADLINE_S:g}]")
+    parser.add_argument("scenarios", nargs="*", metavar="SCENARIO", help="name of a scenario, see --list [all]")
+    parser.add_argument("--list", action="store_true", help="list the scenarios")
+    parser.add_argument("--rounds", type=int, default=1, help="number of rounds; the table has the median [1]")
+    parser.add_argument(
+        "--deadline", type=float, default=DEADLINE_S, help=f"time limit of each scenario in seconds [{DEADLINE_S:g}]"
+    )
     asked = parser.parse_args(arguments)
     refuse_unknown(parser, asked.scenarios, SCENARIOS)
     return asked
 
 
 def measure(scenario: Scenario, parent: Path, limit_s: float, idle_port: int) -> Run:
-    """Run a scenario once.
+    """Run a scenario once, and then ping an idle broker.
 
-    :raises Exception: it could not be prepared.
+    :raises Exception: if the scenario cannot be prepared.
     """
     played = play(scenario, parent, limit_s)
     return Run(played.pings, idle_pings(idle_port, played.seconds), played.ended, played.seconds, played.peak_mib)
 
 
 def play(scenario: Scenario, parent: Path, limit_s: float, environment: Mapping[str, str] | None = None) -> Played:
-    """Run a scenario once, without a look at an idle broker.
+    """Run a scenario once, without pings of an idle broker.
 
-    :param environment: variables of the broker beside those of this process.
-    :raises Exception: the scenario could not be prepared.
+    :param environment: variables of the broker in addition to those of this process.
+    :raises Exception: if the scenario cannot be prepared.
     """
     deadline = Deadline(PREPARE_LIMIT_S)
     with fresh_folder(parent) as folder, Stage(folder, deadline, scenario, environment) as stage:
@@ -114,14 +116,14 @@ def _death(broker: MeasuredBroker) -> str:
 
 
 def idle_pings(port: int, seconds: float) -> Pings:
-    """Ping a broker that nobody uses."""
+    """Ping an idle broker."""
     with Pinger(port) as pinger:
         time.sleep(LEAD_S + min(seconds, IDLE_S_MAX) + TAIL_S)
         return pinger.finish()
 
 
 def measure_all(asked: argparse.Namespace, progress: Progress) -> Iterator[Figures]:
-    """Run the scenarios, one after the other."""
+    """Run the scenarios one after the other."""
     parent = parent_of(asked)
     with fresh_folder(parent) as folder, MeasuredBroker(folder / "idle") as idle:
         for name in asked.scenarios or SCENARIOS:
@@ -130,7 +132,7 @@ def measure_all(asked: argparse.Namespace, progress: Progress) -> Iterator[Figur
                 progress.say(f"{name}: run {number + 1}/{asked.rounds}")
                 try:
                     runs.append(measure(scenario, parent, asked.deadline, idle.port))
-                except Exception as error:  # noqa: BLE001  # one that cannot be prepared must not stop the others
+                except Exception as error:  # noqa: BLE001  # a failed preparation must not stop the other scenarios
                     problem = f"{type(error).__name__}: {error}"
                     progress.say(f"{name} failed: {problem}")
                     break
@@ -139,7 +141,7 @@ def measure_all(asked: argparse.Namespace, progress: Progress) -> Iterator[Figur
 
 
 def main() -> int:
-    """Do what the command line asks for; return the exit code."""
+    """Run the command line. Return the exit code."""
     asked = parse()
     if asked.list:
         for scenario in SCENARIOS.values():

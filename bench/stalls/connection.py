@@ -1,4 +1,4 @@
-"""A client that sends what frames it likes, and gives up in time."""
+"""A client that sends arbitrary frames and has a deadline."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from barnabas.protocol.codec import decode_response, request_frame
 T = TypeVar("T")
 ANSWER_BYTES_MAX = 2**31 - 1
 DECODED_BYTES_MAX = 4 * 1024 * 1024
-"""A larger answer is not looked into: that would take longer than its making."""
+"""The maximum size of a response to decode. Decoding a larger one would take longer than the broker's work."""
 RECEIVE_BYTES = 1024 * 1024
 
 
 class DeadlineError(Exception):
-    """There was no time left."""
+    """The deadline has passed."""
 
 
 class ClosedError(Exception):
@@ -29,19 +29,19 @@ class ClosedError(Exception):
 
 
 class Deadline:
-    """A moment, which can be moved."""
+    """A deadline that can be moved."""
 
     def __init__(self, seconds: float) -> None:
         self.set(seconds)
 
     def set(self, seconds: float) -> None:
-        """Let it be so many seconds from now."""
+        """Set the deadline to a number of seconds from now."""
         self._at_s = time.monotonic() + seconds
 
     def left_s(self) -> float:
-        """Return how much time is left.
+        """Return the remaining time in seconds.
 
-        :raises DeadlineError: none.
+        :raises DeadlineError: if the deadline has passed.
         """
         left_s = self._at_s - time.monotonic()
         if left_s <= 0:
@@ -50,12 +50,12 @@ class Deadline:
 
 
 def frame(message: object, version: int) -> bytes:
-    """Return a request as it goes over the wire."""
+    """Return the frame of a request."""
     return b"".join(bytes(memoryview(chunk)) for chunk in request_frame(message, version, 1, "bench"))  # type: ignore[arg-type]
 
 
 def first_error(answer: object) -> int:
-    """Return the first error code in an answer that is not 0, or 0."""
+    """Return the first error code of a response that is not 0; 0 if there is none."""
     if isinstance(answer, list):
         return next((code for each in answer if (code := first_error(each))), 0)
     if not is_dataclass(answer):
@@ -65,9 +65,9 @@ def first_error(answer: object) -> int:
 
 
 class Connection:
-    """One connection to a broker on this machine; requests on it are answered in their order.
+    """A connection to a local broker. The broker responds in the order of the requests.
 
-    All that waits raises DeadlineError when the time is up, and ClosedError when the broker hung up.
+    All methods that wait raise DeadlineError after the deadline, and ClosedError if the broker closes the connection.
     """
 
     def __init__(self, port: int, deadline: Deadline) -> None:
@@ -78,11 +78,10 @@ class Connection:
         self._answers: list[bytes | bytearray] = []
 
     def close(self) -> None:
-        """Hang up."""
         self._sock.close()
 
     def send(self, request: bytes) -> None:
-        """Send a frame, or several."""
+        """Send one or more frames."""
         self._sock.settimeout(self._deadline.left_s())
         try:
             self._sock.sendall(request)
@@ -92,7 +91,7 @@ class Connection:
             raise ClosedError from None
 
     def receive(self) -> bytes | bytearray:
-        """Return the next answer."""
+        """Return the next response."""
         while not self._answers:
             self._sock.settimeout(self._deadline.left_s())
             self._receive_some()
@@ -110,7 +109,9 @@ class Connection:
         self._answers += self._reader.feed(data)
 
     def pipeline(self, requests: bytes, answers: int) -> None:
-        """Send frames while answers come in, until so many have come; they are not looked at."""
+        """Send frames while receiving responses, until a number of responses has arrived. The responses are not
+        decoded.
+        """
         left = memoryview(requests)
         self._sock.setblocking(False)
         while answers:
@@ -127,42 +128,42 @@ class Connection:
                 self._answers.clear()
 
     def ask(self, message: object, version: int, response: type[T]) -> T:
-        """Send a request that is expected to succeed, and return its answer.
+        """Send a request that must succeed. Return the response.
 
-        :raises RuntimeError: the broker refused.
+        :raises RuntimeError: if the broker returns an error.
         """
         self.send(frame(message, version))
         return self.answer(response, version)
 
     def answer(self, response: type[T], version: int) -> T:
-        """Wait for the answer to a request that is expected to succeed.
+        """Wait for the response to a request that must succeed.
 
-        :raises RuntimeError: the broker refused.
+        :raises RuntimeError: if the broker returns an error.
         """
         answer = decode_response(response, version, self.receive())
         if code := first_error(answer):
             raise RuntimeError(f"{response.__name__}: {_error_name(code)}")
         return answer
 
-    def told(self, response: type[Any], version: int) -> str:
-        """Wait for an answer and tell what it is like: its size, and its first error."""
-        return told_of(self.receive(), response, version)
+    def summary(self, response: type[Any], version: int) -> str:
+        """Wait for a response. Describe its size and its first error."""
+        return summary_of(self.receive(), response, version)
 
     def attack(self, request: bytes, response: type[Any], version: int) -> str:
-        """Send a frame and tell what the answer is like."""
+        """Send a frame. Describe the response."""
         self.send(request)
-        return self.told(response, version)
+        return self.summary(response, version)
 
 
-def told_of(answer: bytes | bytearray, response: type[Any], version: int) -> str:
-    """Return what an answer is like, in a few words."""
+def summary_of(answer: bytes | bytearray, response: type[Any], version: int) -> str:
+    """Describe the size and the first error of a response."""
     size = "answered, " + (f"{len(answer) / 1e6:.1f} MB" if len(answer) >= 100_000 else f"{len(answer):,} B")
     if len(answer) > DECODED_BYTES_MAX:
         return size
     try:
         code = first_error(decode_response(response, version, answer))
     except BarnabasError as error:
-        return f"{size}, not understood: {error}"
+        return f"{size}, cannot be decoded: {error}"
     return f"{size}, {_error_name(code)}" if code else size
 
 
@@ -170,12 +171,12 @@ def _error_name(code: int) -> str:
     return ErrorCode(code).name if code in set(ErrorCode) else f"error {code}"
 
 
-def told_of_all(told: Sequence[str]) -> str:
-    """Return several such tales as one.
+def summary_of_all(summaries: Sequence[str]) -> str:
+    """Combine descriptions of responses.
 
-    >>> told_of_all(["answered, 5 B", "answered, 5 B", "answered, 7 B"])
+    >>> summary_of_all(["answered, 5 B", "answered, 5 B", "answered, 7 B"])
     '3 times answered, 5 B; answered, 7 B'
     """
-    kinds = list(dict.fromkeys(told))
+    kinds = list(dict.fromkeys(summaries))
     more = f" and {len(kinds) - 2} more" if len(kinds) > 2 else ""
-    return f"{len(told):,} times {'; '.join(kinds[:2])}{more}"
+    return f"{len(summaries):,} times {'; '.join(kinds[:2])}{more}"

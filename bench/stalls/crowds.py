@@ -1,4 +1,4 @@
-"""What many clients, topics and groups do to a broker without any of them doing wrong."""
+"""Scenarios with many clients, topics and groups that only send normal requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from barnabas.protocol.messages.sync_group import (
     SyncGroupRequestAssignment,
     SyncGroupResponse,
 )
-from bench.stalls.connection import Connection, frame, told_of_all
+from bench.stalls.connection import Connection, frame, summary_of_all
 from bench.stalls.produce_frames import VERSION, batch_of, produce_request
 from bench.stalls.stage import TOPIC, Act, Scenario, Stage, create_topics_request
 
@@ -41,7 +41,6 @@ PROTOCOL = "range"
 
 
 def topic_names(count: int) -> list[str]:
-    """Return names for so many topics."""
     return [f"topic-{number}" for number in range(count)]
 
 
@@ -60,11 +59,11 @@ def _list_many(stage: Stage) -> Act:
     _create_partitions(stage)
     request = frame(MetadataRequest(topics=None), 7)
     connection = stage.connect()
-    return lambda: told_of_all([connection.attack(request, MetadataResponse, 7) for _ in range(LISTINGS)])
+    return lambda: summary_of_all([connection.attack(request, MetadataResponse, 7) for _ in range(LISTINGS)])
 
 
 def fetch_of_all(topics: int, partitions: int, max_wait_ms: int = 0) -> bytes:
-    """Return a request for the beginning of every partition."""
+    """Return a Fetch request for the beginning of every partition."""
     wanted = [FetchPartition(partition=n, fetch_offset=0, partition_max_bytes=1024) for n in range(partitions)]
     names = [FetchTopic(topic=name, partitions=wanted) for name in topic_names(topics)]
     return frame(FetchRequest(max_wait_ms=max_wait_ms, min_bytes=1, topics=names), 4)
@@ -74,11 +73,11 @@ def _fetch_many(stage: Stage) -> Act:
     _create_partitions(stage)
     request = fetch_of_all(TOPICS, PARTITIONS_EACH)
     connection = stage.connect()
-    return lambda: told_of_all([connection.attack(request, FetchResponse, 4) for _ in range(FETCHES)])
+    return lambda: summary_of_all([connection.attack(request, FetchResponse, 4) for _ in range(FETCHES)])
 
 
 def _poll_many(stage: Stage) -> Act:
-    """Wait for a record in any of all partitions: first in vain, then it comes."""
+    """Wait for a record in any partition: first until a timeout, then until a record arrives."""
     _create_partitions(stage)
     connection, producer = stage.connect(), stage.connect()
     in_vain = fetch_of_all(TOPICS, PARTITIONS_EACH, max_wait_ms=500)
@@ -86,11 +85,11 @@ def _poll_many(stage: Stage) -> Act:
     record = produce_request([(PARTITIONS_EACH - 1, batch_of(100, b"x"))], f"topic-{TOPICS - 1}")
 
     def poll() -> str:
-        told = [connection.attack(in_vain, FetchResponse, 4)]
+        summaries = [connection.attack(in_vain, FetchResponse, 4)]
         connection.send(request)
         time.sleep(POLL_MS / 4000)
         producer.attack(record, ProduceResponse, VERSION)
-        return told_of_all([*told, connection.told(FetchResponse, 4)])
+        return summary_of_all([*summaries, connection.summary(FetchResponse, 4)])
 
     return poll
 
@@ -103,17 +102,17 @@ def _wake_many(stage: Stage) -> Act:
         poller.send(request)
     producer = stage.connect()
     record = produce_request([(0, batch_of(100, b"x"))], "topic-0")
-    time.sleep(1.0)  # whether a poll has begun to wait cannot be seen from outside
+    time.sleep(1.0)  # no response shows that a poll has started to wait
 
     def wake() -> str:
         producer.attack(record, ProduceResponse, VERSION)
-        return told_of_all([poller.told(FetchResponse, 4) for poller in pollers])
+        return summary_of_all([poller.summary(FetchResponse, 4) for poller in pollers])
 
     return wake
 
 
 class _Member:
-    """A member of a group, on a connection of its own, as the wire sees it."""
+    """A member of a consumer group, with its own connection, that sends single requests."""
 
     def __init__(self, group: str, connection: Connection) -> None:
         self.group = group
@@ -153,13 +152,13 @@ class _Member:
         self.connection.send(frame(request, 0))
 
     def is_to_join(self) -> bool:
-        """Whether the answer to the heartbeat is that the group rebalances."""
+        """Return whether the response to the heartbeat reports a rebalance."""
         answer = decode_response(HeartbeatResponse, 0, self.connection.receive())
         return answer.error_code == ErrorCode.REBALANCE_IN_PROGRESS
 
 
 def _rebalance_many(stage: Stage) -> Act:
-    """Let a second member come into each group: all members join anew, and get their shares."""
+    """Let a second member join each group: all members rejoin and get new assignments."""
     first = [_Member(f"group-{number}", stage.connect()) for number in range(GROUPS)]
     second = [_Member(f"group-{number}", stage.connect()) for number in range(GROUPS)]
     _join_and_sync(first)
@@ -167,15 +166,15 @@ def _rebalance_many(stage: Stage) -> Act:
     def rebalance() -> str:
         for member in second:
             member.join()
-        _wait_until_told(first)
+        _wait_for_rebalance(first)
         _join_and_sync(first, also=second)
         return f"{GROUPS:,} groups of {len(first[0].answer.members) or len(second[0].answer.members)}"
 
     return rebalance
 
 
-def _wait_until_told(members: list[_Member]) -> None:
-    """Send heartbeats until each member has heard that it has to join anew."""
+def _wait_for_rebalance(members: list[_Member]) -> None:
+    """Send heartbeats until each member has got the response that it must rejoin."""
     while members:
         for member in members:
             member.heartbeat()

@@ -1,4 +1,4 @@
-"""What makes a broker work on its logs: rolls, lost indexes, searches by time, compression, retention."""
+"""Scenarios that make a broker work on its logs: rolls, lost indexes, searches by time, compression, retention."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ from barnabas.storage.file_names import (
 )
 from bench.segment_files import LEADER_EPOCH, one_record_batch, write_segment
 from bench.stalls.attacks import TOPIC_RESOURCE
-from bench.stalls.connection import frame, told_of_all
+from bench.stalls.connection import frame, summary_of_all
 from bench.stalls.produce_frames import VERSION, batch_of, produce_request
 from bench.stalls.stage import TOPIC, Act, Scenario, Stage
 
@@ -49,7 +49,7 @@ WRONG_TIME_MS = 1_000
 SEALED_BATCHES = 1_500_000
 CUT_SEGMENTS = 8
 TIME_ENTRY = struct.Struct(">qi")
-"""An entry of a time index: the greatest time until here, and the offset that has it, from the segment's first."""
+"""An entry of a time index: the largest timestamp so far, and the offset of its record relative to the segment."""
 SLOW_DISK_REQUESTS = 200
 SLOW_DISK_PACE_S = 0.1
 COMPRESSED_REQUESTS = 10
@@ -63,7 +63,7 @@ FSYNC_S = "0.5"
 
 
 def _search_by_time(stage: Stage) -> Act:
-    """Ask for a time that the headers of all batches claim to have, and that none of their records has."""
+    """Request a time that the headers of all batches contain, but none of their records."""
     stage.create_topic()
     now_ms = SYSTEM_CLOCK.time_ms()
     batch = bytearray(batch_of(MEGABYTE, b"", now_ms))
@@ -86,9 +86,9 @@ def _fetch_request(offset: int) -> bytes:
 
 
 def _write_flushed(stage: Stage, segments: int, batches: int, timestamp_ms: int) -> int:
-    """Give the log of a broker that is stopped segments that were flushed, without offset indexes.
+    """Write flushed segments without offset indexes to the log of a stopped broker.
 
-    :returns: the offset behind them.
+    :returns: the offset after them.
     """
     folder, offset = stage.folder(), 0
     batch = one_record_batch(timestamp_ms)
@@ -106,7 +106,7 @@ def _write_flushed(stage: Stage, segments: int, batches: int, timestamp_ms: int)
 
 
 def _fetch_without_index(stage: Stage) -> Act:
-    """Read near the end of a sealed segment whose offset index is gone."""
+    """Read near the end of a sealed segment whose offset index is missing."""
     stage.create_topic()
     with stage.stopped():
         end_offset = _write_flushed(stage, 1, SEALED_BATCHES, SYSTEM_CLOCK.time_ms())
@@ -115,7 +115,7 @@ def _fetch_without_index(stage: Stage) -> Act:
 
 
 def _cut_index(stage: Stage) -> Act:
-    """Cut the index files of sealed segments short while they are in use."""
+    """Truncate the index files of sealed segments while they are in use."""
     stage.create_topic(segment_bytes=str(4 * MEGABYTE))
     connection = stage.connect()
     batch = batch_of(10_000, b"x" * 100)
@@ -136,7 +136,7 @@ def _cut_index(stage: Stage) -> Act:
 
 
 def _roll_on_slow_disk(stage: Stage) -> Act:
-    """Write so fast that segments are rolled while flushes store indexes and producers (every 16 MiB)."""
+    """Write so fast that segments roll while flushes store indexes and producer snapshots (every 16 MiB)."""
     stage.create_topic(segment_bytes=str(32 * MEGABYTE), flush_ms="1")
     connection = stage.connect()
     request = produce_request([(0, batch_of(MEGABYTE, b"x" * 1000))])
@@ -153,7 +153,7 @@ def _roll_on_slow_disk(stage: Stage) -> Act:
 
 
 def _compress(stage: Stage) -> Act:
-    """Send batches of 1 MB of JSON as they come from a producer that does not compress."""
+    """Send batches of 1 MB of JSON from a producer that does not compress."""
     builder, number = BatchBuilder(), 0
     while builder.size_bytes < MEGABYTE:
         value = b'{"user": %d, "path": "/clicks/%d", "ms": %d}'
@@ -174,13 +174,13 @@ def _send_to_compressed(stage: Stage, batch: bytes) -> Act:
     stage.create_topic(compression_type="gzip")
     connection = stage.connect()
     request = produce_request([(0, batch)])
-    return lambda: told_of_all(
+    return lambda: summary_of_all(
         [connection.attack(request, ProduceResponse, VERSION) for _ in range(COMPRESSED_REQUESTS)]
     )
 
 
 def _roll_often(stage: Stage) -> Act:
-    """Send batches of which each needs a segment of its own."""
+    """Send batches of which each needs its own segment."""
     batch = batch_of(1_000, b"x" * 900)
     stage.create_topic(segment_bytes=str(len(batch) + 1))
     connection = stage.connect()
@@ -194,7 +194,7 @@ def _roll_often(stage: Stage) -> Act:
 
 
 def _roll_with_producers(stage: Stage) -> Act:
-    """Make one roll in a log into which very many idempotent producers have written."""
+    """Roll once in a log with very many idempotent producers."""
     builder = BatchBuilder()
     builder.append(SYSTEM_CLOCK.time_ms(), None, b"")
     size = len(builder.build())
@@ -205,15 +205,15 @@ def _roll_with_producers(stage: Stage) -> Act:
         connection.pipeline(b"".join(produce_request([(0, batch)]) for batch in batches), 10_000)
     roll = produce_request([(0, builder.build())])
 
-    def told() -> str:
+    def act() -> str:
         answer = connection.attack(roll, ProduceResponse, VERSION)
         return f"{answer}, {len(list(stage.folder().glob('*.log')))} segments"
 
-    return told
+    return act
 
 
 def _write_at_once(stage: Stage) -> Act:
-    """Send the largest request that is taken: a batch for each of many partitions."""
+    """Send the largest accepted request: a batch for each of many partitions."""
     batch = batch_of(MEGABYTE, b"x" * 1000)
     stage.create_topic(partitions=100)
     request = produce_request([(number, batch) for number in range(100)])
@@ -222,7 +222,7 @@ def _write_at_once(stage: Stage) -> Act:
 
 
 def _write_one_batch(stage: Stage) -> Act:
-    """Send the largest batch that is taken."""
+    """Send the largest accepted batch."""
     stage.create_topic(max_message_bytes=str(100 * MEGABYTE))
     request = produce_request([(0, batch_of(100 * MEGABYTE - 1000, b"x" * MEGABYTE))])
     connection = stage.connect()
@@ -230,7 +230,7 @@ def _write_one_batch(stage: Stage) -> Act:
 
 
 def _delete_old_segments(stage: Stage) -> Act:
-    """Let retention find thousands of segments that are too old, in one log."""
+    """Let retention delete thousands of old segments of one log."""
     stage.create_topic(retention_ms="-1")
     with stage.stopped():
         _write_flushed(stage, OLD_SEGMENTS, 1, SYSTEM_CLOCK.time_ms() - DAY_MS)

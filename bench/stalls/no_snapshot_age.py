@@ -1,4 +1,4 @@
-"""A broker that renders its metrics for each scrape: `python -m bench.stalls.no_snapshot_age up ...`."""
+"""A broker that renders its metrics again for each scrape: `python -m bench.stalls.no_snapshot_age up ...`."""
 
 from __future__ import annotations
 

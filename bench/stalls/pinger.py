@@ -1,10 +1,10 @@
-"""The innocent client: asks a broker for its ApiVersions every 5 ms, and notes how long each answer took.
+"""The normal client: it sends ApiVersions to a broker every 5 ms and records the latencies.
 
     python -m bench.stalls.pinger PORT
 
-The loop is open: a ping is due every 5 ms whatever became of those before it, and its latency counts from that
-moment, so that a stall of a second is seen by 200 pings, not by one. Prints `ready` when it has begun. At the end of
-its input it sends no more, waits a little for the answers that are due, and prints a line of JSON.
+The loop is open: a ping is due every 5 ms even if earlier pings have no response, and its latency counts from its due
+time. So 200 pings see a stall of one second. The program prints `ready` after its start. When its input ends, it stops
+sending, waits briefly for outstanding responses, and prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -31,17 +31,19 @@ from bench.stalls.pings import INTERVAL_S, Pings, summarise
 
 WARM_UP_PINGS = 50
 ANSWER_LIMIT_S = 1.0
-"""How long after the last ping its answer is waited for."""
+"""The maximum wait for responses after the last ping, in seconds."""
 RESULT_LIMIT_S = 10.0
 ANSWER_BYTES_MAX = 1024 * 1024
 PRIORITY = -10
-"""As nice(2) has it: that the pinger itself waits for a core says nothing about the broker. Needs the right to."""
+"""The niceness, see nice(2). If the pinger waited for a core, the latency would say nothing about the broker. Needs
+privileges.
+"""
 
 PING = b"".join(bytes(memoryview(chunk)) for chunk in request_frame(ApiVersionsRequest(), 0, 1, "pinger"))  # type: ignore[arg-type]
 
 
 class Window:
-    """Pings on one connection, from now on."""
+    """Pings on one connection."""
 
     def __init__(self, port: int) -> None:
         self._sock = socket.create_connection(("127.0.0.1", port))
@@ -111,7 +113,7 @@ class Window:
 
 
 class Pinger:
-    """The process of the innocent client, from the side of the bench."""
+    """The pinger process, from the side of the bench."""
 
     def __init__(self, port: int) -> None:
         self._process = subprocess.Popen(
@@ -136,13 +138,13 @@ class Pinger:
         self._process.wait()
 
     def finish(self) -> Pings:
-        """End the window."""
+        """End the pings. Return their latencies."""
         output, _ = self._process.communicate(timeout=RESULT_LIMIT_S)
         return Pings(**json.loads(output))
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Ping until the input ends, and print what came of it."""
+    """Ping until the input ends, and print the result."""
     with contextlib.suppress(OSError):
         os.nice(PRIORITY)
     window = Window(int(arguments[0]))

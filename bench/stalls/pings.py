@@ -1,4 +1,4 @@
-"""What became of the pings of one window. Pure."""
+"""The latencies of the pings during one scenario. This module does no I/O."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 INTERVAL_S = 0.005
-"""A ping is to be sent every so often, whether the ones before it were answered or not."""
+"""The interval between the due times of pings, in seconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pings:
-    """The latencies of a window, each counted from the moment at which its ping was to be sent.
+    """The latencies of pings, counted from their due times.
 
-    :param worst_ms: the longest.
-    :param answered_all: False if some were never answered: the worst is then at least so long.
+    :param worst_ms: the longest latency.
+    :param answered_all: False if some pings had no response: the worst latency is then a lower bound.
     """
 
     count: int
@@ -25,10 +25,10 @@ class Pings:
 
 
 def summarise(answered_ms: Sequence[float], waiting_ms: Sequence[float] = ()) -> Pings:
-    """Put a window together.
+    """Summarize latencies.
 
-    :param answered_ms: latencies of answered pings.
-    :param waiting_ms: how long the others had been waiting when the window ended.
+    :param answered_ms: the latencies of pings with a response.
+    :param waiting_ms: the time that the others had waited at the end.
 
     >>> summarise([1.0, 2.0], [7.0])
     Pings(count=3, worst_ms=7.0, p99_ms=7.0, answered_all=False)
@@ -40,7 +40,7 @@ def summarise(answered_ms: Sequence[float], waiting_ms: Sequence[float] = ()) ->
 
 
 def nearest_rank(ascending: Sequence[float], share: float) -> float:
-    """Return the least value that this share of the values does not exceed.
+    """Return the smallest value that at least `share` of all values do not exceed.
 
     >>> nearest_rank([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0

@@ -1,4 +1,4 @@
-"""What the scenarios brought, as a table and as data."""
+"""The results of the scenarios, as a table and as data."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from bench.tables import table
 class Run:
     """One run of a scenario.
 
-    :param pings: of the innocent client, while it ran.
-    :param idle: the same pings, as long, to a broker that nobody uses: the noise of the machine.
-    :param ended: what came of it.
-    :param seconds: until then.
-    :param peak_mib: the most memory that the broker held, what the preparation took included.
+    :param pings: the pings of the normal client during the scenario.
+    :param idle: the pings to an idle broker for the same time: the noise of the machine.
+    :param ended: the result, as text.
+    :param seconds: the duration.
+    :param peak_mib: the memory peak of the broker, including the preparation.
     """
 
     pings: Pings
@@ -31,7 +31,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A scenario with its runs; `problem` says why there are none."""
+    """A scenario with its runs. `problem` is the reason if there are none."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ class Figures:
 
 
 def lines(all_figures: Sequence[Figures]) -> Iterator[str]:
-    """Return a table: of several runs the one in the middle, by its worst stall."""
+    """Return a table with the median run of each scenario by its worst stall."""
     header = ["scenario", "worst stall, ms", "p99, ms", "idle: worst, ms", "how it ended", "broker's peak, MiB"]
     rows = [_row(figures) for figures in all_figures]
     yield from table([header[0], header[4], *header[1:4], header[5]], rows, left=2)
@@ -83,5 +83,5 @@ def _spread(runs: Sequence[Run]) -> str:
 
 
 def data(all_figures: Sequence[Figures]) -> list[dict[str, Any]]:
-    """Return the same as plain data."""
+    """Return the figures as data for JSON."""
     return [asdict(figures) for figures in all_figures]

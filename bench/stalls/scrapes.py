@@ -1,4 +1,4 @@
-"""Scrapes of metrics: what they cost the clients of a broker, how long they take, and what memory they leave behind."""
+"""Scenarios with scrapes of metrics: their effect on other clients, their duration, and the memory that they leave."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from bench.stalls.stage import Act, Scenario, Stage
 
 PARTITIONS_PER_TOPIC = 100
 WARM_SCRAPES = 3
-"""After so many scrapes the broker has the memory that each of them needs."""
+"""The number of scrapes after which the broker has allocated the memory that each of them needs."""
 RENDERED_SCRAPES = 1_000
 
 

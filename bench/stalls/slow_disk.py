@@ -1,4 +1,6 @@
-"""A broker on a disk whose fsync takes long: `python -m bench.stalls.slow_disk SECONDS up ...`, else as `barnabas`."""
+"""A broker on a disk with a slow fsync: `python -m bench.stalls.slow_disk SECONDS up ...`, otherwise like
+`barnabas`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from barnabas.storage import OsFileSystem
 
 
 def later(operation: Callable[..., Any], delay_s: float) -> Callable[..., Any]:
-    """Return an operation that takes longer."""
+    """Return an operation with an additional delay."""
 
     def delayed(*arguments: Any) -> Any:
         time.sleep(delay_s)
@@ -21,7 +23,7 @@ def later(operation: Callable[..., Any], delay_s: float) -> Callable[..., Any]:
 
 
 def slow_down(delay_s: float) -> None:
-    """Let every fsync of this process take longer, whoever calls it; other operations stay as fast as they are."""
+    """Delay every fsync of this process. Other operations stay as fast as they are."""
     for name in ("fsync", "fsync_folder"):
         setattr(OsFileSystem, name, later(getattr(OsFileSystem, name), delay_s))
 

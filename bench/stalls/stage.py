@@ -1,4 +1,4 @@
-"""What a scenario plays on: a broker of its own, topics that it makes, connections that it opens."""
+"""The environment of a scenario: its own broker, its topics and its connections."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ CREATE_TIMEOUT_MS = 120_000
 
 
 class Stage:
-    """A broker in a folder of its own; killed in the end, since nobody wants its data.
+    """A broker in a folder of its own. It is killed at the end, because nobody needs its data.
 
-    :param deadline: when what waits gives up; moved by who runs the scenario.
-    :param environment: variables of the broker beside those of this process.
+    :param deadline: the deadline of all waits, which the caller moves.
+    :param environment: variables of the broker in addition to those of this process.
     """
 
     def __init__(
@@ -51,21 +51,21 @@ class Stage:
 
     @contextmanager
     def stopped(self) -> Iterator[None]:
-        """Let the broker be stopped cleanly meanwhile."""
+        """Stop the broker cleanly for the duration of the block."""
         self.broker.stop()
         yield
         self.broker.__enter__()
 
     def connect(self) -> Connection:
-        """Open a connection, closed in the end."""
+        """Open a connection. It is closed at the end of the scenario."""
         connection = Connection(self.broker.port, self.deadline)
         self._connections.append(connection)
         return connection
 
     def ask(self, message: object, version: int, response: type[T]) -> T:
-        """Ask on a connection of its own.
+        """Send a request on a new connection.
 
-        :raises RuntimeError: the broker refused.
+        :raises RuntimeError: if the broker returns an error.
         """
         connection = Connection(self.broker.port, self.deadline)
         try:
@@ -74,20 +74,20 @@ class Stage:
             connection.close()
 
     def create_topics(self, names: Sequence[str], partitions: int = 1, **config: str) -> None:
-        """Make topics; settings have underscores for dots."""
+        """Create topics. Settings have underscores instead of dots."""
         self.ask(create_topics_request(names, partitions, **config), 4, CreateTopicsResponse)
 
     def create_topic(self, partitions: int = 1, **config: str) -> None:
-        """Make the topic that most scenarios have."""
+        """Create the topic that most scenarios use."""
         self.create_topics([TOPIC], partitions, **config)
 
     def folder(self, partition: int = 0, topic: str = TOPIC) -> Path:
-        """Return the folder of a partition."""
+        """Return the partition directory."""
         return self.data / f"{topic}-{partition}"
 
 
 def create_topics_request(names: Sequence[str], partitions: int = 1, **config: str) -> CreateTopicsRequest:
-    """Return the request that makes topics, all alike."""
+    """Return the request that creates topics with equal settings."""
     settings = [CreatableTopicConfig(name=name.replace("_", "."), value=value) for name, value in config.items()]
     return CreateTopicsRequest(
         topics=[
@@ -99,17 +99,17 @@ def create_topics_request(names: Sequence[str], partitions: int = 1, **config: s
 
 
 Act = Callable[[], str]
-"""What is measured. It returns, in a few words, what came of it."""
+"""The measured part of a scenario. It returns the result as text."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """Something that one client does while another one only wants to be answered.
+    """A load by one client while another client only sends pings.
 
     :param title: a line for the table.
-    :param prepare: makes all that is needed, and returns what is then measured.
-    :param settings: of the broker, by field name.
-    :param program: what Python runs as the broker.
+    :param prepare: prepares the scenario, and returns its measured part.
+    :param settings: broker settings by field name.
+    :param program: the arguments of Python that start the broker.
     """
 
     name: str

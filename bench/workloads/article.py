@@ -1,4 +1,4 @@
-"""The measurements of the article on one broker: W4, W8 to W12. The replicated ones are in `replication.py`."""
+"""The measurements of the article on one broker: W4, W8 to W12. `replication.py` contains the replicated ones."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def measure_both(contest: Contest) -> Sequence[Case]:
 
 
 def measure_sizes(contest: Contest) -> Sequence[Case]:
-    """Measure W10: as many bytes of each size, as far as that does not make too many records."""
+    """Measure W10: the same number of bytes for each size, but at most a maximum number of records."""
     total_bytes = contest.scale.records(100_000_000, 200_000_000, 3_000_000_000)
     records_max = contest.scale.records(1_000_000, 2_000_000, 30_000_000)
     cases = []
@@ -111,7 +111,7 @@ def size_case(size: int) -> str:
 
 
 def measure_stored(contest: Contest) -> Sequence[Case]:
-    """Measure W11: one topic a contender, which grows by half a gigabyte a run."""
+    """Measure W11: one topic per contender, which grows by half a gigabyte per run."""
     case = Case(STORED, 100)
     for contender in (
         Contender("barnabas", "many"),
@@ -123,7 +123,7 @@ def measure_stored(contest: Contest) -> Sequence[Case]:
         try:
             contender.driver.check()
             _store(contest, contender, row)
-        except Exception as error:  # noqa: BLE001  # the others go on
+        except Exception as error:  # noqa: BLE001  # a failed contender must not stop the others
             row.problem = problem_of(error)
             contest.progress.say(f"{contest.name}: {contender.title} failed: {row.problem}")
     return [case]
@@ -139,11 +139,11 @@ def _store(contest: Contest, contender: Contender, row: Row) -> None:
     for number in range(1, chunks + 1):
         stored_gb = server.stored_bytes(topic) / 1e9
         os.sync()
-        # What was at hand at the beginning cannot be at hand all along.
+        # The page cache cannot hold all of the data, so no memory is prepared.
         run = replace(contest.measure(contender, job, into_fresh_memory=True), stored_gb=stored_gb, series=[])
         row.runs.append(run)
-        told = f"{contest.name}: {contender.title}, {number}/{chunks}, {stored_gb:.1f} GB stored"
-        contest.progress.say(f"{told}: {run.records_per_s:,.0f} records/s")
+        progress = f"{contest.name}: {contender.title}, {number}/{chunks}, {stored_gb:.1f} GB stored"
+        contest.progress.say(f"{progress}: {run.records_per_s:,.0f} records/s")
     server.delete_topic(topic)
 
 

@@ -1,7 +1,7 @@
-"""The measurements of the article on three brokers, W5 to W7; and latency while all replicas have to acknowledge.
+"""The measurements of the article on three brokers, W5 to W7, and latency with acks from all replicas.
 
-All brokers, ZooKeeper and clients share one machine, where the article had three for the brokers and three for the
-clients. So each figure stands beside that of one broker without replication, in the same run.
+All brokers, ZooKeeper and clients share one machine; the article had three machines for brokers and three for clients.
+So each figure stands beside that of one broker without replication in the same run.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def _produce(contest: Contest, acks: str, producers: int = 1) -> Case:
 
 
 def measure_latency(contest: Contest) -> Sequence[Case]:
-    """Measure the latency from end to end at a modest rate."""
+    """Measure the end-to-end latency at a moderate rate."""
     job = Job("latency", contest.scale.records(10_000, 20_000, 60_000), rate=LATENCY_RATE, acks="all")
     pairs = [("barnabas-cluster", "barnabas"), ("barnabas-cluster", "kafka-java"), ("kafka-cluster", "barnabas")]
     pairs += [("kafka-cluster", "kafka-java")]

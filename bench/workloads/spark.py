@@ -1,4 +1,4 @@
-"""W13: Spark reads a topic into count and sum of lengths, streams it into files, and loads it into the warehouse."""
+"""W13: Spark counts a topic's records, streams them to files, and loads them into the warehouse."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ MANY, PARTITION = "count and sum of lengths, 200 partitions", "count and sum of 
 LAST = "count and sum of lengths, the last hundredth by time"
 MADE_BY_SPARK = "Spark, rows that it makes itself"
 LIMIT_SHARE = 4
-"""Spark does all rounds in one process, which gets so many times the limit of one run."""
+"""Spark runs all rounds in one process. Its time limit is this multiple of the limit of one run."""
 PARTITIONS_MANY = 200
 MAIN, WIDE, JSON, AVRO = "spark", "spark-200", "spark-json", "spark-avro"
 CHUNK = 20_000
-"""So many records of JSON or Avro are made at once."""
+"""The number of JSON or Avro records that are generated together."""
 JSON_VALUE = (
     '{"id":%d,"user":"user-%d","page":"/products/%d","referrer":"https://example.org/search","status":200,"bytes":%d,'
     '"seconds":0.%03d,"agent":"Mozilla/5.0","country":"AT","cached":%s}'
@@ -53,7 +53,7 @@ AVRO_FIELDS = {
 
 @dataclass(frozen=True, slots=True)
 class SparkReport:
-    """What `bench.spark_job` printed: the seconds of each round, the CPU time of all."""
+    """The report of `bench.spark_job`: the seconds of each round, and the total CPU time."""
 
     records: int
     seconds: list[float]
@@ -62,7 +62,7 @@ class SparkReport:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One row of a case: what `bench.spark_job` does, with which source and on which topic."""
+    """One row of a case: the work of `bench.spark_job`, its source and its topic."""
 
     case: str
     work: str
@@ -105,7 +105,7 @@ def measure_spark(contest: Contest) -> Sequence[Case]:
                 _fill(contest, server, replace(job, topic=WIDE, partitions=PARTITIONS_MANY))
                 cases[LOAD_JSON].size = _fill_json(contest, server, count // 5)
                 _fill_avro(contest, server, count // 5)
-        except Exception as error:  # noqa: BLE001  # the others go on
+        except Exception as error:  # noqa: BLE001  # a failed server must not stop the others
             cases[READ].rows.append(Row(SERVERS[name].title, SPARK, problem=problem_of(error)))
             continue
         for asked in (*BOTH_SERVERS, *BARNABAS_ONLY) if name == "barnabas" else BOTH_SERVERS:
@@ -122,7 +122,7 @@ def _fill(contest: Contest, server: Server, job: Job) -> None:
 
 
 def _fill_json(contest: Contest, server: Server, records: int) -> int:
-    """Send objects of ten fields, and return how many bytes one has."""
+    """Send JSON objects with ten fields. Return the average size of one in bytes."""
     server.create_topic(JSON, 6)
     contest.progress.say(f"{contest.name}: filling {JSON} of {server.title} with {records:,} records")
     with Producer(server.address, linger_ms=20) as producer:
@@ -134,7 +134,7 @@ def _fill_json(contest: Contest, server: Server, records: int) -> int:
 
 
 def _fill_avro(contest: Contest, server: Server, records: int) -> None:
-    """Send the same as Avro records."""
+    """Send the same data as Avro records."""
     server.create_topic(AVRO, 6)
     contest.progress.say(f"{contest.name}: filling {AVRO} of {server.title} with {records:,} records")
     schema = {"type": "record", "name": "View", "fields": [{"name": n, "type": t} for n, t in AVRO_FIELDS.items()]}
@@ -150,7 +150,7 @@ def _fill_avro(contest: Contest, server: Server, records: int) -> None:
 
 @contextmanager
 def schema_registry(bootstrap: str) -> Iterator[str]:
-    """Run a schema registry beside a broker; yield its URL."""
+    """Run a schema registry with a broker. Yield its URL."""
     command = [sys.executable, "-m", "barnabas.cli.main", "registry", "--port", "0", "--bootstrap", bootstrap]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
@@ -171,29 +171,29 @@ def _json_value(number: int) -> str:
 def _row(contest: Contest, name: str, asked: Asked, records: int) -> Row:
     server = contest.arena.server(name)
     row = Row(server.title, asked.client)
-    told = f"{contest.name} {asked.case}: {asked.client} with {server.title}"
+    title = f"{contest.name} {asked.case}: {asked.client} with {server.title}"
     try:
         if asked.source == "kafka":
             kafka_source_jars()
     except UnavailableError as error:
         row.problem = str(error)
-        contest.progress.say(f"{told} is left out: {error}")
+        contest.progress.say(f"{title} is left out: {error}")
         return row
-    contest.progress.say(f"{told}: starting Spark")
-    # A session has one first query.
+    contest.progress.say(f"{title}: starting Spark")
+    # A session has only one first query.
     for _ in range(contest.scale.rounds if asked.work == "first" else 1):
         try:
             row.runs += _runs(contest, server, asked, records)
         except ClientError as error:
             row.problem = str(error)
-            contest.progress.say(f"{told}: failed: {error}")
+            contest.progress.say(f"{title}: failed: {error}")
             return row
-    contest.progress.say(f"{told}: {row.records_per_s or 0:,.0f} records/s")
+    contest.progress.say(f"{title}: {row.records_per_s or 0:,.0f} records/s")
     return row
 
 
 def _runs(contest: Contest, server: Server, asked: Asked, records: int) -> list[Run]:
-    """Run Spark in a process of its own; return what it measured."""
+    """Run Spark in a separate process. Return its measurements."""
     with TemporaryDirectory(prefix="barnabas-bench-warehouse-") as folder:
         command = [sys.executable, "-m", "bench.spark_job", asked.work, "--source", asked.source]
         command += ["--bootstrap", server.address, "--topic", asked.topic, "--format", asked.format]
@@ -204,7 +204,7 @@ def _runs(contest: Contest, server: Server, asked: Asked, records: int) -> list[
             cpu_before_s = server.cpu_s()
             report = parse_report(run_client(command, contest.scale.limit_s * LIMIT_SHARE).output)
     cpu_server_s = server.cpu_s() - cpu_before_s
-    turns = len(report.seconds) + (asked.work != "first")  # all others warm up once
+    turns = len(report.seconds) + (asked.work != "first")  # all other jobs have a warm-up round
     return [
         Run(
             records=report.records,
@@ -218,9 +218,9 @@ def _runs(contest: Contest, server: Server, asked: Asked, records: int) -> list[
 
 
 def parse_report(output: str) -> SparkReport:
-    """Read the line of JSON that `bench.spark_job` prints.
+    """Parse the line of JSON that `bench.spark_job` prints.
 
-    :raises ClientError: there is none.
+    :raises ClientError: if there is no such line.
     """
     for line in reversed(output.splitlines()):
         if line.startswith('{"records"'):

@@ -1,8 +1,8 @@
-"""What the audit costs: how rounds are told."""
+"""What the audit costs: the table of rounds."""
 
 from __future__ import annotations
 
-from bench.audit_cost import Round, told
+from bench.audit_cost import Round, table_lines
 
 
 def test_ratios_are_of_pairs_and_not_of_medians() -> None:
@@ -12,7 +12,7 @@ def test_ratios_are_of_pairs_and_not_of_medians() -> None:
         Round("send", 1e6, 0.99e6, 0.20, 0.202, 0.008, 1_200, 1_190),
         Round("many", 4e6, 3.96e6, 0.10, 0.100, 0.010, 1_100, 1_190),
     ]
-    assert told(rounds)[2:] == [
+    assert table_lines(rounds)[2:] == [
         "| `send` | 1,500,000 | 1,485,000 | 0.990 | 0.150 | 0.152 | 1.010 | 0.75% | 1.1 us |",
         "| `many` | 4,000,000 | 3,960,000 | 0.990 | 0.100 | 0.100 | 1.000 | 1.00% | 1.1 us |",
     ]

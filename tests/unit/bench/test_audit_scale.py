@@ -6,7 +6,7 @@ from pathlib import Path
 
 from barnabas.records import BatchBuilder
 from barnabas.records.header import iter_headers, stamp
-from bench.audit_scale import TOPIC, Figure, Victim, injure, told
+from bench.audit_scale import TOPIC, Figure, Victim, injure, table_lines
 
 
 def test_one_batch_is_lost_another_one_is_there_twice_and_offsets_have_no_gap(tmp_path: Path) -> None:
@@ -31,6 +31,6 @@ def test_one_batch_is_lost_another_one_is_there_twice_and_offsets_have_no_gap(tm
 
 
 def test_figures_are_told_with_what_came_of_them() -> None:
-    assert told([Figure("barnabas audit", 2_000_000, 0.5, 0.25, 104.4, "late 1")])[2:] == [
+    assert table_lines([Figure("barnabas audit", 2_000_000, 0.5, 0.25, 104.4, "late 1")])[2:] == [
         "| barnabas audit | 2,000,000 | 0.50 | 4,000,000 | 0.25 | 104 | late 1 |"
     ]

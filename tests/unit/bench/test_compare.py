@@ -146,9 +146,9 @@ def test_a_workload_or_a_case_or_a_stall_by_name_is_chosen_once() -> None:
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
-        (["--base", "HEAD", "W99"], "no such workload: W99"),
-        (["--base", "HEAD", "W4:sent"], "no such workload: W4:sent"),
-        (["W4"], "name the commit"),
+        (["--base", "HEAD", "W99"], "unknown workload: W99"),
+        (["--base", "HEAD", "W4:sent"], "unknown workload: W4:sent"),
+        (["W4"], "pass the commit"),
         (["--base", "HEAD", "--pairs", "6"], "at least 7 pairs"),
     ],
 )
@@ -292,7 +292,7 @@ def test_an_unknown_commit_is_named(repository: Repository, name: str) -> None:
 
 @pytest.mark.parametrize("name", ["", "--all"])
 def test_an_option_or_nothing_is_no_commit(repository: Repository, name: str) -> None:
-    with pytest.raises(ComparisonError, match="name the commit to compare with"):
+    with pytest.raises(ComparisonError, match="pass the commit to compare with"):
         repository.commit(name)
 
 

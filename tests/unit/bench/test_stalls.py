@@ -12,7 +12,7 @@ from barnabas.records import read_header, read_records
 from bench.figures import text_of, without_paths
 from bench.segment_files import one_record_batch, write_segment
 from bench.stalls.__main__ import SCENARIOS, parse
-from bench.stalls.connection import Deadline, DeadlineError, first_error, told_of
+from bench.stalls.connection import Deadline, DeadlineError, first_error, summary_of
 from bench.stalls.pings import nearest_rank, summarise
 from bench.stalls.produce_frames import batch_of
 from bench.stalls.report import Figures, Run, lines, middle
@@ -64,8 +64,8 @@ def test_the_first_error_of_an_answer_is_found_however_deep_it_is() -> None:
 
 def test_an_answer_is_told_by_its_size_and_its_error() -> None:
     answer = b"".join(bytes(memoryview(chunk)) for chunk in response_frame(metadata(3), 7, 1))[4:]  # type: ignore[arg-type]
-    assert told_of(answer, MetadataResponse, 7) == f"answered, {len(answer)} B, UNKNOWN_TOPIC_OR_PARTITION"
-    assert told_of(bytes(5_000_000), MetadataResponse, 7) == "answered, 5.0 MB"
+    assert summary_of(answer, MetadataResponse, 7) == f"answered, {len(answer)} B, UNKNOWN_TOPIC_OR_PARTITION"
+    assert summary_of(bytes(5_000_000), MetadataResponse, 7) == "answered, 5.0 MB"
 
 
 def test_no_time_is_left_behind_a_deadline() -> None:
