@@ -55,7 +55,7 @@ def test_what_a_start_finds_in_a_log_is_told_of_its_partition(json_broker: JsonB
     assert {line["broker"] for line in found} == {5}
     (made,) = (line for line in found if line["message"].startswith("created topic clicks "))
     assert made["topic"] == "clicks"
-    (cut,) = (line for line in found if "log cut at offset 1" in line["message"])
+    (cut,) = (line for line in found if "truncated the log at offset 1" in line["message"])
     assert (cut["level"], cut["topic"], cut["partition"]) == ("WARNING", "clicks", 0)
 
 

@@ -70,7 +70,7 @@ def test_a_listener_for_the_tree_has_brackets_around_ipv6():
     for address in ("[::1]:2181", ":2181", "2181"):
         BrokerConfig(zookeeper_listener=address)
     assert split_listener(":2181") == ("127.0.0.1", 2181)
-    with pytest.raises(ConfigurationError, match=r"zookeeper.listener '\[::1\]' is not \[HOST:\]PORT"):
+    with pytest.raises(ConfigurationError, match=r"zookeeper.listener is '\[::1\]'; it must be \[HOST:\]PORT"):
         BrokerConfig(zookeeper_listener="[::1]")
 
 

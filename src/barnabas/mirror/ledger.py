@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 from barnabas.mirror.batch_verification import SourceBatch
 from barnabas.mirror.offset_map import OffsetMap, Run
@@ -70,7 +70,7 @@ class Claim:
 class PartitionMark:
     """The state of a mirrored partition: a lower bound of the mirrored offsets, and the offset map.
 
-    :param told_to: the source offset below which the audit has reported all records; None: no report yet.
+    :param reported_to: the source offset below which the audit has reported all records; None: no report yet.
     :param last_source: the source batch that was mirrored last; None: not known.
     :param diverged: the reason why source and target differ; None: no difference is known.
     """
@@ -78,16 +78,27 @@ class PartitionMark:
     target_topic_id: str
     origin: int | None
     runs: tuple[Run, ...]
-    told_to: int | None = None
+    reported_to: int | None = None
     diverged: str | None = None
     last_source: SourceBatch | None = None
+
+    FIELDS: ClassVar[tuple[str, ...]] = (
+        "target_topic_id",
+        "origin",
+        "runs",
+        "told_to",  # wire name
+        "diverged",
+        "last_source",
+    )
+    """The names in the ledger, in the order of the fields."""
 
     @staticmethod
     def key(target_topic: str, partition: int) -> str:
         return _key("partition", target_topic, partition)
 
     def value(self) -> dict[str, Any]:
-        return {"format": FORMAT, **asdict(self)}
+        names = dict(zip(self.__slots__, self.FIELDS, strict=True))
+        return {"format": FORMAT, **{names[name]: value for name, value in asdict(self).items()}}
 
     @classmethod
     def read(cls, value: object) -> Self:
@@ -96,12 +107,12 @@ class PartitionMark:
         :raises BadEntryError: the value is not a partition mark.
         """
         fields = _fields(value)
-        topic_id, origin, runs, told_to, diverged, last = (fields.get(name) for name in cls.__slots__)
+        topic_id, origin, runs, reported_to, diverged, last = (fields.get(name) for name in cls.FIELDS)
         if not (last is None or _is_run(last)):
             raise BadEntryError(f"partition mark with an invalid last source batch: {value!r:.200}")
         if not (diverged is None or isinstance(diverged, str)):
             raise BadEntryError(f"partition mark with a divergence that is not a string: {value!r:.200}")
-        if not isinstance(topic_id, str) or not all(each is None or _is_offset(each) for each in (origin, told_to)):
+        if not isinstance(topic_id, str) or not all(each is None or _is_offset(each) for each in (origin, reported_to)):
             raise BadEntryError(f"partition mark with an invalid topic id or offset: {value!r:.200}")
         if not isinstance(runs, list) or not all(_is_run(run) for run in runs):
             raise BadEntryError(f"partition mark with invalid runs of offsets: {value!r:.200}")
@@ -109,7 +120,7 @@ class PartitionMark:
             found = OffsetMap.of([(source, target, count) for source, target, count in runs])
         except ValueError as error:
             raise BadEntryError(f"partition mark with overlapping runs of offsets: {error}") from error
-        return cls(topic_id, origin, found.runs, told_to, diverged, None if last is None else SourceBatch(*last))
+        return cls(topic_id, origin, found.runs, reported_to, diverged, None if last is None else SourceBatch(*last))
 
 
 @dataclass(frozen=True, slots=True)

@@ -211,7 +211,7 @@ class ResumePositions:
         account = link.copy.account
         mark = self._mark(link)
         if link.reported_to is None and mark is not None:
-            link.reported_to = mark.told_to
+            link.reported_to = mark.reported_to
         if account is None or account.counted_to is not None:
             return False
         begins = link.reported_to is None

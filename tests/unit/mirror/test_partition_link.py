@@ -35,12 +35,12 @@ def test_how_far_an_earlier_mirror_has_told_stays_in_the_ledger_until_the_accoun
     each = link(0)
     each.copy.offsets, each.reported_to = OffsetMap(100, 0), 40
     assert each.mark is not None
-    assert each.mark.told_to == 40
+    assert each.mark.reported_to == 40
     each.copy.account = PartitionAuditAccount(TopicAuditAccount("clicks", "", "clicks", "", 1, "a mirror"), 0)
-    assert each.mark.told_to == 40
+    assert each.mark.reported_to == 40
     each.copy.account.begin(40)
     each.copy.account.reported_to = 60
-    assert each.mark.told_to == 60
+    assert each.mark.reported_to == 60
 
 
 def test_lag_in_seconds_is_the_age_of_the_first_record_that_is_not_mirrored() -> None:
