@@ -102,7 +102,7 @@ def measure_commits(
 
 
 def measure_many(folder: Path, count: int) -> Figures:
-    """Commit an offset of each of many groups, and restart the broker."""
+    """Commit an offset for each of many groups, and restart the broker."""
     deadline = Deadline(LIMIT_S)
     with MeasuredBroker(folder) as broker:
         _prepare(broker, deadline)

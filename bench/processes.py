@@ -140,7 +140,7 @@ class ServerProcess:
         self._process.wait()
 
     def last_lines(self, count: int = 3) -> str:
-        """Return the end of the server's output, for an error."""
+        """Return the last lines of the server's output, for an error message."""
         return " / ".join(self.log.read_text(errors="replace").strip().splitlines()[-count:])[-500:]
 
 

@@ -43,7 +43,7 @@ def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fa
     """Run the demo. Return the audit.
 
     All files stay in `folder`. With several brokers, one of them is killed in the middle of shipping. With a fault, one
-    record is deleted from the table, duplicated in it, or shipped after the load. No process runs on after the function
+    record is deleted from the table, duplicated in it, or shipped after the load. No process is left when the function
     returns or raises.
 
     :raises BarnabasError: if a step fails.

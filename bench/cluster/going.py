@@ -49,7 +49,7 @@ def measure_leaderships(folder: Path, sizes: Sizes) -> Iterator[Figure]:
         yield Figure(f"{count:,} partitions: created, all replicas in sync", time.monotonic() - begun_s, "s")
         killed_s = time.monotonic()
         cluster.brokers[1].kill()
-        time.sleep(SESSION_S - 1)  # requests would cost the brokers time, and nothing changes earlier
+        time.sleep(SESSION_S - 1)  # no requests before: they would cost the brokers time
         reported_s = cluster.wait_for(TOPIC, led_by_survivors, SURVIVORS)
         with Admin(cluster.brokers[2].bootstrap) as admin:  # each new leader must respond
             admin.end_offsets([(TOPIC, number) for number in range(count)])

@@ -500,7 +500,7 @@ def _convert_object(item: object, types: Mapping[str, ColumnType], rules: JsonRu
         return False, None
     fits, converted = True, {}
     for name, each in item.items():
-        # a field that is always null gets no column; comparing detects that the value is not restored
+        # a field that is always null has no column; `value_forms` detects that its value cannot be restored
         each_fits = each is None
         if name in types and not is_further(name):
             each_fits, key, of_each = _place(name, each, types, rules)
@@ -576,7 +576,7 @@ def _time(item: object) -> datetime | None:
 
 
 def _compact_text(item: object) -> str:
-    """Return the item as JSON text without blanks.
+    """Return the item as JSON text without whitespace.
 
     :raises ValueError: if the item contains a number that JSON does not have.
     """

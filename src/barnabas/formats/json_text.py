@@ -5,7 +5,7 @@ A table does not keep a value that its columns can restore. `value_forms` return
     tombstone    the record's value is null
     value        the column `value` contains the original bytes
     columns...   the columns restore the value: an object with the fields in the order of the columns. The bytes equal
-                 the produced ones except for blanks between tokens
+                 the produced ones except for whitespace between tokens
     same...      the columns restore an equal value (json_values.py). The order of fields, the escapes or the notation
                  of numbers may differ from the produced bytes
 
@@ -85,13 +85,13 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
     styles = _styles(columns)
     forms, left = _search_likely(forms, values, whole, columns, list(product(styles, (COMPACT, SPACED))))
     if left.true_count:
-        # The remaining values have other blanks, which is slow to detect, or are written in a style that cannot be
+        # The remaining values have other whitespace, which is slow to detect, or are written in a style that cannot be
         # restored.
         ways = [(style, COMPACT) for style in styles]
         sample = _sampled(left)
         written = values.take(sample)
         bare = without_blanks(written)
-        # All styles have already been tried for values without blanks.
+        # All styles have already been tried for values without whitespace.
         likely = [] if bare.equals(written) else _likely(bare, columns, sample, ways)
         if likely:
             stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
@@ -358,12 +358,12 @@ def _has_any(column: pa.Array, letters: bytes) -> bool:
 
 
 def without_blanks(values: pa.Array) -> pa.Array:
-    """Remove the blanks between the tokens of binary JSON texts."""
+    """Remove the whitespace between the tokens of binary JSON texts."""
     return pc.replace_substring_regex(values, _STRING_OR_BLANKS, r"\1")
 
 
 def restore(values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the produced values. The bytes are equal except for blanks; with the form `same`, the values are equal.
+    """Return the produced values. The bytes are equal except for whitespace; with form `same`, the values are equal.
 
     :param values: the table's column `value`.
     :param forms: the table's column `value_form`.

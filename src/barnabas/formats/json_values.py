@@ -1,6 +1,6 @@
 """The comparison of JSON texts by value. This module does no I/O.
 
-Two texts are equal if they differ only in blanks between tokens, the order of an object's fields, escapes within
+Two texts are equal if they differ only in whitespace between tokens, the order of an object's fields, escapes within
 strings, and the notation of numbers (`1.50`, `15e-1`). Everything else counts:
 
 - A null field differs from an absent field.

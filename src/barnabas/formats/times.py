@@ -1,6 +1,6 @@
 """The parser of event times: texts in common notations, and numbers of seconds, milli-, micro- or nanoseconds.
 
-    2015-05-17T10:05:03.123+02:00   ISO 8601 (also with a blank, a comma, without seconds, as a date or in basic form),
+    2015-05-17T10:05:03.123+02:00   ISO 8601 (also with a space, a comma, without seconds, as a date or in basic form),
                                     and syslog's notation of RFC 5424
     2009/01/01 19:45:44             nginx's error log
     17/May/2015:10:05:03 +0000      common and combined log format
@@ -105,7 +105,7 @@ def from_texts(
 ) -> pa.Array:
     """Parse the times in texts.
 
-    :param texts: strings. Surrounding blanks are ignored, and so are brackets, except around a number.
+    :param texts: strings. Surrounding whitespace is ignored, and so are brackets, except around a number.
     :param near: a time (`TIME_TYPE`, may be null) per text, from which a text without a year gets it. Without it such a
         text is null.
     :param unit: the unit of numbers; None to derive it from the number of digits.

@@ -94,9 +94,7 @@ def _schema_ids(groups: Mapping[int, pa.Array], count: int) -> pa.Array:
 
 
 def _with_forbidden_nulls(tree: AvroType, batch: pa.RecordBatch, values: pa.Array, reasons: pa.Array) -> pa.Array:
-    """Return the reasons, extended by the records with a null in a field that the reader's schema declares not
-    nullable.
-    """
+    """Return the reasons, with one more for each record that has a null in a field that is not nullable."""
     for name in batch.schema.names:
         field = tree.inner[name]
         if field.is_nullable or tree.kind == "union" or tree.is_nullable or not batch.column(name).null_count:

@@ -47,7 +47,7 @@ def test_later_loads_read_times_in_the_zone_of_the_first(lake: Lake, event_time:
 
 def test_zone_without_times_in_the_values_is_refused(lake: Lake) -> None:
     lake.values = [b"text"]
-    with pytest.raises(ConfigurationError, match="time zone: records have their own timestamps"):
+    with pytest.raises(ConfigurationError, match="time zone: the event time is the record's timestamp"):
         load(lake, "Europe/Berlin", value_format="raw")
 
 

@@ -47,7 +47,7 @@ class Outcome(enum.StrEnum):
 
 
 class Send:
-    """A started send. The caller calls one of its methods when it ends; otherwise its outcome is unknown."""
+    """A send in progress. The caller calls `ok` or `ended` when it ends; otherwise its outcome is unknown."""
 
     __slots__ = ("_history", "_row")
 
@@ -83,7 +83,7 @@ class History:
         self._began = clock.monotonic()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
         # An incomplete history proves nothing, so nothing needs to survive a crash. The whole history is one
-        # transaction, which costs the file system the least.
+        # transaction, which needs the fewest writes.
         self._database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN; {TABLES}")
         self._places: dict[tuple[str, int], int] = {}
         self._processes: dict[str, int] = {}

@@ -110,7 +110,7 @@ def _lone_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -
 
 def _group_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -> list[ConsumeJob]:
     there = sum(counts.values())
-    records: list[int | None] = [None] * spec.consumers  # the group decides the assignment
+    records: list[int | None] = [None] * spec.consumers  # the group assigns the partitions
     if spec.consumers == 1:
         records = [there if spec.records is None else min(spec.records, there)]
     elif spec.records is not None:

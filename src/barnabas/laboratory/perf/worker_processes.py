@@ -192,7 +192,7 @@ class Workers:
 
 @contextmanager
 def _ctrl_c_ignored() -> Iterator[None]:
-    """Start child processes that ignore Ctrl-C from their first moment."""
+    """Ignore Ctrl-C during the block. Child processes that start in it inherit this."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return
