@@ -186,7 +186,7 @@ def test_refused_record_is_a_failure_with_the_reason(run: Run, admin, topic: str
     admin.create_topic(topic, config={"max.message.bytes": "1000"})
     for how in (("--mode", "send"), ("--batch-records", 1), ("--batch-records", 1, "--producers", 2)):
         done = run("produce", "-t", topic, "-n", 10, "-s", 5_000, *how, code=1)
-        assert "batch of 5070 bytes, max.message.bytes is 1000" in done.stderr
+        assert "the batch has 5070 bytes, more than max.message.bytes=1000" in done.stderr
         assert done.stderr.count("\n") == 1
     assert records_in(admin, topic) == 0
 

@@ -74,5 +74,5 @@ def test_broker_reports_traffic_lag_and_health_and_stops_with_readers_at_its_pag
 def test_address_in_use_ends_the_start(watched: WatchedBroker, tmp_path: Path) -> None:
     second = WatchedBroker(tmp_path / "second")
     second.http_port = watched.http_port
-    with pytest.raises(AssertionError, match="choose another with --http"):
+    with pytest.raises(AssertionError, match="choose another address with --http"):
         second.start()

@@ -65,11 +65,11 @@ log = logging.getLogger(__name__)
 def check_not_internal(name: str, what: str) -> None:
     """Reject a client's operation on an internal topic.
 
-    :param what: the end of the error message, such as "cannot be deleted".
+    :param what: the end of the error message, such as "it cannot be deleted".
     :raises ApiError: INVALID_TOPIC_EXCEPTION.
     """
     if name in INTERNAL_TOPICS:
-        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic {name} is the brokers' own, and {what}")
+        raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"{name} is an internal topic; {what}")
 
 
 def check_creation(name: str, config: BrokerConfig, replication_factor: int, broker_count: int) -> None:
@@ -80,11 +80,11 @@ def check_creation(name: str, config: BrokerConfig, replication_factor: int, bro
     if name not in INTERNAL_TOPICS:
         return
     if name not in _MADE_HERE:
-        check_not_internal(name, "cannot be created: Barnabas does not use it")
+        check_not_internal(name, "it cannot be created, because Barnabas does not use it")
     least = min(config.offsets_topic_replication_factor, broker_count)
     if replication_factor < least:
         message = (
-            f"topic {name} needs {least} replicas or more (offsets.topic.replication.factor), not {replication_factor}"
+            f"topic {name} needs at least {least} replicas (offsets.topic.replication.factor), not {replication_factor}"
         )
         raise ApiError(ErrorCode.INVALID_REPLICATION_FACTOR, message)
 

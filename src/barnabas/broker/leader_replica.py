@@ -546,13 +546,13 @@ class LeaderReplica:
         followers = self.followers
         if acks != Acks.ALL or followers is None or followers.can_acknowledge(self.config.min_insync_replicas):
             return None
-        message = f"{self._too_few(len(followers.isr))}; the message is in the log"
+        message = f"{self._too_few(len(followers.isr))}; the leader has appended the batch"
         return ApiError(ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND, message)
 
     def _too_few(self, count: int) -> str:
         replicas = "replica" if count == 1 else "replicas"
         least = self.config.min_insync_replicas
-        return f"{self.topic_partition} has {count} {replicas} in sync, min.insync.replicas is {least}"
+        return f"{self.topic_partition} has {count} in-sync {replicas}, fewer than min.insync.replicas={least}"
 
     # --- the log start offset ---
 

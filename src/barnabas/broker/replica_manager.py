@@ -226,7 +226,7 @@ class ReplicaManager:
     def _not_here(self, topic: str, number: int) -> ApiError:
         partitions = self._partitions_of(topic)
         if partitions is None or not 0 <= number < len(partitions):
-            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {topic}-{number}")
+            return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {topic}-{number} does not exist")
         message = f"{topic}-{number} has replicas on brokers {list(partitions[number].replicas)}, not on this broker"
         return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, message)
 

@@ -107,7 +107,7 @@ class RequestedElections:
         image = self._topics.image
         info = image.partition(where)
         if info is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {where}")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {where} does not exist")
         return (
             _first_candidate(where, info, image)
             if kind == UNCLEAN_ELECTION
@@ -196,7 +196,7 @@ def _transferring_broker(where: TopicPartition, info: PartitionInfo, image: Meta
     if state.leader == preferred and preferred in image.brokers:
         raise ApiError(ErrorCode.ELECTION_NOT_NEEDED, f"{where} is led by its preferred replica")
     if preferred not in state.isr or not image.is_eligible(preferred) or state.leader not in image.brokers:
-        message = f"{where}: its preferred replica, on broker {preferred}, is not there or not in sync"
+        message = f"{where}: the preferred replica on broker {preferred} is offline or not in sync"
         raise ApiError(_NO_PREFERRED, message)
     return state.leader
 
@@ -221,4 +221,4 @@ def _first_candidate(where: TopicPartition, info: PartitionInfo, image: Metadata
         )
         if found is not None and not found.rank:
             return each
-    raise ApiError(_NO_ELIGIBLE, f"{where}: none of its replicas {list(info.replicas)} is live")
+    raise ApiError(_NO_ELIGIBLE, f"{where}: all replicas are offline: brokers {list(info.replicas)}")

@@ -124,7 +124,7 @@ def reassigned_partitions(
 
 def unknown_partition(name: str, number: int) -> ApiError:
     """Return the error for a partition that does not exist."""
-    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition {name}-{number}")
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"partition {name}-{number} does not exist")
 
 
 def _racks(image: MetadataImage) -> dict[int, str | None]:
@@ -188,7 +188,9 @@ class TopicAdmin:
         if self._topics.get(name) is not None:
             raise ApiError(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} already exists")
         if partition_count < 1:
-            raise ApiError(ErrorCode.INVALID_PARTITIONS, f"a topic has 1 partition or more, not {partition_count}")
+            raise ApiError(
+                ErrorCode.INVALID_PARTITIONS, f"a topic must have at least 1 partition, not {partition_count}"
+            )
         check_partition_count(partition_count)
         config, image = self._topics.config, self._topics.image
         config_in_force(config, name, settings, replication_factor)
@@ -293,7 +295,7 @@ class TopicAdmin:
             raise _unknown_topic(name)
         count = len(topic.partitions)
         if partition_count <= count:
-            message = f"topic {name} has {count} partitions; it can grow to more, not to {partition_count}"
+            message = f"topic {name} has {count} partitions; the new number must be higher, not {partition_count}"
             raise ApiError(ErrorCode.INVALID_PARTITIONS, message)
         check_partition_count(partition_count)
         return partition_count - count
@@ -444,7 +446,7 @@ class TopicAdmin:
 
         async def delete(topic: Topic) -> Topic:
             if topic_id not in {None, topic.id}:
-                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+                raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic with this id exists")
             live = set(self._topics.image.brokers)
             holders = {broker for each in topic.partitions for broker in each.replicas} | live
             if not await self._topics.deletions.delete(topic.id, name, holders):
@@ -464,4 +466,4 @@ class TopicAdmin:
 
 
 def _unknown_topic(name: str) -> ApiError:
-    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {name}")
+    return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {name} does not exist")

@@ -20,11 +20,11 @@ def check_topic_name(name: str) -> None:
     if not name:
         problem = "it is empty"
     elif name in {".", ".."}:
-        problem = "it is a folder's"
+        problem = "'.' and '..' are not allowed"
     elif len(name) > TOPIC_NAME_CHARACTERS_MAX:
-        problem = f"it has {len(name)} characters, and {TOPIC_NAME_CHARACTERS_MAX} are allowed"
+        problem = f"it has {len(name)} characters; the maximum is {TOPIC_NAME_CHARACTERS_MAX}"
     elif not _TOPIC_NAME.fullmatch(name):
-        problem = "it may have letters, digits, '.', '_' and '-' only"
+        problem = "valid characters are ASCII letters, digits, '.', '_' and '-'"
     else:
         return
     raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, f"topic name {name!r}: {problem}")

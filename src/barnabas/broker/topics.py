@@ -154,7 +154,7 @@ class Topics:
         """
         topic = self._by_id.get(topic_id)
         if topic is None:
-            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "there is no topic with this id")
+            raise ApiError(ErrorCode.UNKNOWN_TOPIC_ID, "no topic with this id exists")
         return topic.name
 
     def all(self) -> Iterable[Topic]:

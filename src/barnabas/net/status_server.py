@@ -92,7 +92,9 @@ def serving_status(
     try:
         server.start()
     except OSError as error:
-        raise UnavailableError(f"cannot listen on {address}: {error.strerror}; choose another with --http") from None
+        raise UnavailableError(
+            f"cannot listen on {address}: {error.strerror}; choose another address with --http"
+        ) from None
     log.info("metrics and health are at %s/metrics, /healthz and /readyz", server.url)
     try:
         yield server
@@ -222,7 +224,11 @@ class _Handler(BaseHTTPRequestHandler):
         if not super().parse_request():
             return False
         if self.command not in METHODS:
-            self._answer(HTTPStatus.METHOD_NOT_ALLOWED, f"only {' and '.join(METHODS)}", allow=", ".join(METHODS))
+            self._answer(
+                HTTPStatus.METHOD_NOT_ALLOWED,
+                f"method not allowed; use {' or '.join(METHODS)}",
+                allow=", ".join(METHODS),
+            )
             return False
         return True
 
@@ -233,17 +239,19 @@ class _Handler(BaseHTTPRequestHandler):
                 self._answer(HTTPStatus.OK, pages.metrics(), CONTENT_TYPE)
             elif path == "/healthz":
                 is_alive = pages.is_alive()
-                self._answer(*((HTTPStatus.OK, "ok") if is_alive else (_UNAVAILABLE, "the event loop does not answer")))
+                self._answer(
+                    *((HTTPStatus.OK, "ok") if is_alive else (_UNAVAILABLE, "the event loop does not respond"))
+                )
             elif path == "/readyz":
                 reasons = pages.not_ready()
                 self._answer(*((_UNAVAILABLE, "\n".join(reasons)) if reasons else (HTTPStatus.OK, "ok")))
             else:
-                self._answer(HTTPStatus.NOT_FOUND, "there are /metrics, /healthz and /readyz")
+                self._answer(HTTPStatus.NOT_FOUND, "not found; the pages are /metrics, /healthz and /readyz")
         except OSError:
             raise  # an error of the connection
         except Exception:
-            log.exception("cannot answer a request for %s; the next request tries again", path)
-            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "the log has the error")
+            log.exception("cannot respond to a request for %s", path)
+            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log of this process")
 
     def do_HEAD(self) -> None:
         self.do_GET()

@@ -164,7 +164,7 @@ def read_header(buffer: Buffer, position: int = 0) -> BatchHeader:
     """
     if position + BATCH_HEADER_SIZE > len(buffer):
         raise CorruptBatchError(
-            f"batch at position {position}: {len(buffer) - position} bytes left, a batch header has {BATCH_HEADER_SIZE}"
+            f"batch at position {position}: only {len(buffer) - position} of the header's {BATCH_HEADER_SIZE} bytes"
         )
     return BatchHeader._make(HEADER.unpack_from(buffer, position))
 
@@ -186,7 +186,9 @@ def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[
         if end - position < BATCH_HEADER_SIZE:
             if partial_ok:
                 return
-            raise CorruptBatchError(f"batch at position {position}: only {end - position} bytes of its header")
+            raise CorruptBatchError(
+                f"batch at position {position}: only {end - position} of the header's {BATCH_HEADER_SIZE} bytes"
+            )
         header = BatchHeader._make(HEADER.unpack_from(buffer, position))
         next_position = position + header.batch_length + LENGTH_OVERHEAD
         if next_position < position + BATCH_HEADER_SIZE:
@@ -195,7 +197,7 @@ def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[
             if partial_ok:
                 return
             raise CorruptBatchError(
-                f"batch at position {position}: {header.size} bytes announced, {end - position} there"
+                f"batch at position {position}: only {end - position} of the batch's {header.size} bytes"
             )
         yield position, header
         position = next_position
@@ -210,7 +212,7 @@ def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
     end = position + header.batch_length + LENGTH_OVERHEAD
     if end > len(buffer):
         raise CorruptBatchError(
-            f"batch at position {position}: {header.size} bytes announced, {len(buffer) - position} there"
+            f"batch at position {position}: only {len(buffer) - position} of the batch's {header.size} bytes"
         )
     view = buffer if isinstance(buffer, memoryview) else memoryview(buffer)
     crc = crc32c(view[position + CRC_START : end])

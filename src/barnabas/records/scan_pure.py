@@ -291,7 +291,7 @@ def damage_at(view: memoryview, at: int, position: int, expected: Expected, *, c
 def tail_damage(position: int, end: int) -> str | None:
     """Return the damage of a file that is too short for another batch, or None."""
     if 0 <= end < position + BATCH_HEADER_SIZE:
-        return f"batch at position {position}: {end - position} bytes left, a batch header has {BATCH_HEADER_SIZE}"
+        return f"batch at position {position}: only {end - position} of the header's {BATCH_HEADER_SIZE} bytes"
     return None
 
 

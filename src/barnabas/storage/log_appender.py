@@ -139,28 +139,29 @@ def _checked_header(view: memoryview, config: LogConfig) -> BatchHeader:
     if size > _MAGIC_POSITION and view[_MAGIC_POSITION] < MAGIC:
         raise ApiError(
             ErrorCode.INVALID_RECORD,
-            f"message format {view[_MAGIC_POSITION]}; only record batches (format {MAGIC}) are taken",
+            f"message format {view[_MAGIC_POSITION]} is not supported; send record batches (format {MAGIC})",
         )
     if size > config.segment_bytes:
         raise ApiError(
             ErrorCode.RECORD_LIST_TOO_LARGE,
-            f"{size} bytes of batches in a request exceed segment.bytes, {config.segment_bytes}",
+            f"the batches have {size} bytes, more than segment.bytes={config.segment_bytes}",
         )
     if not size:
-        raise ApiError(ErrorCode.INVALID_RECORD, "a produce request without record batches")
+        raise ApiError(ErrorCode.INVALID_RECORD, "the produce request has no record batch for this partition")
     header = read_header(view)
     check_structure(header, 0)
     end = header.batch_length + LENGTH_OVERHEAD
     if end > config.max_message_bytes:
         raise ApiError(
-            ErrorCode.MESSAGE_TOO_LARGE, f"batch of {end} bytes, max.message.bytes is {config.max_message_bytes}"
+            ErrorCode.MESSAGE_TOO_LARGE,
+            f"the batch has {end} bytes, more than max.message.bytes={config.max_message_bytes}",
         )
     if end > size or crc32c(view[CRC_START:end]) != header.crc:
         check_batch(view, 0, header)  # raises the specific error
     _check_header(header)
     _check_body(view[BATCH_HEADER_SIZE:end], header)
     if end != size:
-        message = f"{size - end} bytes behind the batch; a request brings one batch for each partition"
+        message = f"{size - end} bytes follow the batch; a request must contain exactly one batch per partition"
         raise ApiError(ErrorCode.INVALID_RECORD, message)
     return header
 
@@ -176,7 +177,7 @@ def _check_keys(view: memoryview, config: LogConfig) -> None:
         raise ApiError(ErrorCode.INVALID_RECORD, str(error)) from error
     if numbers:
         raise InvalidRecordsError(
-            numbers, "a record without a key; the topic is compacted (cleanup.policy), which keeps the last of each key"
+            numbers, "the record has no key, which a compacted topic (cleanup.policy=compact) requires"
         )
 
 
@@ -224,7 +225,7 @@ def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, le
         check_batch(view, position, header)
         if header.base_offset < next_offset or header.last_offset > OFFSET_MAX:
             raise CorruptBatchError(
-                f"a batch has offsets {header.base_offset} to {header.last_offset}, but the log ends at {next_offset}"
+                f"the batch has offsets {header.base_offset} to {header.last_offset}, but the log ends at {next_offset}"
             )
         if not last_epoch <= header.leader_epoch <= leader_epoch:
             raise CorruptBatchError(
@@ -254,14 +255,14 @@ def _check_header(header: BatchHeader) -> None:
     ):
         raise ApiError(
             ErrorCode.INVALID_RECORD,
-            f"batch of producer {header.producer_id} with epoch {header.producer_epoch}"
-            f" and sequence {header.base_sequence}",
+            f"producer id {header.producer_id}, epoch {header.producer_epoch} and sequence {header.base_sequence}"
+            " must not be negative",
         )
 
 
 def _what_is_wrong_with(attributes: int) -> str:
     if attributes & CONTROL_MASK:
-        return "a producer sent a control batch, which only brokers may write"
+        return "producers cannot write control batches"
     if attributes & TRANSACTIONAL_MASK:
         return "the batch belongs to a transaction, but none is open"
     return f"the batch has unknown attributes {attributes & 0xFFFF:#06x}"
@@ -275,13 +276,15 @@ def _check_body(body: memoryview, header: BatchHeader) -> None:
     its size.
     """
     if header.attributes & COMPRESSION_MASK:
-        is_whole = header.record_count <= max_record_count(len(body), header.compression)
+        most = max_record_count(len(body), header.compression)
+        problem = f"a compressed body of {len(body)} bytes contains at most {most}"
+        is_whole = header.record_count <= most
     else:
+        problem = "the body contains a different number"
         is_whole = count_records(body, header.record_count)
     if not is_whole:
         raise ApiError(
-            ErrorCode.INVALID_RECORD,
-            f"the header says {header.record_count} records, but the body has another number or is too small",
+            ErrorCode.INVALID_RECORD, f"the batch header declares {header.record_count} records, but {problem}"
         )
 
 
@@ -462,7 +465,7 @@ class AppendGroup:
             if self.config.has_timestamp_bounds:
                 check_timestamps(header, self.config, self._now_ms)
             if self.next_offset > OFFSET_MAX:
-                raise ApiError(ErrorCode.INVALID_RECORD, "the log has reached the greatest offset")
+                raise ApiError(ErrorCode.INVALID_RECORD, "the log has reached the maximum offset")
         except BarnabasError as error:
             self.outcomes.append(error)
             return True

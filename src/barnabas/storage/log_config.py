@@ -125,7 +125,7 @@ _FIELDS = {each.name.replace("_", "."): each.name for each in fields(LogConfig) 
 
 def _field_of(name: str) -> str:
     if name not in _FIELDS:
-        raise ConfigurationError(f"unknown topic setting {name!r}; there are {', '.join(sorted(_FIELDS))}")
+        raise ConfigurationError(f"unknown topic setting {name!r}; valid settings: {', '.join(sorted(_FIELDS))}")
     return _FIELDS[name]
 
 
@@ -134,7 +134,7 @@ def _parse(name: str, text: str) -> int | float | TimestampType | frozenset[Clea
         return _number(name, text)
     if name == "message.timestamp.type":
         if text not in _TIMESTAMP_TYPES:
-            raise ConfigurationError(f"{name} is {text!r}; it can be {' or '.join(_TIMESTAMP_TYPES)}")
+            raise ConfigurationError(f"{name} is {text!r}; it must be {' or '.join(_TIMESTAMP_TYPES)}")
         return _TIMESTAMP_TYPES[text]
     if name == "cleanup.policy":
         return _parse_cleanup_policy(text)
@@ -148,7 +148,7 @@ def _parse_cleanup_policy(text: str) -> frozenset[CleanupPolicy]:
     try:
         return frozenset(CleanupPolicy(item.strip()) for item in text.split(",")) if text.strip() else frozenset()
     except ValueError:
-        raise ConfigurationError(f"cleanup.policy is {text!r}; it can be delete, compact, both, or empty") from None
+        raise ConfigurationError(f"cleanup.policy is {text!r}; it must be delete, compact, both, or empty") from None
 
 
 def _number(name: str, text: str) -> float:

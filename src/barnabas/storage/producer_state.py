@@ -106,7 +106,7 @@ class ProducerStates:
         if header.producer_epoch < entry.epoch:
             raise ApiError(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
-                f"producer {header.producer_id} has epoch {header.producer_epoch}, epoch {entry.epoch} is known",
+                f"producer {header.producer_id} sent epoch {header.producer_epoch}; its current epoch is {entry.epoch}",
             )
         if header.producer_epoch > entry.epoch:
             expected = 0
@@ -118,7 +118,7 @@ class ProducerStates:
         if header.base_sequence != expected:
             raise ApiError(
                 ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
-                f"producer {header.producer_id} sent sequence {header.base_sequence}, {expected} is next",
+                f"producer {header.producer_id} sent sequence {header.base_sequence}; the next sequence is {expected}",
             )
         return None
 

@@ -45,11 +45,14 @@ def test_records_without_keys_are_refused_and_it_is_said_which(tmp_path: Path, c
         refused = await produced(caller, batch_of(b"a", b"b", None, b"c", None, compression=compression))
         assert (refused.error_code, refused.base_offset) == (ErrorCode.INVALID_RECORD, -1)
         assert refused.error_message is not None
-        assert "record 2 of the batch: a record without a key; the topic is compacted" in refused.error_message
+        assert (
+            "record 2 of the batch: the record has no key, which a compacted topic (cleanup.policy=compact) requires"
+            in refused.error_message
+        )
         assert [error.batch_index for error in refused.record_errors] == [2, 4]
         for error in refused.record_errors:
             assert error.batch_index_error_message is not None
-            assert "without a key" in error.batch_index_error_message
+            assert "the record has no key" in error.batch_index_error_message
         assert (await produced(caller, batch_of(b"c", compression=compression))).base_offset == 2
 
     run_with_broker(tmp_path, scenario)

@@ -98,9 +98,9 @@ def test_requests_find_replicas_by_their_role(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("where", "code", "message"),
     [
-        (("views", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no partition views-0"),
-        (("clicks", 3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no partition clicks-3"),
-        (("clicks", -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "no partition clicks--1"),
+        (("views", 0), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "partition views-0 does not exist"),
+        (("clicks", 3), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "partition clicks-3 does not exist"),
+        (("clicks", -1), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "partition clicks--1 does not exist"),
         (("clicks", ELSEWHERE), ErrorCode.NOT_LEADER_OR_FOLLOWER, r"on brokers \[2\]"),
         (("clicks", FOLLOWED), ErrorCode.NOT_LEADER_OR_FOLLOWER, "led by broker 2"),
     ],

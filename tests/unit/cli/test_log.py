@@ -130,7 +130,7 @@ def test_flipped_bit_is_shown_with_its_position_and_the_rest_is_read(folder, run
     ("data", "position", "reason"),
     [
         (FIRST + SECOND[:-1], len(FIRST), "but the file has only"),
-        (FIRST + SECOND[:20], len(FIRST), "20 bytes left, a batch header has 61"),
+        (FIRST + SECOND[:20], len(FIRST), "only 20 of the header's 61 bytes"),
         (FIRST + bytes(100), len(FIRST), "magic 0, should be 2"),
         (SECOND + FIRST, len(SECOND), "offsets from 100, must be 103 or more"),
     ],

@@ -111,7 +111,7 @@ def test_health_and_readiness_answer_ok_or_503_with_the_reasons() -> None:
         state |= {"alive": False, "reasons": ["it is starting", "2 replicas are out of sync"]}
         answers = {path: ask(server, path) for path in ("/healthz", "/readyz")}
     assert {path: (response.status, body) for path, (response, body) in answers.items()} == {
-        "/healthz": (503, b"the event loop does not answer\n"),
+        "/healthz": (503, b"the event loop does not respond\n"),
         "/readyz": (503, b"it is starting\n2 replicas are out of sync\n"),
     }
 
@@ -157,7 +157,7 @@ def test_what_is_no_request_ends_its_connection_alone(sent: bytes) -> None:
 def test_the_head_of_a_request_is_bounded() -> None:
     with serving() as server, connect(server) as connection:
         connection.sendall(b"GET /" + b"x" * (2 * HEAD_BYTES_MAX))
-        assert b"there are /metrics" in read_all(connection)
+        assert b"the pages are /metrics" in read_all(connection)
 
 
 def test_connections_beyond_the_limit_are_closed_at_once() -> None:
@@ -213,7 +213,7 @@ def test_an_error_of_the_metrics_is_logged_and_the_next_request_tries_again(capl
     with serving(metrics=metrics) as server:
         assert ask(server, "/metrics")[0].status == 500
         assert ask(server, "/metrics")[1] == b"fine\n"
-    assert "cannot answer a request for /metrics" in caplog.text
+    assert "cannot respond to a request for /metrics" in caplog.text
 
 
 def test_nothing_listens_after_the_end() -> None:
@@ -226,7 +226,7 @@ def test_nothing_listens_after_the_end() -> None:
 def test_an_address_in_use_is_named() -> None:
     with serving() as server:
         second = serving_status(f"127.0.0.1:{port_of(server)}", lambda: [])
-        with pytest.raises(UnavailableError, match=r"cannot listen on .*; choose another with --http"):
+        with pytest.raises(UnavailableError, match=r"cannot listen on .*; choose another address with --http"):
             second.__enter__()
 
 

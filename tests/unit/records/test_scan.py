@@ -87,7 +87,7 @@ def test_a_chunk_from_elsewhere_is_refused(scan: ModuleType) -> None:
         pytest.param(batch(1, attributes=5), "batch at position 100: compression 5 does not exist", id="compression"),
         pytest.param(batch(1)[:-1], "batch at position 100 goes on beyond 199", id="cut"),
         pytest.param(bytes(100), "batch at position 100: magic 0, should be 2", id="zeros"),
-        pytest.param(bytes(60), "batch at position 100: 60 bytes left, a batch header has 61", id="tail"),
+        pytest.param(bytes(60), "batch at position 100: only 60 of the header's 61 bytes", id="tail"),
     ],
 )
 def test_damage_ends_the_scan_for_good(scan: ModuleType, second: bytes, words: str) -> None:

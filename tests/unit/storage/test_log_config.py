@@ -26,13 +26,13 @@ def test_topic_settings_override_the_defaults() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"segment.byte": "1"}, "unknown topic setting 'segment.byte'; there are cleanup.policy, "),
+        ({"segment.byte": "1"}, "unknown topic setting 'segment.byte'; valid settings: cleanup.policy, "),
         ({"segment.bytes": "many"}, "segment.bytes is 'many'; it must be a whole number"),
         ({"segment.bytes": "1"}, "segment.bytes is 1; it must be from 14 to 2147483647"),
-        ({"cleanup.policy": "keep"}, "it can be delete, compact, both, or empty"),
+        ({"cleanup.policy": "keep"}, "it must be delete, compact, both, or empty"),
         ({"min.cleanable.dirty.ratio": "2"}, "min.cleanable.dirty.ratio is 2.0; it must be from 0 to 1"),
         ({"min.cleanable.dirty.ratio": "half"}, "min.cleanable.dirty.ratio is 'half'; it must be a number"),
-        ({"message.timestamp.type": "Never"}, "it can be CreateTime or LogAppendTime"),
+        ({"message.timestamp.type": "Never"}, "it must be CreateTime or LogAppendTime"),
     ],
 )
 def test_wrong_settings_are_named(settings: dict[str, str], message: str) -> None:

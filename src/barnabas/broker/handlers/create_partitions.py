@@ -69,7 +69,7 @@ async def _grow(
 
 def _check(topic_admin: TopicAdmin, wanted: CreatePartitionsTopic) -> None:
     check_not_internal(
-        wanted.name, "cannot get more partitions, because existing records would be in the wrong partition"
+        wanted.name, "it cannot get more partitions, because existing records would be in the wrong partition"
     )
     added = topic_admin.check_growth(wanted.name, wanted.count)
     if wanted.assignments is None:

@@ -58,7 +58,7 @@ async def _delete(
             has_code = version >= FIRST_VERSION_WITH_DELETION_DISABLED
             code = ErrorCode.TOPIC_DELETION_DISABLED if has_code else ErrorCode.INVALID_REQUEST
             raise ApiError(code, "delete.topic.enable is false")
-        check_not_internal(name, "cannot be deleted")
+        check_not_internal(name, "it cannot be deleted")
         await topic_admin.delete(topic.name, topic.id if wanted.name is None else None)
     except BarnabasError as error:
         return DeletableTopicResult(
