@@ -158,7 +158,7 @@ def test_an_answer_that_is_too_large_is_refused(run: Run, monkeypatch: pytest.Mo
 
     async def scenario(bench: Bench) -> None:
         await bench.broker.topic_admin.create("clicks", PARTITIONS, {})
-        with pytest.raises(MalformedMessageError, match="MetadataResponse of more than 1000 bytes"):
+        with pytest.raises(MalformedMessageError, match="MetadataResponse exceeds 1000 bytes"):
             await bench.call(MetadataRequest(topics=None), 9)
 
     run(scenario)
