@@ -77,8 +77,8 @@ def test_second_signal_interrupts_no_cleanup(monkeypatch) -> None:
 
     def clean_up_while_signals_arrive() -> None:
         with writer, ending_with_reader():
-            os.close(reader)
             try:
+                os.close(reader)
                 threading.Event().wait(WATCHDOG_S)
             finally:
                 signal.raise_signal(signal.SIGPIPE)
