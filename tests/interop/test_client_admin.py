@@ -192,7 +192,7 @@ def test_a_partition_function_of_ones_own(broker, admin):
         assert producer.send("t", b"", key=b"k").result(60).partition == 4
         assert producer.send("t", b"", partition=2).result(60).partition == 2
         assert {each.partition for each in producer.send_many("t", [b""] * 3).result(60)} == {4}
-        with pytest.raises(barnabas.ConfigurationError, match="partitions 0 to 4, there is no 5"):
+        with pytest.raises(barnabas.ConfigurationError, match="partitions 0 to 4, but no partition 5"):
             producer.send("t", b"", partition=5)
 
 

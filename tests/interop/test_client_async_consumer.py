@@ -161,7 +161,7 @@ def test_commits_are_the_groups(bootstrap, filled, group):
             await consumer.commit({tp: OffsetAndMetadata(7, "by hand")})
             assert (await consumer.committed(tp))[:2] == (7, "by hand")
         async with barnabas.AsyncConsumer(bootstrap) as alone:
-            with pytest.raises(barnabas.ConfigurationError, match="no group"):
+            with pytest.raises(barnabas.ConfigurationError, match="without a group"):
                 await alone.commit()
 
     asyncio.run(main())

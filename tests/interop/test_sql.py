@@ -159,7 +159,7 @@ def test_the_command_prints_tables_json_and_csv(bootstrap: str, clicks: str) -> 
 def test_what_is_wrong_is_told_in_a_line(bootstrap: str, clicks: str, tmp_path: Path) -> None:
     assert f"did you mean '{clicks}'?" in run(bootstrap, 'select * from "web.clicks"', code=1).stderr
     refused = run(bootstrap, f"copy (select 1) to '{tmp_path / 'out'}'", code=1).stderr
-    assert refused.startswith("barnabas: only queries are carried out")
+    assert refused.startswith("barnabas: only queries are allowed")
     assert not (tmp_path / "out").exists()
     assert "no broker answers" in run("127.0.0.1:1", "select 1", code=1).stderr
 

@@ -37,12 +37,13 @@ def delete_records_before(log: Log, offset: int) -> int:
 
 
 def read(log: Log, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> Batches:
-    """Read, and have an index made anew that is damaged."""
-    try:
-        return log.read(offset, max_bytes, max_offset, min_one_batch).batches
-    except IndexDamagedError as error:
-        error.segment.rebuild_indexes(store=True)
-        return log.read(offset, max_bytes, max_offset, min_one_batch).batches
+    """Read, and rebuild the damaged indexes of each segment once: a read may use several segments."""
+    for _ in range(log.segment_count):
+        try:
+            return log.read(offset, max_bytes, max_offset, min_one_batch).batches
+        except IndexDamagedError as error:
+            error.segment.rebuild_indexes(store=True)
+    return log.read(offset, max_bytes, max_offset, min_one_batch).batches
 
 
 async def append(partition: LeaderReplica, records: Buffer) -> AppendInfo:

@@ -77,7 +77,7 @@ def test_a_pattern_has_its_columns_also_where_no_line_matches() -> None:
 @pytest.mark.parametrize(
     ("value_format", "told"),
     [
-        ("yaml", "give raw, json, avro, protobuf, auto, or lines:PATTERN"),
+        ("yaml", "use raw, json, avro, protobuf, auto, or lines:PATTERN"),
         ("avro", "--registry URL"),
         ("protobuf", "--registry URL"),
         ("lines:", "needs a pattern"),
