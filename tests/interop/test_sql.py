@@ -161,7 +161,7 @@ def test_what_is_wrong_is_told_in_a_line(bootstrap: str, clicks: str, tmp_path: 
     refused = run(bootstrap, f"copy (select 1) to '{tmp_path / 'out'}'", code=1).stderr
     assert refused.startswith("barnabas: only queries are allowed")
     assert not (tmp_path / "out").exists()
-    assert "no broker answers" in run("127.0.0.1:1", "select 1", code=1).stderr
+    assert "no broker responds" in run("127.0.0.1:1", "select 1", code=1).stderr
 
 
 def test_it_ends_when_its_reader_has_seen_enough(bootstrap: str, clicks: str) -> None:
