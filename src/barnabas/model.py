@@ -66,9 +66,6 @@ GivenHeaders = Headers | Mapping[str, bytes | None]
 class TopicPartition(NamedTuple):
     """A partition of a topic: the unit of order, storage and parallelism (paper, 3.1 and 3.2).
 
-    :param topic: the name of the topic.
-    :param partition: the number of the partition, from 0.
-
     >>> str(TopicPartition("clicks", 3))
     'clicks-3'
     """
@@ -122,26 +119,22 @@ class Acks(enum.IntEnum):
 
 
 class OffsetAndMetadata(NamedTuple):
-    """A committed offset.
-
-    :param offset: the offset of the next record to read.
-    :param metadata: a string that the application stores with the offset.
-    :param leader_epoch: the leader epoch of the last record read; -1 if it is unknown.
-    """
+    """A committed offset."""
 
     offset: int
+    """The offset of the next record to read."""
     metadata: str = ""
+    """A string that the application stores with the offset."""
     leader_epoch: int = NO_LEADER_EPOCH
+    """The leader epoch of the last record read; -1 if it is unknown."""
 
 
 class OffsetAndTimestamp(NamedTuple):
-    """The first offset with a timestamp of at least the requested time, and that timestamp.
-
-    :param timestamp_ms: the timestamp of the record in ms since the epoch.
-    """
+    """The first offset with a timestamp of at least the requested time, and that timestamp."""
 
     offset: int
     timestamp_ms: int
+    """The timestamp of the record in milliseconds since 1970."""
 
 
 NO_FETCH_SESSION = 0
