@@ -146,7 +146,7 @@ def test_clients_of_a_cluster_that_is_restarted_meet_no_error(cluster: ClusterCo
 
     assert restarted.returncode == 0, restarted.stderr
     lines = restarted.stdout.splitlines()
-    assert [line for line in lines if "starts again" in line] == [
+    assert [line for line in lines if line.endswith(": restarting")] == [
         f"broker {each}, {each} of 3: restarting" for each in (1, 2, 3)
     ]
     assert lines[-1] == "restarted all 3 brokers"

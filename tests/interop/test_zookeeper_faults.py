@@ -285,7 +285,9 @@ def test_tree_is_closed_though_its_server_stands_still(opened, servers, other):
 
 def test_first_connection_that_nobody_answers_is_told(link, opened):
     link.cut()
-    with pytest.raises(MetadataStoreUnavailableError, match=r"granted no session within 0.3 s; does it run"):
+    with pytest.raises(
+        MetadataStoreUnavailableError, match=r"granted no session within 0.3 s; check that it is running"
+    ):
         open_by(link, opened, connection_timeout_s=0.3)
 
 
