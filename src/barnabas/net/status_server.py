@@ -233,25 +233,24 @@ class _Handler(BaseHTTPRequestHandler):
         return True
 
     def do_GET(self) -> None:
-        pages, path = self.server.pages, self.path.partition("?")[0]
+        path = self.path.partition("?")[0]
         try:
-            if path == "/metrics":
-                self._answer(HTTPStatus.OK, pages.metrics(), CONTENT_TYPE)
-            elif path == "/healthz":
-                is_alive = pages.is_alive()
-                self._answer(
-                    *((HTTPStatus.OK, "ok") if is_alive else (_UNAVAILABLE, "the event loop does not respond"))
-                )
-            elif path == "/readyz":
-                reasons = pages.not_ready()
-                self._answer(*((_UNAVAILABLE, "\n".join(reasons)) if reasons else (HTTPStatus.OK, "ok")))
-            else:
-                self._answer(HTTPStatus.NOT_FOUND, "not found; the pages are /metrics, /healthz and /readyz")
-        except OSError:
-            raise  # an error of the connection
+            status, content, content_type = self._page(path)
         except Exception:
             log.exception("cannot respond to a request for %s", path)
-            self._answer(HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log of this process")
+            status, content, content_type = _FAILED
+        self._answer(status, content, content_type)
+
+    def _page(self, path: str) -> _Page:
+        pages = self.server.pages
+        if path == "/metrics":
+            return HTTPStatus.OK, pages.metrics(), CONTENT_TYPE
+        if path == "/healthz":
+            return _OK if pages.is_alive() else (_UNAVAILABLE, "the event loop does not respond", PLAIN_TEXT)
+        if path == "/readyz":
+            reasons = pages.not_ready()
+            return (_UNAVAILABLE, "\n".join(reasons), PLAIN_TEXT) if reasons else _OK
+        return _NOT_FOUND
 
     def do_HEAD(self) -> None:
         self.do_GET()
@@ -287,7 +286,12 @@ class _Handler(BaseHTTPRequestHandler):
         """Log nothing, because each request would produce a line."""
 
 
+_Page = tuple[HTTPStatus, Sequence[bytes] | str, str]
+"""Status, content and content type."""
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
+_OK: _Page = HTTPStatus.OK, "ok", PLAIN_TEXT
+_NOT_FOUND: _Page = HTTPStatus.NOT_FOUND, "not found; the pages are /metrics, /healthz and /readyz", PLAIN_TEXT
+_FAILED: _Page = HTTPStatus.INTERNAL_SERVER_ERROR, "internal error; see the log of this process", PLAIN_TEXT
 
 
 class _Head:

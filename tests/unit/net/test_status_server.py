@@ -202,8 +202,13 @@ def test_a_reader_that_does_not_read_is_ended(monkeypatch: pytest.MonkeyPatch) -
         assert ended.wait(TIMEOUT_S)
 
 
-def test_an_error_of_the_metrics_is_logged_and_the_next_request_tries_again(caplog: pytest.LogCaptureFixture) -> None:
-    left: list[Exception] = [RuntimeError("odd")]
+@pytest.mark.parametrize(
+    "error", [RuntimeError("odd"), OSError("too many open files")], ids=lambda error: type(error).__name__
+)
+def test_an_error_of_the_metrics_is_logged_and_the_next_request_tries_again(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = [error]
 
     def metrics() -> list[bytes]:
         if left:
