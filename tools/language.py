@@ -72,13 +72,14 @@ def faults_of_subjects(subjects: Sequence[str]) -> list[str]:
 
 
 def _faults_of_python(text: str) -> Iterator[tuple[int, str, str]]:
-    for line, prose in _docstrings(text):
+    tree = ast.parse(text)
+    for line, _, prose in docstrings(tree):
         if CLAUSE.match(prose) or FRAGMENT.match(prose.split("\n\n")[0].replace("\n", " ")):
             yield line, "docstring begins with a clause", prose.splitlines()[0]
-    for line, prose in _comments(text):
+    for line, prose in comments(text):
         if CLAUSE.match(prose) or FRAGMENT.match(prose):
             yield line, "comment begins with a clause", prose
-    for line, message in _log_messages(text):
+    for line, message in log_messages(tree):
         bare = PLACEHOLDER.sub("", message)
         if UNCLEAR_BEGINNING.match(message) or (not message.startswith("%") and len(WORD.findall(bare)) <= 1):
             yield line, "log message does not name its subject", message
@@ -87,23 +88,30 @@ def _faults_of_python(text: str) -> Iterator[tuple[int, str, str]]:
             yield number, VERB, each.strip()
 
 
-def _docstrings(text: str) -> Iterator[tuple[int, str]]:
-    """Yield the docstrings of modules, classes, functions and attributes, with their lines."""
-    for node in ast.walk(ast.parse(text)):
-        for each in getattr(node, "body", None) or () if not isinstance(node, ast.Lambda | ast.IfExp) else ():
-            if (
-                isinstance(each, ast.Expr)
-                and isinstance(each.value, ast.Constant)
-                and isinstance(each.value.value, str)
-            ):
-                yield each.lineno, each.value.value.strip()
+def docstrings(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
+    """Yield line, documented name and text of the docstrings of modules, classes, functions and attributes.
+
+    >>> list(docstrings(ast.parse('def read():\\n    "Read it."\\nLIMIT = 3\\n"The limit."')))
+    [(4, 'LIMIT', 'The limit.'), (2, 'read', 'Read it.')]
+    """
+    for node in ast.walk(tree):
+        body = getattr(node, "body", None)
+        name = getattr(node, "name", "module")
+        for each in body if isinstance(body, list) else ():
+            match each:
+                case ast.Expr(value=ast.Constant(value=str(text))) if text.strip():
+                    yield each.lineno, name, text.strip()
+                case ast.AnnAssign(target=target) | ast.Assign(targets=[target]):
+                    name = ast.unparse(target)
+                case _:
+                    pass
 
 
-def _comments(text: str) -> Iterator[tuple[int, str]]:
+def comments(source: str) -> Iterator[tuple[int, str]]:
     """Yield the comments with their lines. Comments on consecutive lines of their own are joined."""
     block: list[str] = []
     begin = end = 0
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
+    for token in tokenize.generate_tokens(io.StringIO(source).readline):
         if token.type != tokenize.COMMENT:
             continue
         prose = token.string.lstrip("#:! ").strip()
@@ -121,9 +129,9 @@ def _comments(text: str) -> Iterator[tuple[int, str]]:
         yield begin, " ".join(block)
 
 
-def _log_messages(text: str) -> Iterator[tuple[int, str]]:
+def log_messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
     """Yield the literal messages that are passed to a logger, with their lines."""
-    for node in ast.walk(ast.parse(text)):
+    for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method in LOG_METHODS:
                 literals = [each.value for each in node.args if isinstance(each, ast.Constant)]

@@ -11,22 +11,21 @@ from __future__ import annotations
 import argparse
 import ast
 import html
-import io
 import json
 import random
 import re
 import sys
-import tokenize
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
+
+from language import comments, docstrings, log_messages
 
 ROOT = Path(__file__).parents[1]
 OWN_ITEMS, KAFKA_ITEMS = 150, 60
 WORDS_MIN = 5
 """The minimum number of words. Shorter texts say too little to be unclear."""
 FOLDERS = ("src", "bench", "demo", "tools")
-LOG_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical"})
 JAVA_LOG = re.compile(r'\b(?:log|LOG|logger)\.(?:info|warn|error|debug)\(\s*"((?:[^"\\]|\\.)+)"')
 JAVADOC = re.compile(r"/\*\*(.*?)\*/\s*(?:@\w+(?:\([^)]*\))?\s*)*([^\n{;]*)", re.DOTALL)
 JAVA_COMMENT = re.compile(r"((?:^[ \t]*//[^\n]*\n)+)", re.MULTILINE)
@@ -85,54 +84,24 @@ def kafka_items(checkout: Path) -> Iterator[Item]:
 def _of_python(source: str) -> Iterator[tuple[int, str, str, str]]:
     """Yield line, kind, name and text of each docstring, comment, log message and error message."""
     tree = ast.parse(source)
-    for node in ast.walk(tree):
-        yield from _docstrings(node)
-        yield from _messages(node)
-    for line, text in _comments(source):
+    for line, name, text in docstrings(tree):
+        yield line, "docstring", name, _joined(text)
+    for line, text in comments(source):
         yield line, "comment", _enclosing(tree, line), text
+    for line, text in log_messages(tree):
+        yield line, "log message", "", text
+    for line, text in _error_messages(tree):
+        yield line, "error message", "", text
 
 
-def _docstrings(node: ast.AST) -> Iterator[tuple[int, str, str, str]]:
-    body = getattr(node, "body", None)
-    name = getattr(node, "name", "module")
-    for each in body if isinstance(body, list) else ():
-        match each:
-            case ast.Expr(value=ast.Constant(value=str(text))):
-                yield each.lineno, "docstring", name, _joined(text)
-            case ast.AnnAssign(target=target) | ast.Assign(targets=[target]):
-                name = ast.unparse(target)
+def _error_messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    for node in ast.walk(tree):
+        match node:
+            case ast.Raise(exc=ast.Call(args=[*arguments])):
+                for text in filter(None, map(_literal, arguments)):
+                    yield node.lineno, text
             case _:
                 pass
-
-
-def _messages(node: ast.AST) -> Iterator[tuple[int, str, str, str]]:
-    match node:
-        case ast.Call(func=ast.Attribute(value=receiver, attr=method), args=[ast.Constant(value=str(text)), *_]) if (
-            method in LOG_METHODS and "log" in ast.unparse(receiver).lower()
-        ):
-            yield node.lineno, "log message", "", text
-        case ast.Raise(exc=ast.Call(args=[*arguments])):
-            for text in filter(None, map(_literal, arguments)):
-                yield node.lineno, "error message", "", text
-        case _:
-            pass
-
-
-def _comments(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the comments on lines of their own. Consecutive lines are one comment."""
-    block: list[str] = []
-    first = last = 0
-    for token in tokenize.generate_tokens(io.StringIO(source).readline):
-        if token.type != tokenize.COMMENT or token.line[: token.start[1]].strip():
-            continue
-        if block and token.start[0] != last + 1:
-            yield first, " ".join(block)
-            block = []
-        first = first if block else token.start[0]
-        block.append(token.string.lstrip("# ").strip())
-        last = token.start[0]
-    if block:
-        yield first, " ".join(block)
 
 
 def _literal(node: ast.expr) -> str:
