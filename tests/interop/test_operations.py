@@ -1,5 +1,4 @@
-"""Each procedure of docs/how-to/operations.md does what it says: its commands are run as they stand there, on real
-processes.
+"""The commands of docs/how-to/operations.md run unchanged on real processes, and print the quoted lines.
 
 Addresses and folders are those of the test's cluster, and what systemd would do to the processes is done here.
 """

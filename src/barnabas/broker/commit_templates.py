@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from barnabas.broker.pipeline.call import Call
-from barnabas.broker.topics import Topics
 from barnabas.errors import ErrorCode
 from barnabas.groups.records import Committed, OffsetRecord, encode_change
 from barnabas.model import TopicPartition

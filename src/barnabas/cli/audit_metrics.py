@@ -47,9 +47,10 @@ FINDINGS = gauge(
     "kind",
 )
 LATE = gauge(
-    "barnabas_audit_late_records", "Records acknowledged 5 minutes or more after the end of their window.",
+    "barnabas_audit_late_records",
+    "Records acknowledged 5 minutes or more after the end of their window.",
     "topic",
-)  # fmt: skip
+)
 NOT_AUDITED = gauge("barnabas_audit_not_audited_records", "Records of producers without audit.", "topic")
 
 STATUSES = COMPLETE, INCOMPLETE, EXPIRED, NONE_AUDITED = ("complete", "incomplete", "expired", "not_audited")

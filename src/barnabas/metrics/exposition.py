@@ -28,7 +28,6 @@ millisecond."""
 REST_S = 0.0005
 """The time of a rest, in seconds. Threads share the interpreter lock; during a rest the event loop can hold it."""
 
-
 PIECE_BYTES_MIN = 64 * 1024
 """Pieces of a snapshot that are smaller are joined: each piece costs a system call in each answer."""
 

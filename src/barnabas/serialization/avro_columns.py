@@ -217,7 +217,7 @@ def _first_valid(branches: Sequence[pa.Array]) -> pa.Array:
 
 
 def _in_branch(writer: AvroType, array: pa.Array, reader: AvroType, wanted: dict[str, ColumnType]) -> pa.Array:
-    """Convert a column to a union of the reader. The values stand in the first branch that takes all of them."""
+    """Convert a column to a union of the reader. The first branch that accepts all values contains them."""
     kind = cast("pa.StructType", arrow_type(wanted))
     children = {name: pa.nulls(len(array), arrow_type(each)) for name, each in wanted.items()}
     alike = sorted(wanted, key=lambda name: reader.inner[name].kind != writer.kind)

@@ -404,8 +404,8 @@ class TableLoader:
         grown = shape.grown_by(merge_fields(task.found for task in written), renames)
         if grown is shape:
             return _Outcome(shape, written)
-        # Only the tasks with records for the new columns run again; files without a column read as null. After a rename
-        # of a column all tasks run again, because no file of this commit may have the old name.
+        # Only the tasks with records for the new columns run again; files without a column read as null. If a column is
+        # renamed, all tasks run again, because no file of this commit may have the old name.
         has_renamed = bool(shape.columns_renamed_in(grown))
         again = [
             number

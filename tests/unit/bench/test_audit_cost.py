@@ -1,4 +1,4 @@
-"""What the audit costs: the table of rounds."""
+"""The table of `bench.audit_cost`."""
 
 from __future__ import annotations
 
