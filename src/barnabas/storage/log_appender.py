@@ -277,15 +277,15 @@ def _check_body(body: memoryview, header: BatchHeader) -> None:
     """
     if header.attributes & COMPRESSION_MASK:
         most = max_record_count(len(body), header.compression)
-        problem = f"a compressed body of {len(body)} bytes contains at most {most}"
-        is_whole = header.record_count <= most
-    else:
-        problem = "the body contains a different number"
-        is_whole = count_records(body, header.record_count)
-    if not is_whole:
-        raise ApiError(
-            ErrorCode.INVALID_RECORD, f"the batch header declares {header.record_count} records, but {problem}"
-        )
+        if header.record_count > most:
+            raise _wrong_record_count(header, f"a compressed body of {len(body)} bytes contains at most {most}")
+    elif not count_records(body, header.record_count):
+        raise _wrong_record_count(header, "the body contains a different number")
+
+
+def _wrong_record_count(header: BatchHeader, problem: str) -> ApiError:
+    message = f"the batch header declares {header.record_count} records, but {problem}"
+    return ApiError(ErrorCode.INVALID_RECORD, message)
 
 
 def stamped(view: memoryview, base_offset: int, leader_epoch: int, append_time_ms: int) -> memoryview:
