@@ -119,9 +119,9 @@ def _goals(found: Results) -> Iterator[str]:
     yield from table(header, rows, left=1)
     yield ""
     yield (
-        "Medians. *x confluent-kafka*: against `confluent-kafka` (librdkafka) with our broker in the same run. "
-        "*x Apache Kafka*: against Apache Kafka with its own Java client in the same run (the faster of its perf "
-        "tools and the plain client)."
+        "The figures are medians. *x confluent-kafka* is the ratio to `confluent-kafka` (librdkafka) with Barnabas's "
+        "broker in the same run. *x Apache Kafka* is the ratio to Apache Kafka with its own Java client in the same "
+        "run, either its perf tools or the plain client, whichever is faster."
     )
 
 
@@ -139,7 +139,7 @@ def _peers(found: Results) -> Iterator[str]:
     packages = [
         f"{name} {release}" for name, release in versions.items() if name not in {s.title for s in SERVERS.values()}
     ]
-    yield f"Python packages: {', '.join(sorted(packages))}."
+    yield f"The measurements used these Python packages: {', '.join(sorted(packages))}."
 
 
 def _family(name: str) -> str:
@@ -149,8 +149,8 @@ def _family(name: str) -> str:
 def _workload(result: Result) -> Iterator[str]:
     workload = WORKLOADS[result.workload]
     yield f"\n### {workload.name}: {workload.title}\n"
-    yield f"Source: {workload.published}. {workload.about}\n"
-    yield f"`{result.command}`, {result.date}, {result.machine}.\n"
+    yield f"{workload.about} Published figures: {workload.published}.\n"
+    yield f"Measured with `{result.command}` on {result.date}: {result.machine}.\n"
     for case in result.cases:
         if len(result.cases) > 1:
             yield f"**{case.name}**\n"

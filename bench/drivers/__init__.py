@@ -62,8 +62,8 @@ def _oldest_java() -> str:
 
 
 _CONFLUENT = (
-    "`queue.buffering.max.messages` of a million, and `fetch.queue.backoff.ms=1`: with its default of a second it "
-    "stands still whenever its queue is full; `linger.ms=5`, and 0 for latency"
+    "`queue.buffering.max.messages` of a million; `fetch.queue.backoff.ms=1`, because the default of one second "
+    "pauses the consumer whenever its queue is full; `linger.ms=5`, or 0 for latency"
 )
 DRIVERS: dict[str, Driver] = {
     "send": BarnabasPerf("Barnabas `send`", "send"),
@@ -79,7 +79,7 @@ DRIVERS: dict[str, Driver] = {
         "confluent-kafka `produce_batch`", "kafka", "confluent", "confluent_kafka", "many", settings="as above"
     ),
     "confluent-default": PythonProgram(
-        "confluent-kafka, defaults", "kafka", "confluent", "confluent_kafka", "default", settings="to consume: defaults"
+        "confluent-kafka, defaults", "kafka", "confluent", "confluent_kafka", "default", settings="defaults (consumers)"
     ),
     "confluent-linger": PythonProgram(
         "confluent-kafka, `linger.ms=5`", "kafka", "confluent", "confluent_kafka", "default", settings="as above"
@@ -107,7 +107,7 @@ DRIVERS: dict[str, Driver] = {
         "ActiveMqPerf",
         _oldest_java,
         activemq.class_path,
-        "persistent, `useAsyncSend`, prefetch 1000 (with `optimizeAcknowledge` it stalls for half minutes)",
+        "persistent, `useAsyncSend`, prefetch 1000 (`optimizeAcknowledge` causes stalls of half a minute)",
     ),
     "stomp": StompProgram(
         "stomp.py", "jms", "activemq_stomp", "stomp", settings="persistent, no receipts, automatic acks, prefetch 1000"

@@ -49,7 +49,7 @@ socket.receive.buffer.bytes=102400
 class Kafka(KafkaServer):
     name = "kafka"
     title = "Apache Kafka"
-    settings = "KRaft, one node, the settings and JVM options that it ships (heap 1 GB)"
+    settings = "KRaft, one node, Kafka's default settings and JVM options (heap 1 GB)"
     heap = "1G"
 
     def launch(self) -> ServerProcess:
@@ -93,7 +93,9 @@ class KafkaCluster(Kafka):
 
     name = "kafka-cluster"
     title = "Apache Kafka, 3 nodes"
-    settings = "KRaft, three nodes that are brokers and controllers, else as one node, with a third of its heap each"
+    settings = (
+        "KRaft, three nodes that are brokers and controllers, each with a third of the heap; otherwise as one node"
+    )
     heap = "341M"
     replication_factor = 3
 

@@ -19,8 +19,8 @@ class Tansu(KafkaServer):
     name = "tansu"
     title = "Tansu"
     settings = (
-        "`--storage-engine memory://`: nothing is stored on disk; no figures of our producer, which finds in its check "
-        "that the end offsets it reports lag a batch behind"
+        "storage in memory only (`--storage-engine memory://`); no figures for Barnabas's producer, whose check fails "
+        "because Tansu's end offsets lag one batch behind"
     )
 
     def launch(self) -> ServerProcess:

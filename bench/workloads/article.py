@@ -159,49 +159,51 @@ WORKLOADS = (
     Workload(
         "W4",
         "One producer thread",
-        "article: 821,557/s",
-        "Records of 100 B, 6 partitions, acks=1, no replication.",
+        "821,557/s (article)",
+        "One producer sends records of 100 B to 6 partitions with acks=1, without replication.",
         measure_producer,
     ),
     Workload(
         "W8",
         "One consumer, and three",
-        "article: 940,521/s and 2,615,968/s (on three machines)",
-        "Records of 100 B, 6 partitions, in the page cache. Three consumers are three processes "
-        "that share the partitions.",
+        "940,521/s, and 2,615,968/s on three machines (article)",
+        "Consumers read records of 100 B from 6 partitions, all in the page cache. The three consumers are "
+        "processes that share the partitions.",
         measure_consumer,
     ),
     Workload(
         "W9",
         "A producer and a consumer together",
-        "article: 795,064/s",
-        "The rate at which records come out of the consumer, which begins with an empty topic while the producer sends "
-        "as fast as it can, acks=1. Each is a process of its own.",
+        "795,064/s (article)",
+        "The topic is empty at first. A producer process sends at full speed with acks=1, while a consumer "
+        "process reads. The rate is that of the consumer.",
         measure_both,
     ),
     Workload(
         "W10",
         "Record sizes from 10 B to 100 KB",
-        "article: MB/s grows with the size",
-        "One producer, 6 partitions, acks=1.",
+        "MB/s increase with the record size (article)",
+        "One producer sends records of each size to 6 partitions with acks=1.",
         measure_sizes,
     ),
     Workload(
         "W11",
         "Throughput while the stored data grows",
-        "article: flat",
-        "One producer, records of 100 B, into one topic that grows by half a gigabyte a run, each time into memory "
-        "that nobody holds for it.",
+        "constant throughput (article)",
+        "One producer sends records of 100 B to a topic that grows by half a gigabyte per run. The broker "
+        "writes into memory pages that no process has used before.",
         measure_stored,
     ),
     Workload(
         "W12",
         "Latency from end to end",
-        "article: 2 ms median, 3 ms p99, 14 ms p99.9",
-        "Open loop at 10,000 records/s of 100 B, acks=1: now minus the moment at which the record was to be sent, so "
-        "that a sender that falls behind shows; the first second does not count. librdkafka with `linger.ms=0` sends a "
-        "request a record: with a broker that cannot follow it falls behind for good, so there it has a row with its "
-        "default as well. RabbitMQ's PerfTest counts from the moment of sending instead, and from its start.",
+        "2 ms median, 3 ms p99, 14 ms p99.9 (article)",
+        "A producer sends 10,000 records/s of 100 B with acks=1. The load is an open loop: the latency of a "
+        "record counts from the time at which the record was due, so a slow sender is visible. The first "
+        "second does not count. librdkafka with `linger.ms=0` sends one request per record. If the broker "
+        "cannot keep up with these requests, librdkafka never catches up, so the table also has a row for its "
+        "default `linger.ms`. RabbitMQ's PerfTest measures from the time of sending, and includes the first "
+        "second.",
         measure_latency,
     ),
 )

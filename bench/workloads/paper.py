@@ -156,35 +156,38 @@ WORKLOADS = (
     Workload(
         "W1",
         "One producer, batches of 1 and of 50",
-        "paper, figure 4: 50,000/s and 400,000/s",
-        "Messages of 200 B without acknowledgement, asynchronous flush. Barnabas sends exactly 1 or 50 records a "
-        "request, pipelined (`barnabas perf produce --batch-records`); librdkafka gets `batch.num.messages`, Kafka's "
-        "Java client a `batch.size` that holds about as many. AMQP and JMS clients have no batches: they send one "
-        "message a call.",
+        "50,000/s and 400,000/s (paper, figure 4)",
+        "One producer sends messages of 200 B without acknowledgements, and the broker flushes "
+        "asynchronously. Barnabas's client pipelines requests of exactly 1 or 50 records (`barnabas perf "
+        "produce --batch-records`). librdkafka uses `batch.num.messages`, and Kafka's Java client a "
+        "`batch.size` for about as many records. AMQP and JMS clients have no batches and send one message "
+        "per call.",
         measure_producer,
     ),
     Workload(
         "W1A",
         "The same, each request acknowledged",
-        "the paper has no acknowledgements",
-        "As W1, but acks=all, with up to 100 requests without an answer: one client, which sends the same requests to "
-        "both brokers in the same run.",
+        "none, because the paper has no acknowledgements",
+        "The workload is W1 with acks=all, and with up to 100 requests in flight. The same client sends the "
+        "same requests to both brokers in one run.",
         measure_acknowledged,
     ),
     Workload(
         "W2",
         "One consumer, fetches of 200 KB",
-        "paper, figure 5: 22,000/s",
-        "Messages of 200 B in batches of 50, in the page cache, 6 partitions; at most 200 KB a partition in an "
-        "answer. RabbitMQ and ActiveMQ acknowledge automatically, as in the paper.",
+        "22,000/s (paper, figure 5)",
+        "One consumer reads messages of 200 B in batches of 50 from 6 partitions, all in the page cache. A "
+        "response contains at most 200 KB per partition. RabbitMQ and ActiveMQ acknowledge automatically, as "
+        "in the paper.",
         measure_consumer,
     ),
     Workload(
         "W3",
         "Bytes on disk beyond the payload",
-        "paper, section 5: 9 B (ActiveMQ: 144 B)",
-        "Messages of 200 B, batches of 50; all files of the topic (log and indexes), for RabbitMQ and ActiveMQ those "
-        "of the message store, divided by the messages. Space that is only set aside does not count.",
+        "9 B per message for Kafka, 144 B for ActiveMQ (paper, section 5)",
+        "The topic has messages of 200 B in batches of 50. The measurement divides the size of all files by "
+        "the number of messages. For Kafka's protocol these are the log and the indexes, for RabbitMQ and "
+        "ActiveMQ the message store. Preallocated space does not count.",
         measure_overhead,
     ),
 )

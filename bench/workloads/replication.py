@@ -55,34 +55,35 @@ def measure_latency(contest: Contest) -> Sequence[Case]:
     return [contest.run(LATENCY, job, [Contender(*pair) for pair in pairs])]
 
 
-_ONE_BROKER = "The first row is one producer on one broker without replicas, acks=1 (W4), in the same run."
+_ONE_BROKER = "The first row is the result of W4 in the same run: one producer, one broker without replicas, acks=1."
 WORKLOADS = (
     Workload(
         "W5",
         "One producer, three replicas, asynchronous",
-        "article: 786,980/s (brokers on three machines)",
-        f"Records of 100 B, 6 partitions on three brokers, acks=1. {_ONE_BROKER}",
+        "786,980/s with brokers on three machines (article)",
+        f"One producer sends records of 100 B to 6 partitions on three brokers with acks=1. {_ONE_BROKER}",
         measure_asynchronous,
     ),
     Workload(
         "W6",
         "One producer, three replicas, synchronous",
-        "article: 421,823/s (brokers on three machines)",
-        f"As W5, acks=all. {_ONE_BROKER}",
+        "421,823/s with brokers on three machines (article)",
+        f"The workload is W5 with acks=all. {_ONE_BROKER}",
         measure_synchronous,
     ),
     Workload(
         "W7",
         "Three producers, three replicas",
-        "article: 2,024,032/s (brokers and producers on three machines each)",
-        f"As W5, from three processes that share the records. {_ONE_BROKER}",
+        "2,024,032/s with brokers and producers on three machines each (article)",
+        f"The workload is W5 with three producer processes, which share the records. {_ONE_BROKER}",
         measure_three_producers,
     ),
     Workload(
         "W12R",
         "Latency with three replicas",
-        "nowhere",
-        "As W12, at 1,000 records/s, acks=all, so that a consumer has a record only when all replicas have it.",
+        "none",
+        "The workload is W12 with 1,000 records/s and acks=all. A consumer gets a record only after all "
+        "replicas have it.",
         measure_latency,
     ),
 )

@@ -28,12 +28,12 @@ from bench.spark_kafka_source import kafka_source_jars
 from bench.workloads.workload import Workload
 
 READ, FIRST = "count and sum of lengths", "the first query of a session"
-STREAM = "a stream of all that there is, into Parquet files"
+STREAM = "a stream of the whole topic into Parquet files"
 LOAD, LOAD_JSON = "load into the warehouse", "load of JSON with 10 fields into columns"
 LOAD_AVRO = "load of Avro with 10 fields into columns"
-NOTHING = "load where nothing is new"
+NOTHING = "load without new records"
 MANY, PARTITION = "count and sum of lengths, 200 partitions", "count and sum of lengths, one of 6 partitions"
-LAST = "count and sum of lengths, the last hundredth by time"
+LAST = "count and sum of lengths, the newest 1 % by timestamp"
 MADE_BY_SPARK = "Spark, rows that it makes itself"
 LIMIT_SHARE = 4
 """Spark runs all rounds in one process. Its time limit is this multiple of the limit of one run."""
@@ -233,16 +233,16 @@ WORKLOADS = (
     Workload(
         "W13",
         "Spark",
-        "4.3 M/s was measured for a data source that only makes Arrow batches",
-        "Records of 100 B, 6 partitions, `local[2]`; `count(*)` and `sum(length(value))` of a batch query, a stream "
-        "with the trigger `availableNow` into Parquet files, and a load of the whole topic into an Iceberg table. The "
-        "first query of a session is measured from `register` to its result, in a session that has done nothing yet "
-        "(the peer's from its first line on). "
-        "JSON and Avro: ten fields, decoded into columns; those of JSON are guessed from a sample of the records. Of a "
-        "load where nothing is new, "
-        "the records are those that the table has. Conditions on `partition` and `timestamp` leave records unread. The "
-        "CPU time is that of Spark with its Python workers. The peer is Spark's own Kafka source in Scala "
-        "(`spark-sql-kafka-0-10`).",
+        "4.3 M/s for a data source that only creates Arrow batches",
+        "Spark (`local[2]`) reads records of 100 B from 6 partitions. The batch query computes `count(*)` and "
+        "`sum(length(value))`. The stream writes Parquet files with the trigger `availableNow`, and the load "
+        "writes the whole topic into an Iceberg table. The first query of a session is measured from "
+        "`register` to its result in a new session, or, for Spark's own source, from the first line of the "
+        "query. JSON and Avro records have ten fields, which become columns; a sample of the JSON records "
+        "determines their types. For a load without new records, the number of records is that of the table. "
+        "Conditions on `partition` and `timestamp` exclude records from the read. The CPU time includes Spark "
+        "and its Python workers. Spark's own Kafka source in Scala (`spark-sql-kafka-0-10`) runs for "
+        "comparison.",
         measure_spark,
     ),
 )

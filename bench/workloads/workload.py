@@ -16,7 +16,7 @@ class Workload:
     """A workload of the paper or of the article.
 
     :param title: the heading on the page.
-    :param published: the source, and the figure that it reports.
+    :param published: the figures that the paper or the article reports for this workload.
     :param about: the method, in sentences for the page.
     """
 
