@@ -48,9 +48,9 @@ from typing import Literal, TypedDict
 PAGE_HEAD = """\
 # Settings of the clients
 
-A setting is a keyword argument (`linger_ms=5`), or an entry of a dict under Kafka's name (`{"linger.ms": 5}`): the same
-name with dots. Values may be strings, as in a properties file.
-`python tools/client_settings.py` makes this page of the declarations in `src/barnabas/client/config.py`.
+Pass a client setting as a keyword argument (`linger_ms=5`), or in a dict with Kafka's dotted name (`{"linger.ms": 5}`).
+Values may be strings, as in a properties file. `python tools/client_settings.py` generates this page from the
+declarations in `src/barnabas/client/config.py`.
 """
 
 

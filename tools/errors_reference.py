@@ -17,14 +17,14 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "errors.md"
 HEAD = """\
 # Errors
 
-This page lists the log events, exit codes and errors that an operator or an application meets, with the remedy for
-each. `python tools/errors_reference.py` writes it.
+This page lists the log events, exit codes, error codes and exceptions, with the remedy for each.
+`python tools/errors_reference.py` generates it.
 
 ## Log events
 
-With `--log-format json` each line that an operator acts on has the field `event`. The name of an event stays the same
-over releases, while the text of the line may change: alerts use the event. Each line with the level `ERROR` or
-`CRITICAL` has an event. A `WARNING` has an event if an operator may have to act.
+With `--log-format json`, each log line that may require an operator's action has the field `event`. Base alerts on the
+event: its name stays the same in later releases, while the text of the line may change. Each line with the level
+`ERROR` or `CRITICAL` has an event. A `WARNING` has an event if an operator may have to act.
 
 | event | meaning and remedy |
 |---|---|
@@ -302,9 +302,9 @@ def page() -> str:
     return (
         f"{HEAD}{events}\n## Exit codes of the command\n\n| exit code | meaning | remedy |\n|---:|---|---|\n{exits}\n"
         "## Error codes of responses\n\nBrokers return these error codes of the Kafka protocol. The error message "
-        "of a response names the topic or the group.\n\n"
+        "of a response contains the topic or the group.\n\n"
         f"| code | name | meaning | remedy |\n|---:|---|---|---|\n{codes}\n"
-        "## Exceptions\n\nAll are subclasses of `barnabas.BarnabasError`. "
+        "## Exceptions\n\nAll exceptions are subclasses of `barnabas.BarnabasError`. "
         "`error.retriable` is true if the same call may succeed later.\n\n"
         f"| exception | meaning | remedy |\n|---|---|---|\n{rows_of(EXCEPTIONS)}"
     )

@@ -43,21 +43,22 @@ PROCESS = {
 HEAD = """\
 # Metrics
 
-`--http [HOST:]PORT` of `barnabas up`, `mirror`, `registry`, `load --every` and `audit --watch` serves these at
-`/metrics`, in the text format of Prometheus. [operations.md](../how-to/operations.md#metrics-and-health) describes the
-pages and their costs.
-`python tools/metrics_reference.py` writes this page from the declarations in the code.
+With the option `--http [HOST:]PORT`, the commands `barnabas up`, `mirror`, `registry`, `load --every` and
+`audit --watch` serve these metrics at `/metrics`, in the text format of Prometheus.
+[operations.md](../how-to/operations.md#metrics-and-health) describes the pages and their costs.
+`python tools/metrics_reference.py` generates this page from the declarations in the code.
 
-The names are those of kafka_exporter and of Strimzi's JMX exporter where these have the metric, so their dashboards
-show data. Others begin with `barnabas_`. A counter begins with zero at each start of the process. A histogram has the
-series `_bucket`, `_count` and `_sum`.
+If kafka_exporter or Strimzi's JMX exporter has a metric, Barnabas uses the same name, so that existing dashboards work.
+All other names begin with `barnabas_`. Counters begin at zero at each start of the process. A histogram has the series
+`_bucket`, `_count` and `_sum`.
 
-A partition is reported by its leader, a group by its coordinator, and what concerns the cluster by the broker with the
-lowest id, which acts as controller. So a sum over all brokers counts nothing twice.
+The leader of a partition reports the metrics of the partition, and the coordinator of a group those of the group. The
+broker with the lowest id acts as controller and reports cluster-wide metrics. A sum over all brokers therefore counts
+nothing twice.
 
-Clients push metrics of their own (KIP-714). A broker shows them under the names that the clients give them: those of
-Kafka begin with `org_apache_kafka_`, all others with `client_`. They have the labels `client_id` and
-`client_instance_id`, and those of the client.
+Clients push their own metrics to brokers (KIP-714), and each broker shows the metrics that it has received. The names
+of Kafka's client metrics begin with `org_apache_kafka_`, all others with `client_`. The series have the labels
+`client_id` and `client_instance_id`, in addition to the client's own labels.
 """
 
 

@@ -20,13 +20,14 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "protocol.md"
 HEAD = """\
 # The protocol
 
-Barnabas speaks Kafka's protocol. This page is generated from the declarations in `src/barnabas/protocol/messages/`
-and from the handlers in `src/barnabas/broker/handlers/`; `python tools/protocol_reference.py` writes it.
+Barnabas speaks Kafka's protocol. `python tools/protocol_reference.py` generates this page from the declarations in
+`src/barnabas/protocol/messages/` and the handlers in `src/barnabas/broker/handlers/`.
 
-A version is advertised only if it is complete. An API or version that is not served ends the connection with one
-line in the broker's log, except ApiVersions, which is answered in version 0 with the list of what is served.
+A broker advertises only versions that it supports completely. If a client sends an unsupported API or version, the
+broker closes the connection and logs one line. The exception is ApiVersions: the broker responds to an unsupported
+version in version 0, with the list of supported APIs.
 
-| key | API | versions | flexible from | what it is for |
+| key | API | versions | flexible from | purpose |
 |---|---|---|---|---|
 """
 

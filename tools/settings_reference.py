@@ -26,42 +26,42 @@ PAGE = Path(__file__).parent.parent / "docs" / "reference" / "settings.md"
 HEAD = f"""\
 # Settings
 
-Names and, unless noted otherwise, defaults are Kafka's. This page is generated from the declarations in
-`src/barnabas/broker/settings/` by `python tools/settings_reference.py`. {LONG_MAX} means "no limit".
+The names of the settings are Kafka's, and so are the defaults unless noted otherwise. {LONG_MAX} means "no limit".
+`python tools/settings_reference.py` generates this page from the declarations in `src/barnabas/broker/settings/`.
 
-The value of a topic setting is the first of these that exists:
+A topic setting can have a value at several levels. The broker uses the first level that has a value:
 
-1. the topic's own value;
-2. the dynamic value of this broker;
-3. the dynamic value of all brokers;
-4. the value in the broker's flags, environment or file;
+1. the topic;
+2. this broker (dynamic value);
+3. all brokers (dynamic value);
+4. the broker's flags, environment or settings file;
 5. the default.
 
-`barnabas config show topic clicks` shows the value and its source.
+`barnabas config show topic clicks` shows the value of each setting and its source.
 
     barnabas config set topic clicks retention.ms=86400000
     barnabas config set broker 0 log.retention.ms=86400000
     barnabas config set broker all log.retention.ms=86400000
 
 Dynamic values are stored in the metadata store (`/config/topics/<topic>`, `/config/brokers/<id>`,
-`/config/brokers/<default>`, `/config/groups/<group>`). A new value is in force when the broker responds, also for
-existing topics. Other brokers apply a value for all brokers when they receive the change notification.
+`/config/brokers/<default>`, `/config/groups/<group>`). The broker that receives a change applies it before it responds,
+also to existing topics. Other brokers apply a value for all brokers when they receive the change notification.
 
-Some of Kafka's settings have no effect here. The broker checks, stores and shows them, so that tools that set them
-work; the tables mark them. The broker rejects values that it cannot satisfy, such as `remote.storage.enable=true`.
+Some of Kafka's settings have no effect in Barnabas; the tables mark them. The broker validates, stores and shows them,
+so that tools that set them work. It rejects values that it cannot satisfy, such as `remote.storage.enable=true`.
 """
 
 OF_KAFKA = f"""\
-A settings file of Kafka can be used unchanged, as `server.properties` or in TOML.
+A broker accepts Kafka's settings file unchanged, as `server.properties` or in TOML.
 
 - The broker translates these names: {_names(OTHER_NAMES)}, {_names(OTHER_UNITS)}, {_names(LISTENERS)}. It supports one
   listener for clients.
 - The broker rejects these settings if their value needs a feature that it does not have: {_names(PROMISES)}. It also
   rejects listeners with TLS or SASL.
-- The other {len(WITHOUT_EFFECT)} names of present and former settings of Kafka's brokers have no effect. The broker
-  logs those in its file. They may also be set as dynamic settings: the broker stores and shows them, except secrets,
-  and logs that they have no effect. The same applies to the names of topic settings.
-- A name that Kafka does not have is an error.
+- The other {len(WITHOUT_EFFECT)} present and former broker settings of Kafka have no effect. If the settings file
+  contains one of them, the broker logs this. As dynamic settings, the broker stores and shows them, except secrets, and
+  logs that they have no effect. The same applies to the names of topic settings.
+- A setting that Kafka does not have is an error.
 """
 
 
@@ -87,14 +87,14 @@ def page() -> str:
     sections = (
         HEAD,
         "## Topics\n\n" + _table(("setting", "default", "values", "broker setting", "meaning"), topic_rows),
-        "## Brokers\n\nDynamic settings can be changed while the broker runs and take effect immediately.\n\n"
+        "## Brokers\n\nDynamic settings can be changed while the broker runs, and take effect immediately.\n\n"
         + _table(("setting", "default", "dynamic", "meaning"), broker_rows),
-        "Dynamic settings of Kafka that are stored without effect:\n\n"
+        "The broker stores these dynamic settings of Kafka, but they have no effect:\n\n"
         + _table(("setting", "default", "values"), unused_rows),
         OF_KAFKA,
-        "## Groups\n\nThese settings are stored without effect. They apply to group types that are not supported yet:\n"
-        "consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). In a classic group, each\n"
-        "member sends its own timeouts.\n\n" + _table(("setting", "default", "values"), group_rows),
+        "## Groups\n\nThe broker stores these group settings, but they have no effect. They are for group types\n"
+        "that are not supported yet: consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). In\n"
+        "a classic group, each member sends its own timeouts.\n\n" + _table(("setting", "default", "values"), group_rows),
     )
     return "\n".join(sections)
 

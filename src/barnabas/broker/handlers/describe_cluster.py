@@ -1,7 +1,7 @@
 """DescribeCluster, versions 0 to 2.
 
-No broker is ever fenced. If a client requests authorized operations, the response contains all operations, because
-there is no authorization yet.
+Barnabas has no fenced brokers. If a client requests authorized operations, the response contains all operations,
+because there is no authorization yet.
 """
 
 from __future__ import annotations

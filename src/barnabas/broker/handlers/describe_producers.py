@@ -2,7 +2,7 @@
 
 The last timestamp of a producer is the time at which the broker received its last batch, on the current wall clock.
 After a restart, the times of all producers of a partition are shifted so that the newest one is the time of the start.
-There are no transactions, so no producer has one.
+The transaction fields are always empty, because transactions are not supported.
 """
 
 from __future__ import annotations

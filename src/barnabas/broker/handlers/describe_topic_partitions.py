@@ -1,4 +1,4 @@
-"""DescribeTopicPartitions, version 0: topics and partitions, in parts that a cursor continues (KIP-966).
+"""DescribeTopicPartitions, version 0: topics and partitions in pages; a cursor selects the next page (KIP-966).
 
 Topics are sorted by name. A response contains at most as many partitions as the client requests, and never more than
 `PARTITIONS_MAX`. The cursor contains the partition at which the next response begins.

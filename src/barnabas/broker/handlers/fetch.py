@@ -1,24 +1,25 @@
-"""Fetch, versions 4 to 18: read record batches, with a wait for more if necessary.
+"""Fetch, versions 4 to 18: read record batches, and wait for more if necessary.
 
-The response contains whole batches, beginning with the first one that ends at or after the fetch offset, as file
-regions for sendfile. If compaction has removed all batches up to the high watermark, an empty batch moves the reader
-there. The first batch is returned even if it exceeds the limits; all others stay within `max_bytes`. Below `min_bytes`,
-the response waits for at most `max_wait_ms` (`barnabas.broker.delayed_fetch`).
+The response contains whole batches as file regions for sendfile. It begins with the first batch that ends at or after
+the fetch offset. If compaction has removed all batches up to the high watermark, an empty batch moves the reader there.
+The first batch is returned even if it exceeds the limits; all others stay within `max_bytes`. Below `min_bytes`, the
+response waits for at most `max_wait_ms` (`barnabas.broker.delayed_fetch`).
 
 Version 7 added fetch sessions (KIP-227): the broker remembers the partitions of a reader, so requests and responses
 contain only changes. Knowledge of the session id is enough to use a session. Each request of a session has the next
 session epoch; the broker rejects any other epoch, and the reader then opens a new session. If the cache is full, a
 session that has been idle for a while is evicted; otherwise the response has no session.
 
-Only the inter-broker listener accepts the replica id of a request (CVE-2018-1288). Here each reader reads up to the
-high watermark. Readers of committed records read up to the last stable offset and get the aborted transactions to skip.
+Only the inter-broker listener accepts the replica id of a request (CVE-2018-1288). On other listeners, each reader
+reads up to the high watermark. Readers of committed records read up to the last stable offset and get the aborted
+transactions to skip.
 
-A read of a remote segment is awaited. The response waits for it, but not for more records.
+If a Fetch request needs a remote segment, its response waits until the segment has been read, but not for more records.
 
 Version 11 added the reader's rack (KIP-392). With `replica.selector.class`, the leader returns the preferred replica in
 that rack, and the reader fetches from that replica, up to the high watermark that the replica knows.
 
-Used by the event loop's thread only.
+Only the event loop's thread uses the Fetch handler.
 """
 
 from __future__ import annotations

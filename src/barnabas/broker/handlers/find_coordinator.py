@@ -2,11 +2,11 @@
 
 The first request for a group creates the topic; the response is sent when the topic exists.
 
-Transactions are not supported. The error for their coordinator must be final for all clients, and its message must not
-suggest a missing permission (docs/decisions/006-transactional-ids.md). From version 3, the error is
-UNSUPPORTED_VERSION: clients show the message, or the name of the error. librdkafka uses older versions; there the
-error is TRANSACTIONAL_ID_AUTHORIZATION_FAILED, because it is the only one that librdkafka treats as final and shows
-with its message. Share groups (version 6, KIP-932) get INVALID_REQUEST.
+Transactions are not supported. The error for a transaction coordinator must be fatal for all clients, and its message
+must not suggest a missing permission (docs/decisions/006-transactional-ids.md). From version 3, the error is
+UNSUPPORTED_VERSION: clients show the message, or the name of the error. In the older versions, which librdkafka uses,
+the error is TRANSACTIONAL_ID_AUTHORIZATION_FAILED. It is the only error that librdkafka treats as fatal and shows with
+its message. Share groups (version 6, KIP-932) get INVALID_REQUEST.
 """
 
 from __future__ import annotations

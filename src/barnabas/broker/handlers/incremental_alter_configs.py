@@ -1,6 +1,6 @@
 """IncrementalAlterConfigs, versions 0 and 1: change some settings of a topic, broker or group (KIP-339).
 
-Other settings do not change. A broker resource with an empty name means all brokers.
+Settings that are not in the request do not change. A broker resource with an empty name means all brokers.
 """
 
 from __future__ import annotations

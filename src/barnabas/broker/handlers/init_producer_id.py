@@ -1,8 +1,8 @@
 """InitProducerId, versions 0 to 6: a producer id for an idempotent producer (KIP-98).
 
 As in Kafka, a producer without a transactional id gets a new producer id each time, even if the request contains its
-old one (version 3, KIP-360). Transactional ids are rejected, since transactions are not supported, with the error that
-all clients treat as final (see FindCoordinator).
+old one (version 3, KIP-360). Transactions are not supported. Transactional ids are rejected with an error that all
+clients treat as fatal (see FindCoordinator).
 """
 
 from __future__ import annotations

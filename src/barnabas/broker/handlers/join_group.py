@@ -1,4 +1,4 @@
-"""JoinGroup, versions 0 to 9: converts the request and the result of the group (`barnabas.groups.group`).
+"""JoinGroup, versions 0 to 9: a member joins the next generation of its group (`barnabas.groups.group`).
 
 The reason of a member (version 8) is ignored. While a join waits, its group holds the member's metadata and counts it
 (`barnabas.groups.memory`); the request itself is freed.

@@ -1,6 +1,6 @@
 """ListConfigResources, versions 0 and 1: the resources that have settings.
 
-Client metrics (version 0) and loggers have no settings here. Only groups with settings of their own are listed.
+In Barnabas, client metrics (version 0) and loggers have no settings. Only groups with settings of their own are listed.
 """
 
 from __future__ import annotations

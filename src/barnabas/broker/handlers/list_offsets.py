@@ -1,8 +1,8 @@
-"""ListOffsets, versions 1 to 11: the offset of a timestamp, of the start, or of the end.
+"""ListOffsets, versions 1 to 11: the offset for a timestamp, or the start or end offset of a partition.
 
 The end of a partition is its high watermark, or its last stable offset for readers of committed records. A thread
-searches by timestamp, because a search reads files. There is no tiered storage: as in Kafka, the timestamps -5 and -6
-then have no offset, and the time limit of version 10 has no effect.
+searches by timestamp, because a search reads files. Tiered storage is not supported. As in Kafka without tiered
+storage, the timestamps -5 and -6 have no offset, and the time limit of version 10 has no effect.
 
 A new leader may know a lower high watermark than its predecessor until its followers have fetched. Until then the end
 is not available, and neither are offsets above it, because offsets that clients see must never decrease (KIP-207).

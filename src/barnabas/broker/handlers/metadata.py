@@ -1,7 +1,7 @@
 """Metadata, versions 0 to 13: brokers, topics and partitions. Unknown topics are created if auto-creation is enabled.
 
-A topic that is created here is complete when the response is sent, so clients need not ask again for its leader. The
-other live brokers know it, too; the handler waits at most one second for their confirmation. If a client requests
+A topic that Metadata creates has its leader when the response is sent, so clients need no second request. The other
+live brokers know the topic, too; the handler waits for their confirmation for at most one second. If a client requests
 authorized operations, the response contains all operations, because there is no authorization yet.
 """
 

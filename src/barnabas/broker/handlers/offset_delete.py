@@ -1,7 +1,8 @@
 """OffsetDelete, version 0: delete a group's offsets in topics that no member reads (KIP-496).
 
-The subscriptions of members count in each state of the group, also during a rebalance. As in Kafka, members that are
-not consumers protect all offsets of their group, because they may read any topic. Unreadable subscriptions do so, too.
+The broker considers the subscriptions of members in each state of the group, also during a rebalance. As in Kafka, a
+member that is not a consumer protects all offsets of its group, because it may read any topic. A member with an
+unreadable subscription does the same.
 """
 
 from __future__ import annotations

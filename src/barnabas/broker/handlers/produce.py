@@ -5,9 +5,10 @@ request is checked and answered as if it had arrived alone.
 
 Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659). Their message formats
 are not supported, so each partition gets UNSUPPORTED_VERSION. Batches of transactions are rejected, since transactions
-are not supported. Errors of single records (version 8) exist only for compacted topics, which reject records without
-keys; in other topics, the broker does not look at single records. A response has at most 1,000 of them, shared by its
-partitions, and at least one for each batch. The new leader (version 10) is not returned: clients request metadata.
+are not supported. Errors of single records (version 8) occur only in compacted topics, which reject records without
+keys. In other topics, the broker does not examine single records. A response contains at most 1,000 such errors over
+all partitions, and at least one per rejected batch. The new leader (version 10) is not returned: clients request
+metadata.
 
 `barnabas.broker.leader_replica` defines acknowledgements and their waits for the disk.
 """

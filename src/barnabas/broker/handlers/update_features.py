@@ -1,4 +1,4 @@
-"""UpdateFeatures, versions 0 to 2: each feature has a fixed level here, so no update has an effect."""
+"""UpdateFeatures, versions 0 to 2: each feature has a fixed level in Barnabas, so no update has an effect."""
 
 from __future__ import annotations
 

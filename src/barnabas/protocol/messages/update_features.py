@@ -1,6 +1,6 @@
 """UpdateFeatures (key 57): change the features of a cluster (KIP-584).
 
-Version 1 can validate without a change, and adds the type of the change (KIP-778). Version 2 has one result for all
+Version 1 adds validation without a change, and the type of the change (KIP-778). Version 2 returns one result for all
 features.
 """
 
