@@ -93,8 +93,9 @@ def page() -> str:
         + _table(("setting", "default", "values"), unused_rows),
         OF_KAFKA,
         "## Groups\n\nThe broker stores these group settings, but they have no effect. They are for group types\n"
-        "that are not supported yet: consumer groups (KIP-848), share groups (KIP-932) and streams groups (KIP-1071). In\n"
-        "a classic group, each member sends its own timeouts.\n\n" + _table(("setting", "default", "values"), group_rows),
+        "that are not supported yet: consumer groups (KIP-848), share groups (KIP-932) and streams groups\n"
+        "(KIP-1071). In a classic group, each member sends its own timeouts.\n\n"
+        + _table(("setting", "default", "values"), group_rows),
     )
     return "\n".join(sections)
 
