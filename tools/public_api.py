@@ -39,7 +39,8 @@ RELEASED_BEGINS = """\
 ACCEPTED_BEGINS = """\
 # Accepted breaks of the public API
 
-Since the last release, as `tools/public_api.py` prints them. Each has a line in the changelog.
+This list contains the intended breaking changes of the API since the last release, as `tools/public_api.py` prints them.
+The changelog describes each of them.
 
 """
 
