@@ -39,8 +39,8 @@ RELEASED_BEGINS = """\
 ACCEPTED_BEGINS = """\
 # Accepted breaks of the public API
 
-This list contains the intended breaking changes of the API since the last release, as `tools/public_api.py` prints them.
-The changelog describes each of them.
+This list contains the intended breaking changes of the API since the last release, as `tools/public_api.py` prints
+them. The changelog describes each of them.
 
 """
 
