@@ -153,7 +153,7 @@ def _workload(result: Result) -> Iterator[str]:
     yield f"Measured with `{result.command}` on {result.date}: {result.machine}.\n"
     for case in result.cases:
         if len(result.cases) > 1:
-            yield f"**{case.name}**\n"
+            yield f"#### {case.name}\n"
         yield from _case_table(result.workload, case)
         yield ""
     for line in result.skipped:

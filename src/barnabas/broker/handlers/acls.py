@@ -1,7 +1,7 @@
 """DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3: there is no authorizer.
 
-Each response is SECURITY_DISABLED, like Kafka's without `authorizer.class.name`. The broker implements these APIs only
-for this error: it would close the connection for an unknown API, and clients would not show the reason.
+These APIs return SECURITY_DISABLED, like a Kafka broker without `authorizer.class.name`. Without them, the broker would
+close the connection because of an unknown API, and clients would not show the reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """AlterReplicaLogDirs, versions 1 and 2: move logs to other log directories of this broker (KIP-113).
 
-The response does not wait for the moves; DescribeLogDirs shows their progress. If the broker does not have the replica
-yet, it returns REPLICA_NOT_AVAILABLE, like Kafka. It remembers the directory until the replica is created.
+The response to AlterReplicaLogDirs does not wait for the moves; DescribeLogDirs shows their progress. If the broker
+does not have the replica yet, it returns REPLICA_NOT_AVAILABLE, like Kafka. It remembers the directory until the
+replica is created.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """DeleteRecords, versions 0 to 2: delete the records before an offset (KIP-107).
 
-Consumers no longer see these records. The response is sent when the log start offset is durable and the in-sync
-followers have deleted the records, too. So the records do not return after a crash or a change of leader. The disk
-space is freed later, when whole segments are deleted.
+After DeleteRecords, consumers no longer see the deleted records. The response is sent when the log start offset is
+durable and the in-sync followers have deleted the records, too. This prevents the records from returning after a crash
+or a leader change. The disk space is freed later, when whole segments are deleted.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ElectLeaders, versions 0 to 2: preferred or unclean leader elections (KIP-460).
 
-Clients may send the request to any broker, which forwards it to other brokers where necessary
+Clients may send ElectLeaders to any broker, which forwards the request to other brokers if necessary
 (`barnabas.broker.requested_elections`).
 """
 

@@ -1,7 +1,7 @@
 """JoinGroup, versions 0 to 9: a member joins the next generation of its group (`barnabas.groups.group`).
 
-The reason of a member (version 8) is ignored. While a join waits, its group holds the member's metadata and counts it
-(`barnabas.groups.memory`); the request itself is freed.
+The broker ignores the reason of a member (version 8). While a JoinGroup request waits, only the member's metadata stays
+in memory, and its group counts the bytes (`barnabas.groups.memory`).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """ListOffsets, versions 1 to 11: the offset for a timestamp, or the start or end offset of a partition.
 
-The end of a partition is its high watermark, or its last stable offset for readers of committed records. A thread
-searches by timestamp, because a search reads files. Tiered storage is not supported. As in Kafka without tiered
+The end offset of a partition is its high watermark, or its last stable offset for readers of committed records. A
+thread searches by timestamp, because a search reads files. Tiered storage is not supported. As in Kafka without tiered
 storage, the timestamps -5 and -6 have no offset, and the time limit of version 10 has no effect.
 
 A new leader may know a lower high watermark than its predecessor until its followers have fetched. Until then the end

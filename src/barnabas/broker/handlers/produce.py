@@ -1,7 +1,7 @@
 """Produce, versions 0 to 13: append record batches.
 
-Consecutive requests of a connection form a run: all their batches for one partition are appended with one write. Each
-request is checked and answered as if it had arrived alone.
+Consecutive requests of a connection form a run: all their batches for one partition are appended with one write. The
+broker checks and answers each request of a run as if it had arrived alone.
 
 Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659). Their message formats
 are not supported, so each partition gets UNSUPPORTED_VERSION. Batches of transactions are rejected, since transactions

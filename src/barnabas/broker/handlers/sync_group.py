@@ -1,6 +1,6 @@
 """SyncGroup, versions 0 to 5: the leader sends all assignments, and each member gets its own.
 
-While a request waits, its group holds the assignments of its members and counts them; the request itself is freed.
+While a SyncGroup request waits, only the assignments stay in memory, and the group counts their bytes.
 """
 
 from __future__ import annotations

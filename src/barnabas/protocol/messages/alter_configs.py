@@ -1,4 +1,7 @@
-"""AlterConfigs (key 33): replace all settings of a resource (KIP-133). Version 2 is flexible."""
+"""AlterConfigs (key 33): replace all settings of a resource (KIP-133).
+
+Version 2 is the first flexible version.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""AlterReplicaLogDirs (key 34): move logs to other log directories of a broker (KIP-113). Version 2 is flexible."""
+"""AlterReplicaLogDirs (key 34): move logs to other log directories of a broker (KIP-113).
+
+Version 2 is the first flexible version.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """ApiVersions (key 18): the APIs that the broker supports, and their versions.
 
-Version 3 is flexible, and adds the name of the client's software (KIP-511) and features (KIP-584). Version 4 allows a
-minimum feature version of 0.
+Version 3 is the first flexible version, and adds the name of the client's software (KIP-511) and features (KIP-584).
+Version 4 allows a minimum feature version of 0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """CreateAcls (key 30): add access control lists.
 
-Version 1 adds the pattern type of a resource (KIP-290), version 2 is flexible, version 3 allows users as resources
-(KIP-373).
+Version 1 adds the pattern type of a resource (KIP-290), version 2 is the first flexible version, version 3 allows users
+as resources (KIP-373).
 """
 
 from __future__ import annotations

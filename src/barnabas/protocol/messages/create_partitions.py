@@ -1,6 +1,6 @@
 """CreatePartitions (key 37): add partitions to topics (KIP-195).
 
-Version 2 is flexible; the broker may throttle version 3 (KIP-599).
+Version 2 is the first flexible version; the broker may throttle version 3 (KIP-599).
 """
 
 from __future__ import annotations

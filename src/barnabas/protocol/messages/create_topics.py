@@ -1,8 +1,8 @@
 """CreateTopics (key 19): create topics.
 
-Version 1 can validate a request without creating topics. Version 5 is flexible and returns the settings of the topic
-(KIP-525), version 7 its id (KIP-516). A partition count or replication factor of -1 selects the broker's default
-(KIP-464).
+Version 1 can validate a request without creating topics. Version 5 is the first flexible version and returns the
+settings of the topic (KIP-525), version 7 its id (KIP-516). A partition count or replication factor of -1 selects the
+broker's default (KIP-464).
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""DeleteGroups (key 42): delete groups without members, and their committed offsets. Version 2 is flexible."""
+"""DeleteGroups (key 42): delete groups without members, and their committed offsets.
+
+Version 2 is the first flexible version.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""DeleteRecords (key 21): delete the records before an offset (KIP-107). Version 2 is flexible."""
+"""DeleteRecords (key 21): delete the records before an offset (KIP-107).
+
+Version 2 is the first flexible version.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """DeleteTopics (key 20): delete topics.
 
-Version 4 is flexible, version 5 adds an error message, version 6 can name topics by id (KIP-516).
+Version 4 is the first flexible version, version 5 adds an error message, version 6 can name topics by id (KIP-516).
 """
 
 from __future__ import annotations

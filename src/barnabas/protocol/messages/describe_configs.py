@@ -1,6 +1,7 @@
 """DescribeConfigs (key 32): return settings with their values, sources and documentation.
 
-Version 1 adds sources and synonyms (KIP-226), version 3 types and documentation (KIP-569), version 4 is flexible.
+Version 1 adds sources and synonyms (KIP-226), version 3 types and documentation (KIP-569), version 4 is the first
+flexible version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """DescribeGroups (key 15): return groups with their members and assignments.
 
 Version 3 can return authorized operations (KIP-430), version 4 adds instance ids of static members (KIP-345), version 5
-is flexible. Version 6 returns an error for a group that does not exist (KIP-1043).
+is the first flexible version. Version 6 returns an error for a group that does not exist (KIP-1043).
 """
 
 from __future__ import annotations

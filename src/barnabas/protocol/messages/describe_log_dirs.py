@@ -1,7 +1,7 @@
 """DescribeLogDirs (key 35): return the log directories of a broker, and the sizes of their logs (KIP-113).
 
-Version 2 is flexible, version 3 adds an error code for the whole response, version 4 adds the size of the volume
-(KIP-827).
+Version 2 is the first flexible version, version 3 adds an error code for the whole response, version 4 adds the size of
+the volume (KIP-827).
 """
 
 from __future__ import annotations

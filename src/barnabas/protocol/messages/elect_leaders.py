@@ -1,6 +1,6 @@
 """ElectLeaders (key 43): elect the preferred replicas as leaders (KIP-460).
 
-Version 1 adds the election type and an error code for the whole response, version 2 is flexible.
+Version 1 adds the election type and an error code for the whole response, version 2 is the first flexible version.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """FindCoordinator (key 10): return the broker that coordinates a group or a transaction.
 
-Version 1 adds the key type, version 3 is flexible, version 4 accepts several keys (KIP-699). Version 5 can return
-TRANSACTION_ABORTABLE (KIP-890), version 6 supports share groups (KIP-932).
+Version 1 adds the key type, version 3 is the first flexible version, version 4 accepts several keys (KIP-699). Version
+5 can return TRANSACTION_ABORTABLE (KIP-890), version 6 supports share groups (KIP-932).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Heartbeat (key 12): keep a member alive, and notify it of rebalances.
 
-Version 3 adds static members, version 4 is flexible.
+Version 3 adds static members, version 4 is the first flexible version.
 """
 
 from __future__ import annotations

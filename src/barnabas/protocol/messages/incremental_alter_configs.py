@@ -1,4 +1,7 @@
-"""IncrementalAlterConfigs (key 44): change individual settings of a resource (KIP-339). Version 1 is flexible."""
+"""IncrementalAlterConfigs (key 44): change individual settings of a resource (KIP-339).
+
+Version 1 is the first flexible version.
+"""
 
 from __future__ import annotations
 

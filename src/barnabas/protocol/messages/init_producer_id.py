@@ -1,8 +1,8 @@
 """InitProducerId (key 22): return a producer id and an epoch for an idempotent producer (KIP-98).
 
-Version 2 is flexible. In version 3, a producer can request the next epoch of its producer id (KIP-360). Version 4 can
-return PRODUCER_FENCED, version 5 TRANSACTION_ABORTABLE (KIP-890). Version 6 supports transactions with two-phase commit
-(KIP-939).
+Version 2 is the first flexible version. In version 3, a producer can request the next epoch of its producer id
+(KIP-360). Version 4 can return PRODUCER_FENCED, version 5 TRANSACTION_ABORTABLE (KIP-890). Version 6 supports
+transactions with two-phase commit (KIP-939).
 """
 
 from __future__ import annotations

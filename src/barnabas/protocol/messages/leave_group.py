@@ -1,6 +1,6 @@
 """LeaveGroup (key 13): remove members from a group.
 
-Version 3 accepts several members (KIP-345), version 4 is flexible, version 5 adds a reason (KIP-800).
+Version 3 accepts several members (KIP-345), version 4 is the first flexible version, version 5 adds a reason (KIP-800).
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """ListGroups (key 16): return the groups that a broker coordinates.
 
-Version 3 is flexible, version 4 filters by state (KIP-518), version 5 by type (KIP-848).
+Version 3 is the first flexible version, version 4 filters by state (KIP-518), version 5 by type (KIP-848).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """OffsetFetch (key 9): return the committed offsets of a group.
 
 A null list of topics requests all topics (version 2 and later). Version 3 adds a throttle time, version 5 leader
-epochs, version 6 is flexible. Version 7 can request stable offsets only (KIP-447), version 8 accepts several groups
-(KIP-709), version 9 adds the member (KIP-848), version 10 names topics by id.
+epochs, version 6 is the first flexible version. Version 7 can request stable offsets only (KIP-447), version 8 accepts
+several groups (KIP-709), version 9 adds the member (KIP-848), version 10 names topics by id.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
 """SyncGroup (key 14): the leader sends the assignment of the group, and each member receives its partitions.
 
-Version 3 adds static members (KIP-345), version 4 is flexible, version 5 adds the protocol name (KIP-559).
+Version 3 adds static members (KIP-345), version 4 is the first flexible version, version 5 adds the protocol name
+(KIP-559).
 """
 
 from __future__ import annotations
