@@ -280,6 +280,10 @@ class ApiError(BarnabasError):
         return self.code.retriable
 
 
+class AuthenticationError(BarnabasError):
+    """A client or server could not prove its identity."""
+
+
 class MalformedMessageError(BarnabasError):
     """The bytes are not a valid message of the protocol: for example, a length exceeds the end of the frame."""
 

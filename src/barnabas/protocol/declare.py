@@ -130,6 +130,7 @@ class FieldSpec:
     default: Any
     default_factory: Callable[[], Any] | None
     required: bool
+    secret: bool = False
 
     def present(self, version: int) -> bool:
         """Return whether `version` has this field."""
@@ -165,6 +166,7 @@ def field(
     default_factory: Callable[[], Any] | None = None,
     ignorable: bool = False,
     tag: int | None = None,
+    secret: bool = False,
 ) -> Any:
     """Declare a field.
 
@@ -176,13 +178,14 @@ def field(
         replace the field's value, and never modify the object.
     :param ignorable: True if the encoder may drop a value in versions without the field.
     :param tag: the tag, if this is a tagged field.
+    :param secret: True if the `repr` of a message omits the field.
     """
     if default_factory not in {None, list}:
         default_factory = _shared(default_factory)
     required = default is _MISSING and default_factory is None
     if required and (since > 0 or until < LATEST):
         raise TypeError(f"a {kind.name} field with versions {since}-{until} needs a default")
-    return FieldSpec("", kind, since, until, ignorable, tag, default, default_factory, required)
+    return FieldSpec("", kind, since, until, ignorable, tag, default, default_factory, required, secret)
 
 
 def _shared(factory: Callable[[], T]) -> Callable[[], T]:
@@ -194,12 +197,13 @@ def _declare(cls: type[T]) -> type[T]:
     for name in inspect.get_annotations(cls):
         spec: FieldSpec = dataclasses.replace(cls.__dict__[name], name=name)
         specs.append(spec)
+        shown = not spec.secret
         if spec.required:
-            delattr(cls, name)
+            setattr(cls, name, dataclasses.field(repr=shown))
         elif spec.default_factory:
-            setattr(cls, name, dataclasses.field(default_factory=spec.default_factory))
+            setattr(cls, name, dataclasses.field(default_factory=spec.default_factory, repr=shown))
         else:
-            setattr(cls, name, dataclasses.field(default=spec.default))
+            setattr(cls, name, dataclasses.field(default=spec.default, repr=shown))
     declared = dataclass(slots=True, kw_only=True)(cls)
     declared.__fields__ = tuple(specs)  # type: ignore[attr-defined]
     return declared
