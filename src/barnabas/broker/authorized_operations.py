@@ -1,7 +1,9 @@
-"""The operations that a client may perform: all, because Barnabas has no authorization yet (KIP-430).
+"""The operations that a client may perform (KIP-430).
 
-Kafka's brokers without an authorizer respond in the same way. Each constant has one bit for each operation of a kind of
-resource; the position of the bit is the operation's number in the protocol.
+Barnabas has no authorization yet, so a client may perform all operations.
+
+Kafka brokers without an authorizer respond in the same way. Each constant is a bit field for one resource type. The
+position of a bit is the operation's number in the protocol.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The background tasks of a broker: flushes, retention, deletions, purges of the metadata store, leader elections.
+"""The background tasks of a broker: flushes, retention, deletions, metadata store purges and leader elections.
 
-Each task is a loop that runs until it is cancelled. A failed round is logged, and the next round retries.
+Each task is a loop that runs until it is cancelled. If an iteration fails, the task logs the error and tries again in
+the next iteration.
 """
 
 from __future__ import annotations
@@ -29,38 +30,41 @@ from barnabas.storage.data_folders import AnyLogs, DataFolders
 from barnabas.storage.reserve import Reserve
 
 INTERVAL_MS_MIN = 50
-"""The minimum pause between two rounds in ms, for all settings."""
+"""The minimum pause between two iterations of a background task in ms, whatever interval a setting has."""
 
 DELETION_INTERVAL_MS = 1_000
-"""The interval of checks for unfinished deletions, in ms.
+"""The interval between checks for unfinished topic deletions, in ms.
 
-A deletion takes several steps: offsets are deleted after other replicas have the tombstones, and the update with the
-deletion may have removed these replicas, too.
+A deletion may need several attempts. The committed offsets are deleted when other replicas have the tombstones, but the
+metadata update with the deletion may have removed these replicas.
 """
 
 RESERVE_INTERVAL_MS = 60_000
-"""The interval of attempts to create the disk space reserve again after its use, in ms."""
+"""The interval between attempts to recreate the disk space reserve after it was used, in ms."""
 
 FLUSH_INTERVAL_MS_MAX = 10_000
-"""The maximum interval of flushes of sealed segments, in ms: recovery after a crash reads all unflushed segments."""
+"""The maximum interval between flushes of sealed segments, in ms.
+
+It limits the work of crash recovery, which reads all unflushed segments.
+"""
 
 CLAIM_INTERVAL_MS = 100
-"""The interval of checks for postponed elections that are due, in ms."""
+"""The interval between checks for postponed leader elections that are due, in ms."""
 
 OFFLINE_INTERVAL_MS = 1_000
-"""The interval of checks for offline logs that this broker leads, in ms."""
+"""The interval between checks for offline logs of partitions that this broker leads, in ms."""
 
 PURGE_INTERVAL_MS = 60_000
-"""The interval of purges of old change notifications, in ms."""
+"""The interval between purges of old change notifications, in ms."""
 
 MOVE_AGAIN_S = 10.0
-"""The pause after a failed migration of offsets from the metadata store, in seconds."""
+"""The pause before a failed migration of committed offsets from the metadata store is retried, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class BackgroundTasks:
-    """Creates the loops. Used from the event loop's thread only.
+    """Creates the loops of the background tasks. Used from the event loop's thread only.
 
     :param config: returns the effective settings.
     :param flush_due: an event that is set when many sealed segments are unflushed.
@@ -90,7 +94,7 @@ class BackgroundTasks:
         events.subscribe(ElectionPostponed, lambda _event: self._may_elect.set())
 
     def all(self, logs: AnyLogs, reserve: Reserve) -> list[Coroutine[Any, Any, None]]:
-        """Return the loops that need no other parts."""
+        """Return the loops of all background tasks except `watch_folders`."""
         return [
             _again_and_again(lambda: CLAIM_INTERVAL_MS, "elect leaders", self._elect_when_due),
             _again_and_again(lambda: PURGE_INTERVAL_MS, "purge change notifications", self._purge_changes),
@@ -124,21 +128,28 @@ class BackgroundTasks:
         ]
 
     def watch_folders(self, folders: DataFolders) -> Coroutine[Any, Any, None]:
-        """Return the loop that checks the disks of the log directories."""
+        """Return the loop that checks whether the log directories are still usable."""
         check = functools.partial(self._work.for_all, folders.check)
         return _again_and_again(lambda: OFFLINE_INTERVAL_MS, "check the log directories", check)
 
     async def begin_with_groups(
         self, tree: MetadataStore, in_metadata_thread: InMetadataThread, *, must_move: bool
     ) -> None:
-        """Migrate the offsets of an early release if necessary, and start the coordinators of groups."""
+        """Start the group coordinators.
+
+        First migrate the committed offsets from the metadata store, where an early release stored them, if `must_move`.
+        """
         topic_ids = {topic.name: topic.id for topic in self._topics.all()}
         while must_move:
             try:
                 await move_offsets(tree, in_metadata_thread, self._groups, self._topics, topic_ids, self._clock)
                 must_move = False
             except BarnabasError as error:
-                log.warning("cannot migrate offsets: %s; retrying in %g s", error, MOVE_AGAIN_S)
+                log.warning(
+                    "cannot migrate committed offsets from the metadata store: %s; retrying in %g s",
+                    error,
+                    MOVE_AGAIN_S,
+                )
                 await asyncio.sleep(MOVE_AGAIN_S)
         self._groups.start()
         await self._groups.wait_until_loaded()
@@ -147,7 +158,7 @@ class BackgroundTasks:
     async def _elect_when_due(self) -> None:
         election = self._topics.election
         if election.next_deadline is None:
-            # Without postponed elections this loop sleeps.
+            # No election is postponed: sleep until an `ElectionPostponed` event.
             self._may_elect.clear()
             await self._may_elect.wait()
         due_s = election.next_deadline

@@ -1,4 +1,4 @@
-"""The broker: it creates its parts, starts them in order, and stops them in reverse order."""
+"""The broker, which creates its components, starts them in order, and stops them in reverse order."""
 
 from __future__ import annotations
 
@@ -86,13 +86,15 @@ log = logging.getLogger(__name__)
 
 
 class Broker:
-    """One broker with its embedded metadata store. Used from the thread of the event loop that started it.
+    """A broker.
 
-    The constructor of each part takes its collaborators. A part publishes events for parts that are created later
-    (`barnabas.broker.broker_events`). `_start` and `stop` show the order of all steps.
+    All methods except `collect` and `not_ready` must be called on the thread of the event loop that started it.
+
+    The constructor of each component takes its collaborators. A component publishes events for components that are
+    created later (`barnabas.broker.broker_events`). `_start` and `stop` contain the order of all steps.
 
     :param served: the APIs for clients.
-    :param on_failed: called with the reason, on any thread, if no log directory is usable any more.
+    :param on_failed: called with the reason if no usable log directory is left. It may be called on any thread.
     :param with_status: True if the caller uses `collect` and `not_ready`.
     :param out_of_sync_max: see `Readiness`.
     """
@@ -155,7 +157,7 @@ class Broker:
     # -- the order of start and stop -------------------------------------------------------------------------
 
     async def start(self) -> None:
-        """Start to serve; `port` is set afterwards.
+        """Start the broker. Afterwards `port` contains the port on which it listens.
 
         :raises UnavailableError: the address cannot be bound, or another broker with this id is alive.
         :raises DataFolderError: a log directory cannot be used.
@@ -169,10 +171,10 @@ class Broker:
             raise
 
     async def _start(self) -> None:
-        """Run the steps of the start. Each step adds its counterpart to `_stopping`, which runs them in reverse."""
+        """Run the startup steps. Each step adds its shutdown step to `_stopping`, which runs these in reverse order."""
         self._open_files = OpenFiles(open_files_limit(), self.config.max_connections, self._count_logs)
-        # Listeners come first: an address in use is then an error before any log changes, and early clients wait in
-        # the backlog and get no refused connection.
+        # Bind the listeners first. If an address is in use, the start fails before any log changes. Early clients wait
+        # in the backlog, so their connections are not refused.
         self._listen_to_clients()
         self._listen_to_brokers()
         self._listen_to_zookeeper_clients()
@@ -192,7 +194,7 @@ class Broker:
         self._is_started = True
 
     def collect(self) -> Iterator[Sample | None]:
-        """Yield the metrics (see `Collect`); none before the start. Any thread may call this method."""
+        """Yield the metrics (see `Collect`). Before the start there are no metrics. Any thread may call this method."""
         return self._metrics.collect() if self._is_started else iter(())
 
     def not_ready(self) -> list[str]:
@@ -202,7 +204,7 @@ class Broker:
         return self._readiness.reasons_against() if self._is_started else [STARTING]
 
     async def stop(self) -> None:
-        """Stop serving, store everything, and leave a clean data directory."""
+        """Stop the broker: finish requests, flush the logs, and write the clean-shutdown marker."""
         self._is_stopping = True
         if self._is_started:
             await self._shut_down_leadership()
@@ -212,13 +214,13 @@ class Broker:
         if self._zookeeper:
             await self._zookeeper.finish(FINISH_S)
         await self._end_tasks()
-        # Complete the changes that clients have begun, also for disconnected clients.
+        # Complete the changes that clients have requested, even if these clients have disconnected.
         await self.settings.end_changes()
         await self.topics.end_changes()
         # Closes the listeners, groups, replication, disk threads, logs, and the metadata store with its thread.
         self._stopping.close()
 
-    # -- the steps of the start ------------------------------------------------------------------------------
+    # -- startup steps ------------------------------------------------------------------------------
 
     def _listen_to_clients(self) -> None:
         self._limits = self._new_limits()
@@ -470,7 +472,7 @@ class Broker:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    # -- callbacks of the parts ------------------------------------------------------------------------------
+    # -- callbacks of the components ------------------------------------------------------------------------------
 
     async def _apply_update(self, read: Read) -> MetadataUpdate:
         """Read the metadata store, and apply the update to topics, settings and the registration."""
@@ -492,7 +494,11 @@ class Broker:
                 await ControlledShutdown(self.topics, self.identity.node_id).transfer_all()
         except (BarnabasError, TimeoutError) as error:
             late = f"not done within controlled.shutdown.timeout.ms={self.config.controlled_shutdown_timeout_ms}"
-            log.warning("controlled shutdown is incomplete: %s; other brokers elect leaders", reason_of(error, late))
+            log.warning(
+                "controlled shutdown is incomplete: %s; other brokers will elect the leaders of the remaining "
+                "partitions",
+                reason_of(error, late),
+            )
 
     async def _put_into_force(self, config: BrokerConfig) -> None:
         self.config = config
@@ -507,7 +513,7 @@ class Broker:
 
     @contextlib.contextmanager
     def _explaining_address(self, host: str, port: int, flag: str) -> Iterator[None]:
-        """Replace the error of an address that cannot be bound by one with a remedy."""
+        """Replace an OSError from binding an address with an UnavailableError that suggests a remedy."""
         try:
             yield
         except OSError as error:
@@ -517,10 +523,10 @@ class Broker:
             raise UnavailableError(f"cannot listen on {host_port(host, port)}: {error.strerror}{hint}") from None
 
     def _new_limits(self) -> Limits:
-        """Return the limits for clients from the settings."""
+        """Return the limits for client connections from the current settings."""
         config = self.config
         return Limits(
-            # Kafka demands socket.request.max.bytes <= queued.max.request.bytes; here the smaller of the two counts.
+            # Kafka requires socket.request.max.bytes <= queued.max.request.bytes. Barnabas uses the smaller value.
             frame_bytes_max=min(config.socket_request_max_bytes, config.queued_max_request_bytes),
             queued_bytes_max=config.queued_max_request_bytes,
             connections_max=self._open_files.connections_max,
@@ -540,11 +546,14 @@ class Broker:
         )
 
     async def _load_telemetry(self) -> None:
-        """Prepare the telemetry APIs. They need a status page, the OpenTelemetry package, and requested metrics."""
+        """Prepare the telemetry APIs.
+
+        They require the status server, the OpenTelemetry package, and a non-empty `telemetry.metrics`.
+        """
         environment = self._environment
         if not (self._with_status and self.telemetry.metrics and environment.decodes_otlp()):
             return
-        # The import takes about 60 ms, and a later import for the first push would block the event loop.
+        # Import the package now: the import takes about 60 ms, and would block the event loop during the first push.
         thread = environment.new_threads(1, "barnabas-otlp")
         try:
             await asyncio.get_running_loop().run_in_executor(thread, environment.load_otlp)
@@ -555,7 +564,7 @@ class Broker:
             thread.shutdown(wait=False)
 
     def _served_here(self) -> ServedApis:
-        """Return the APIs for clients."""
+        """Return the APIs for clients, without the telemetry APIs if telemetry is not available."""
         if self._takes_telemetry:
             return self._served
         return {key: each for key, each in self._served.items() if "telemetry" not in each.parts}
@@ -567,8 +576,9 @@ class Broker:
             self.clock.compare_with_last_life(last_ms)
         try:
             make_folder_to_stay(filesystem, folder)
-            # SQLite would report "disk I/O error" for a read-only file system. SQLite would also report "locked"
-            # for a directory in use, without the process that uses it.
+            # Check the directory before SQLite opens it, because SQLite's errors are misleading. It reports "disk I/O
+            # error" for a read-only file system. For a directory in use it reports "locked", without the process that
+            # uses the directory.
             lock_folder(filesystem, folder).close()
         except OSError as error:
             # A broker with ZooKeeper can run with its other log directories.
@@ -632,7 +642,7 @@ class Broker:
 
     def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:
         if function in {topic_deletions.note_deletion, topic_metadata_store.take_topic_back}:
-            # The deletion of a topic frees disk space, so it must work on a full disk.
+            # A topic deletion frees disk space, so it must work even if the disk is full.
             self._reserve.give_up_if_short()
         return self._threads.in_metadata_thread(function, *arguments)
 

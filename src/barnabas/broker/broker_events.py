@@ -1,7 +1,8 @@
-"""The events that the parts of a broker publish, and their delivery.
+"""The events that the components of a broker publish, and their delivery.
 
-A publisher does not know its subscribers. `Broker` subscribes the parts while it starts. In addition to the events in
-this module, `MetadataCache` publishes a `barnabas.broker.metadata_image.MetadataDelta` after each change of the image.
+A publisher does not know its subscribers. `Broker` registers the subscribers during startup. In addition to the events
+in this module, `MetadataCache` publishes a `barnabas.broker.metadata_image.MetadataDelta` after each change of the
+image.
 """
 
 from __future__ import annotations
@@ -18,38 +19,38 @@ E = TypeVar("E")
 
 @dataclass(frozen=True, slots=True)
 class RoleBegan:
-    """A replica has a new role, or the broker of its leader has registered again."""
+    """A replica has become leader or follower in a new leader epoch, or its leader's broker has registered again."""
 
     replica: Replica
 
 
 @dataclass(frozen=True, slots=True)
 class RoleEnded:
-    """The role of a replica ends; its next role has not begun."""
+    """A replica stops being leader or follower in its leader epoch. Its next role has not begun."""
 
     replica: Replica
 
 
 @dataclass(frozen=True, slots=True)
 class LeadershipChanged:
-    """This broker may lead other partitions than before."""
+    """The set of partitions that this broker leads may have changed."""
 
 
 @dataclass(frozen=True, slots=True)
 class IsrChangeDue:
-    """The ISR of a partition may have to change."""
+    """The ISR of a partition may need to change."""
 
     replica: LeaderReplica
 
 
 @dataclass(frozen=True, slots=True)
 class IsrSettled:
-    """ISR changes are no longer pending; they succeeded or failed."""
+    """A round of ISR changes has finished, successfully or not."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElectionPostponed:
-    """This broker may have to claim the leadership of a partition later."""
+    """An election is postponed: this broker may have to become the leader of a partition later."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +77,7 @@ class Events:
         self._subscribers: dict[type, list[Callable[[Any], Awaitable[None] | None]]] = {}
 
     def subscribe(self, kind: type[E], receive: Callable[[E], Awaitable[None] | None]) -> None:
-        """Call a function with each later event of a class.
+        """Register a function that is called with each subsequent event of the given class.
 
         :param receive: may be a coroutine function only if its events are published with `deliver`.
         """

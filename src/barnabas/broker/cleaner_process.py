@@ -1,6 +1,7 @@
-"""The process that compacts logs, on the broker's side. The first message starts the process.
+"""The broker's side of the process that compacts logs.
 
-If the process dies, its job fails. The next message starts a new process.
+The first message starts the process. If the process dies, the current job fails, and the next message starts a new
+process.
 """
 
 from __future__ import annotations
@@ -14,23 +15,29 @@ from typing import IO, Protocol
 from barnabas.storage.cleaner.job import LINE_BYTES_MAX, PROGRESS, CleaningFailedError, Message, decode, encode
 
 COMMAND = (sys.executable, "-P", "-m", "barnabas.storage.cleaner")
-"""The command. `-P` keeps Python from importing modules from the broker's working directory."""
+"""The command line of the cleaner process.
+
+`-P` prevents Python from importing modules from the broker's working directory.
+"""
 
 
 class AnyCleaner(Protocol):
     """Runs compaction jobs, in a process or inline."""
 
     def ask(self, message: Message) -> Message:
-        """Send a message and return the response. This may take long, so a thread calls it."""
+        """Send a message and return the response.
+
+        This call blocks, so it must not be made on the event loop's thread.
+        """
         ...
 
     @property
     def silent_s(self) -> float:
-        """The time in seconds since the last sign of life during a message."""
+        """The time in seconds since the cleaner last received a message or reported progress."""
         ...
 
     def end(self) -> None:
-        """Stop immediately, even during a job. Any thread may call this method."""
+        """Stop the cleaner immediately, even during a job. Any thread may call this method."""
         ...
 
 
@@ -47,7 +54,7 @@ class CleanerProcess:
 
     @property
     def process_id(self) -> int | None:
-        """The process id; None if no process runs."""
+        """The process id of the cleaner, or None if no process is running."""
         return self._process.pid if self._process else None
 
     @property
@@ -90,9 +97,9 @@ class CleanerProcess:
         return line
 
     def _ended(self, process: subprocess.Popen[bytes]) -> int:
-        """Close a process that ended, or sent an invalid response; return its exit code."""
+        """Kill and clean up a process that ended or sent an invalid response. Return its exit code."""
         self._process = None
         process.kill()
         with suppress(OSError), process:
-            pass  # `with` closes the pipes. An unsent message fails with OSError.
+            pass  # `with` closes the pipes. Closing raises OSError if an unsent message is left in a buffer.
         return process.wait()

@@ -4,8 +4,8 @@ A client gets an instance id and a subscription id, and pushes metrics at an int
 keeps the last value of each gauge and the sum of each counter. It removes them after three intervals without a request
 of the client, or one minute after the client's terminating push.
 
-Clients choose names, labels and values freely, so the broker limits their number and size. Their names never collide
-with names of the broker's own metrics: they begin with `org_apache_kafka_` or `client_`.
+Clients choose names, labels and values freely, so the broker limits their number and size. The names begin with
+`org_apache_kafka_` or `client_`, so they never collide with the broker's own metrics.
 """
 
 from __future__ import annotations
@@ -28,12 +28,15 @@ from barnabas.metrics.otlp import Attributes, MetricsReader, Point
 from barnabas.records.compression import Compression, DecompressedTooLargeError, decompress
 
 INSTANCES_MAX = 16_384
-"""The maximum number of client instances, as in Kafka. Above it, the broker removes instances by their `_Rank`."""
+"""The maximum number of client instances, as in Kafka.
+
+At the maximum, a new instance replaces the first instance in the order of `_Rank`.
+"""
 SERIES_MAX = 10_000
-"""The maximum number of series of all clients together."""
+"""The maximum total number of series of all clients."""
 SERIES_PER_INSTANCE_MAX = 1_000
 SERIES_BYTES_MAX = 8 * 1024 * 1024
-"""The maximum size of the names and labels of all series in UTF-8, with the labels of the clients.
+"""The maximum total size of the names and labels of all series in UTF-8 bytes, including the client labels.
 
 It limits the size of the metrics page.
 """
@@ -47,19 +50,22 @@ VALUE_BYTES_MAX = 255
 SILENCE_S_MIN = 60.0
 SILENT_INTERVALS = 3
 TERMINATED_S = 60.0
-"""The time in seconds until an instance is removed after its terminating push: long enough for the next scrape."""
+"""The time in seconds between the terminating push of an instance and its removal.
+
+It is long enough for the next scrape.
+"""
 
 COMPRESSIONS = (Compression.ZSTD, Compression.LZ4, Compression.GZIP, Compression.SNAPPY)
 """The compression types of pushes, the preferred one first. A push may also be uncompressed."""
 
 RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transactional_id")
-"""The resource attributes in KIP-714 that become labels. The member id does not, since it changes often."""
+"""The resource attributes in KIP-714 that become labels. The member id is not a label, because it changes often."""
 
 RESERVED_IDS = frozenset({bytes(16), bytes(15) + b"\x01"})
 """The UUIDs that Kafka assigns to no client."""
 
 STANDARD = "standard"
-"""The value of the setting `telemetry.metrics` for all of `STANDARD_METRICS`."""
+"""The value of the setting `telemetry.metrics` that requests all of `STANDARD_METRICS`."""
 STANDARD_METRICS = (
     "org.apache.kafka.consumer.connection.creation.",
     "org.apache.kafka.consumer.coordinator.assigned.partitions",
@@ -100,7 +106,7 @@ DROPPED = counter(
 
 
 class Subscription(NamedTuple):
-    """The response to a client's request for its subscription; the ids are zero if there is an error."""
+    """The response to a client's subscription request. The ids are zero if there is an error."""
 
     error: ErrorCode
     client_instance_id: bytes = bytes(16)
@@ -119,11 +125,14 @@ def requested_metrics(setting: str) -> tuple[str, ...]:
 
 
 Series = tuple[str, Attributes]
-"""The name of a metric and its labels, in Prometheus' format."""
+"""The name of a metric and its labels, in the format of Prometheus."""
 
 
 class _Rank(enum.Enum):
-    """The order in which the broker removes instances above the limit; within a rank, the oldest first."""
+    """The removal rank of a client instance.
+
+    At the instance limit, the broker removes the lowest rank first, and within a rank the oldest instance.
+    """
 
     TERMINATED = enum.auto()
     WITHOUT_SERIES = enum.auto()
@@ -132,7 +141,7 @@ class _Rank(enum.Enum):
 
 @dataclass(slots=True)
 class _Instance:
-    """The state of one client."""
+    """The state of one client instance."""
 
     client_id: str
     subscription_id: int
@@ -181,7 +190,7 @@ class ClientTelemetry:
         self._silence_s = max(SILENCE_S_MIN, SILENT_INTERVALS * interval_ms / 1000)
         self._instances: dict[bytes, _Instance] = {}
         self._ranks: dict[_Rank, OrderedDict[bytes, None]] = {rank: OrderedDict() for rank in _Rank}
-        """The instance ids of each rank, in the order of their expiry."""
+        """The instance ids of each rank, ordered by expiry time."""
         self._series_count = 0
         self._series_bytes = 0
         self._counts = _Counts()
@@ -191,7 +200,7 @@ class ClientTelemetry:
     def subscribe(self, client_instance_id: bytes, client_id: str | None) -> Subscription:
         """Return the subscription of a client.
 
-        :param client_instance_id: the instance id; zeros if the client has none yet.
+        :param client_instance_id: the client's instance id, or all zeros if it does not have one yet.
         """
         if not any(client_instance_id):
             client_instance_id = self._new_instance_id()
@@ -236,7 +245,7 @@ class ClientTelemetry:
     def _check(
         self, instance: _Instance, subscription_id: int, compression_type: int, size: int, *, is_terminating: bool
     ) -> ErrorCode:
-        """Return the error of a push before its decoding, or NONE. The checks have Kafka's order."""
+        """Check a push before decoding it; return the error or NONE. The order of the checks is Kafka's."""
         if instance.is_terminated:
             return ErrorCode.INVALID_REQUEST
         now_s = self._clock.monotonic()
@@ -254,7 +263,7 @@ class ClientTelemetry:
         return ErrorCode.TELEMETRY_TOO_LARGE if size > self.bytes_max else ErrorCode.NONE
 
     def _decode(self, compression: Compression, metrics: bytes) -> Steps[list[Point] | ErrorCode]:
-        """Decode a push step by step; return its points, or the error."""
+        """Decode a push in steps. Return its data points or an error."""
         points: list[Point] = []
         try:
             content = decompress(compression, metrics, self.bytes_max)
@@ -280,7 +289,7 @@ class ClientTelemetry:
         return points
 
     def _keep_all(self, client_instance_id: bytes, instance: _Instance, points: Iterable[Point]) -> Steps[None]:
-        """Store the points of a push. Stop if the client's instance is removed during a pause."""
+        """Store the data points of a push. Stop if another request removes the client instance between two steps."""
         for number, point in enumerate(points):
             if is_pause_due(number):
                 yield
@@ -320,7 +329,10 @@ class ClientTelemetry:
         return new_id
 
     def _instance(self, client_instance_id: bytes, client_id: str | None) -> _Instance:
-        """Return a client instance. Create it for an unknown id, which another broker may have assigned."""
+        """Return the client instance with this id.
+
+        Create it if the id is unknown: another broker may have assigned the id.
+        """
         self._forget_expired()
         instance = self._instances.get(client_instance_id)
         if instance is None:
@@ -334,7 +346,7 @@ class ClientTelemetry:
         return instance
 
     def _place(self, client_instance_id: bytes, instance: _Instance) -> None:
-        """Make an instance the youngest of its rank."""
+        """Move an instance to the end of its current rank, and restart its expiry time."""
         self._ranks[instance.rank].pop(client_instance_id, None)
         instance.rank = _rank(instance)
         self._ranks[instance.rank][client_instance_id] = None
@@ -357,7 +369,7 @@ class ClientTelemetry:
     # --- metrics page -----------------------------------------------------------------------------------
 
     def collect(self) -> Iterator[Sample]:
-        """Yield the last values of all clients, and the broker's counters of their pushes."""
+        """Yield the latest metrics of all clients, and the broker's counters of client pushes."""
         counts = self._counts
         yield INSTANCES.sample(len(self._instances))
         yield PUSHES.sample(counts.pushes)
@@ -383,7 +395,7 @@ _ASKS_AGAIN = frozenset({ErrorCode.UNKNOWN_SUBSCRIPTION_ID, ErrorCode.UNSUPPORTE
 
 
 def prometheus_name(name: str, *, is_counter: bool) -> str:
-    """Return the name of a client's metric in Prometheus' format.
+    """Return the Prometheus name of a client's metric.
 
     >>> prometheus_name("org.apache.kafka.producer.connection.creation.total", is_counter=True)
     'org_apache_kafka_producer_connection_creation_total'

@@ -1,10 +1,11 @@
-"""The reader of the metadata store: it follows the registered brokers and the change notifications of other brokers.
+"""The metadata store watcher, which follows the registered brokers and the change notifications of other brokers.
 
 Three watches suffice for any number of partitions: one on the brokers and two on the notifications
-(`barnabas.coordination.change_notifications`). Reads run on the thread of the metadata store. The caller decides when
-to read. It does not read while it writes a change, because an older read would undo the change in its image.
+(`barnabas.coordination.change_notifications`). Reads run on the metadata store's thread. `ApplyUpdate` decides when a
+read runs. No read runs while this broker writes a change, because an older read would undo the change in the metadata
+image.
 
-A new session begins with a full read. A broker that has missed a notification also reads everything.
+A new session begins with a full read. A full read also follows if the broker has missed a notification.
 """
 
 from __future__ import annotations
@@ -25,30 +26,36 @@ from barnabas.errors import BarnabasError
 from barnabas.log_lines import LogEvent, event
 
 AGAIN_S = 0.5
-"""The pause before a failed read of the metadata store is repeated, in seconds."""
+"""The pause before a failed read of the metadata store is retried, in seconds."""
 PURGE_INTERVAL_S = 60.0
-"""The interval between purges of old change notifications, in seconds, if new notifications have arrived."""
+"""The interval between purges of old change notifications, in seconds.
+
+A purge is skipped if no new notifications have arrived.
+"""
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class MetadataUpdate:
-    """The result of one read of the metadata store. The receiver applies the brokers first."""
+    """The result of one read of the metadata store. `ApplyUpdate` must apply the brokers before the topics."""
 
     brokers: Mapping[int, LiveBroker] | None = None
     is_everything: bool = False
-    """True if topics that are not in `topics` no longer exist."""
+    """True if this update contains all topics. Topics that are not in `topics` no longer exist."""
     is_new_session: bool = False
-    """True if this broker has a new registration. Its leaderships in the metadata store belong to an earlier one."""
+    """True if this broker has registered again.
+
+    The leaderships of this broker in the metadata store belong to its earlier registration.
+    """
     topics: dict[str, TopicInfo | NodeError | None] = field(default_factory=dict)
-    """The topics by name. None: the topic no longer exists. An error: its nodes are damaged."""
+    """The topics by name. The value is None if the topic no longer exists, or an error if its nodes are damaged."""
     changes: list[ChangeNotification] = field(default_factory=list)
-    """New notifications with their states and settings. Their topics are in `topics`."""
+    """The new change notifications, with partition states and settings. Their topics are in `topics`."""
 
 
 Read = Callable[[], Awaitable[MetadataUpdate]]
-"""Reads the due parts of the metadata store. The receiver may call it once."""
+"""Reads the changed parts of the metadata store. `ApplyUpdate` may call this function once."""
 
 ApplyUpdate = Callable[[Read], Awaitable[MetadataUpdate]]
 
@@ -56,8 +63,8 @@ ApplyUpdate = Callable[[Read], Awaitable[MetadataUpdate]]
 class ClusterWatch:
     """Reads the metadata store when a watch fires. Used from the event loop's thread only.
 
-    :param apply_update: awaits the given read, applies the update and returns it. `ClusterWatch` does not call it again
-        before it has returned.
+    :param apply_update: awaits the given read, applies the update and returns it. `ClusterWatch` never runs two of
+        these calls at the same time.
     """
 
     def __init__(self, tree: MetadataStore, in_metadata_thread: InMetadataThread, apply_update: ApplyUpdate) -> None:
@@ -68,19 +75,22 @@ class ClusterWatch:
         self._is_due = asyncio.Event()
         self._due = {paths.BROKER_IDS, paths.CHANGES}
         self._seen: frozenset[int] | None = None
-        """The numbers of the notifications that were read; None if a full read is due."""
+        """The numbers of the notifications that have been read, or None if a full read is due."""
         self._folder = 0
-        """The creation id of the notifications' parent node. A new parent node reuses the names of notifications."""
+        """The creation id of the parent node of the notifications.
+
+        If the parent node is recreated, notification names are reused.
+        """
         self._session = self._known_session = 0
-        """The count of sessions, and the last session whose full read was applied."""
+        """The number of the current session, and of the last session whose full read was applied."""
         self._last_error = ""
         self._brokers: Mapping[int, LiveBroker] = {}
         self._unpurged = 0
 
     def read_everything(self) -> MetadataUpdate:
-        """Read everything. May be called from the thread of the metadata store.
+        """Read the brokers and all topics. This method may be called on the metadata store's thread.
 
-        Changes made during the read cause another read afterwards.
+        A change that another broker makes during the read causes another read.
         """
         topic_metadata_store.ensure_roots(self._tree)
         folder, seen = (
@@ -101,7 +111,7 @@ class ClusterWatch:
         self._schedule_read(paths.CHANGES)
 
     async def run(self) -> None:
-        """Follow the metadata store until cancelled."""
+        """Read the metadata store after each change, until cancelled."""
         self._is_due.set()
         while True:
             await self._is_due.wait()
@@ -114,7 +124,7 @@ class ClusterWatch:
                 self._retry(error)
                 await asyncio.sleep(AGAIN_S)
             except Exception as error:
-                log.exception("cannot apply the state of the metadata store; reading everything again")
+                log.exception("cannot apply an update from the metadata store; reading all brokers and topics again")
                 self._retry(error)
                 await asyncio.sleep(AGAIN_S)
             else:
@@ -122,7 +132,10 @@ class ClusterWatch:
                     self._known_session = session
 
     def _retry(self, error: Exception) -> None:
-        """Schedule a full read: the update may have been applied in part, and a partial read would miss the rest."""
+        """Schedule a full read after an error.
+
+        The last update may have been applied partly, so reading only newer changes could miss something.
+        """
         if str(error) != self._last_error:
             extra = event(LogEvent.TREE_UNREACHABLE)
             log.warning("cannot read the cluster's state from the metadata store: %s; retrying", error, extra=extra)
@@ -146,7 +159,9 @@ class ClusterWatch:
         try:
             self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         except NoNodeError:
-            topic_metadata_store.ensure_roots(self._tree)  # An external change deleted it; each broker registers again.
+            topic_metadata_store.ensure_roots(
+                self._tree
+            )  # Something else deleted the node; each broker registers again.
             self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         return self._brokers
 
@@ -160,12 +175,13 @@ class ClusterWatch:
                 None,
             )
         unseen = None if self._seen is None else change_notifications.unseen_of(numbers, self._seen)
-        # A new session may have begun during the read.
+        # The session may have changed during the read.
         if unseen is None or self._session != self._known_session or self._created_at() != self._folder:
             return self.read_everything()
         update = self._read_unseen(unseen)
         if unseen and not update.is_everything:
-            # Without new notifications, keep the known numbers: a purge may delete the newest notification.
+            # Without new notifications, keep the known numbers, because a purge may delete even the newest
+            # notification.
             self._seen = frozenset(numbers)
         return update
 
@@ -182,7 +198,7 @@ class ClusterWatch:
             except NoNodeError:
                 return self.read_everything()
             except NodeError as error:
-                log.warning("cannot decode a change notification: %s; reading everything again", error)
+                log.warning("cannot decode a change notification: %s; reading all brokers and topics again", error)
                 return self.read_everything()
         for name in dict.fromkeys(name for change in update.changes for name in change.topics):
             try:
@@ -193,7 +209,7 @@ class ClusterWatch:
         return update
 
     def _on_event(self, event: WatchEvent) -> None:
-        """Called on a thread of the metadata store."""
+        """Schedule a read of the node. The metadata store calls this method on its own thread."""
         self._loop.call_soon_threadsafe(self._schedule_read, event.path)
 
     def _schedule_read(self, path: str) -> None:

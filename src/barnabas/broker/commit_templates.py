@@ -1,9 +1,11 @@
-"""The fast path of offset commits: a template recognizes commits that differ from an earlier commit in offsets only.
+"""The fast path of offset commits.
 
-A member usually commits the same partitions again and again. After a full run of one commit, the template recognizes
-its repetitions by their bytes, and reuses the constant parts of records and responses. The handler of OffsetCommit
-still checks everything that may have changed: the membership, and the topics. If anything has changed, or the offsets
-cannot be stored immediately, the handler runs the full commit.
+A template recognizes commits that differ from an earlier commit only in their offsets.
+
+A member usually commits the same partitions again and again. After one commit has been processed in full, the template
+recognizes its repetitions by their bytes, and reuses the constant parts of records and responses. The OffsetCommit
+handler still checks the group membership and the topics. If one of them has changed, or the offsets cannot be stored
+immediately, the handler processes the commit in full.
 """
 
 from __future__ import annotations
@@ -29,14 +31,14 @@ if TYPE_CHECKING:
 
 PARTITIONS_MAX = 32
 TEXT_CHARACTERS_MAX = 1024
-"""The maximum characters of names and metadata in a commit with a template.
+"""The maximum number of characters in the names and metadata of a commit that becomes a template.
 
-A template stays in memory as long as its connection, so commits above the limits have none.
+A template stays in memory as long as its connection, so larger commits do not become templates.
 """
 
 
 class CommitTemplates:
-    """Creates the templates of connections. Used from the event loop's thread only."""
+    """Creates the commit templates of connections. Used from the event loop's thread only."""
 
     def __init__(self, topics: Topics, groups: GroupService, settings: DynamicSettings, clock: Clock) -> None:
         self.topics = topics
@@ -45,7 +47,7 @@ class CommitTemplates:
         self.clock = clock
 
     def note(self, request: OffsetCommitRequest, response: OffsetCommitResponse, call: Call) -> None:
-        """Consider a commit for a template after its full run, which stored all its offsets."""
+        """Make a template from a successful commit if it is suitable. Called after the commit was processed in full."""
         templates = call.connection.templates
         before = templates.frame
         pauses = before.pauses if isinstance(before, CommitTemplate) else LearningPauses()
@@ -55,17 +57,17 @@ class CommitTemplates:
             templates.frame = CommitTemplate(self, topics, request, response, call, pauses)
 
     def _topics_of(self, request: OffsetCommitRequest) -> list[Topic] | None:
-        """Return the topics of a request; None if one was deleted meanwhile."""
+        """Return the topics of a request, or None if one of them no longer exists."""
         found = [self.topics.get(each.name) for each in request.topics]
         topics = [topic for topic in found if topic is not None]
         return topics if len(topics) == len(found) else None
 
 
 class LearningPauses:
-    """The number of commits of one connection that pass before the next one becomes the template.
+    """Decides which commit of a connection becomes the next template.
 
-    The creation of a template costs more than a full commit. After each template that no commit repeated, the pause
-    doubles.
+    Creating a template costs more than a full commit. If no commit repeats a template, the number of commits before the
+    next template doubles.
     """
 
     __slots__ = ("_left", "_pause")
@@ -75,11 +77,11 @@ class LearningPauses:
         self._pause = 1
 
     def reset(self) -> None:
-        """Reset the pause, because a commit repeated the last template."""
+        """Reset the pause to one commit, because a commit repeated the last template."""
         self._left, self._pause = 0, 1
 
     def is_over(self) -> bool:
-        """Return whether the next commit becomes the template; if not, count one passing commit."""
+        """Return whether the next commit becomes the template. If not, count this commit."""
         if self._left:
             self._left -= 1
             return False
@@ -89,18 +91,18 @@ class LearningPauses:
 
 
 class RepeatedCommit(NamedTuple):
-    """A commit that differs from a template in offsets only."""
+    """A commit that differs from a template only in its offsets."""
 
     template: CommitTemplate
     correlation_id: int
     offsets: tuple[int, ...]
 
     def store_at_once(self) -> bytes | None:
-        """Store the offsets and return the frame of the response; None if that is not possible now."""
+        """Store the offsets and return the response frame, or None if the offsets cannot be stored immediately."""
         return self.template.store_at_once(self.correlation_id, self.offsets)
 
     def in_full(self) -> OffsetCommitRequest:
-        """Return the full request, as the decoder would return it."""
+        """Return the full request, as decoded from its frame."""
         request, offsets = self.template.request, iter(self.offsets)
         return replace(
             request,
@@ -112,7 +114,7 @@ class RepeatedCommit(NamedTuple):
 
 
 class CommitTemplate:
-    """A completed commit, and the constant parts of its repetitions (a `FrameTemplate`)."""
+    """A template from a completed commit, with the constant parts of its repetitions. Implements `FrameTemplate`."""
 
     __slots__ = (
         "_answer",
@@ -168,12 +170,15 @@ class CommitTemplate:
         self._frames = IntegerRequestTemplate(_with_offset(request), call.version, call.client_id)
 
     def recognise(self, frame: Frame) -> RepeatedCommit | None:
-        """Return the request of a frame that repeats this commit; None if the frame must be decoded."""
+        """Return the request if its frame repeats this commit, or None if the frame must be decoded."""
         found = self._frames.recognise(frame)
         return None if found is None else RepeatedCommit(self, *found)
 
     def store_at_once(self, correlation_id: int, offsets: Sequence[int]) -> bytes | None:
-        """Store offsets and return the frame of the response; None if that is not possible now."""
+        """Store the offsets of a repetition.
+
+        Return the response frame, or None if the offsets cannot be stored immediately.
+        """
         if not self._holds():
             return None
         shard = self._parts.groups.find_for_commit(*self._group)
@@ -193,14 +198,14 @@ class CommitTemplate:
         return self._answer(correlation_id)
 
     def _holds(self) -> bool:
-        """Return whether the topics and settings are still the same, so that the metadata is still valid."""
+        """Return whether the topics and the settings are unchanged since the template was made."""
         if self._parts.settings.config is not self._config:
             return False
         get = self._parts.topics.get
-        return all([get(topic.name) is topic for topic in self._topics])  # noqa: C419 - a list is faster for one topic
+        return all([get(topic.name) is topic for topic in self._topics])  # noqa: C419 - faster than a generator
 
     def _records_with(self, number: int) -> list[tuple[bytes, bytes]]:
-        """Return the records of a commit with the same number as all offsets and times."""
+        """Return the records of this commit, with `number` in place of each offset and commit time."""
         records = []
         for where, metadata, leader_epoch, topic_id in self._fixed:
             committed = Committed(number, metadata, leader_epoch, number, topic_id)
@@ -211,7 +216,7 @@ class CommitTemplate:
 
 
 def _is_usual(request: OffsetCommitRequest) -> bool:
-    """Return whether a commit is short, and names each of its partitions once."""
+    """Return whether a commit is small, and contains no partition twice."""
     texts = [request.group_id, request.member_id, request.group_instance_id or ""]
     places = []
     for topic in request.topics:
@@ -221,7 +226,7 @@ def _is_usual(request: OffsetCommitRequest) -> bool:
 
 
 def _with_offset(request: OffsetCommitRequest) -> Callable[[int], OffsetCommitRequest]:
-    """Return a function that sets the offset of every partition of a request."""
+    """Return a function that sets the same offset for every partition of a request."""
 
     def with_offset(offset: int) -> OffsetCommitRequest:
         for topic in request.topics:

@@ -1,12 +1,13 @@
-"""Leadership transfers: in a controlled shutdown, to preferred replicas, and away from offline logs.
+"""Leadership transfers during a controlled shutdown, to preferred replicas, and away from offline logs.
 
-The new leader is an in-sync replica with all records. Appends wait during the transfer, so that it loses no record that
-this leader acknowledged alone. This leader writes the new state. No other broker has to detect a failure first.
+The new leader is an in-sync replica with all records. Appends wait during the transfer, so that no acknowledged record
+is lost. The old leader writes the new partition state, so no other broker has to detect a failure first.
 
 In a controlled shutdown, the broker marks its registration as leaving. Other leaders then remove this broker from their
-ISRs immediately and do not add it again. No acknowledgement waits for this broker after its end.
+ISRs immediately and do not add it again. So no acknowledgement waits for this broker after it has stopped.
 
-The preferred replica is the first replica of the assignment. It receives the leadership, and never claims it.
+The preferred replica is the first replica of the assignment. The current leader transfers the leadership to the
+preferred replica, which never claims it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from barnabas.replication.leader_election import transfer_leadership
 CAUGHT_UP_S = 0.25
 """The maximum time that appends wait for the next leader to catch up, in seconds."""
 LOOK_S = 0.005
-"""The interval of checks for this, in seconds."""
+"""The interval between checks whether replicas have caught up or this broker has left the ISRs, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -37,19 +38,20 @@ class ControlledShutdown:
         self._broker_id = broker_id
 
     async def transfer_all(self) -> None:
-        """Transfer all partitions that another broker can lead; return when this broker has left all ISRs.
+        """Transfer all partitions that another broker can lead, and wait until this broker has left the ISRs of other
+        leaders.
 
-        The caller must limit the time: a new leader may need long.
+        The caller must set a timeout, because a new leader may take long to update the ISR.
 
         :raises BarnabasError: the metadata store is unreachable.
         """
         while led := self._transfers({self._broker_id}, self._topics.replicas.leaders()):
             await self._carry_out(led)
-        while self._is_counted_on():  # noqa: ASYNC110 - updates from the metadata store change the image
+        while self._is_counted_on():  # noqa: ASYNC110 - updates from the metadata store change the metadata image
             await asyncio.sleep(LOOK_S)
 
     async def transfer_to_preferred(self) -> None:
-        """Transfer partitions to their preferred replicas if these are in sync and have all records.
+        """Transfer partitions to their preferred replicas if the preferred replicas are in sync and have all records.
 
         :raises BarnabasError: the metadata store is unreachable.
         """
@@ -77,7 +79,7 @@ class ControlledShutdown:
             log.warning("transferred the leadership of %d partitions whose logs are offline", len(changes))
 
     async def transfer(self, changes: dict[LeaderReplica, StateChange]) -> None:
-        """Transfer partitions to the leaders of the given states if these leaders have all records.
+        """Transfer partitions to the leaders in the given partition states if these leaders have all records.
 
         :param changes: the new state of each partition, with the next version. The write fails if the metadata store
             has a newer state.
@@ -86,7 +88,7 @@ class ControlledShutdown:
         await self._carry_out(changes, is_urgent=False)
 
     def _transfers(self, leaving: set[int], among: Iterable[LeaderReplica]) -> dict[LeaderReplica, StateChange]:
-        """Return the states with another leader for the partitions that another broker can lead."""
+        """Return a partition state with a new leader for each partition that another broker can lead."""
         image = self._topics.image
         live = image.brokers.keys()
         leaving = leaving | {each for each, broker in image.brokers.items() if broker.registration.is_leaving}
@@ -111,7 +113,7 @@ class ControlledShutdown:
             ]
             changed = await self._topics.write_states(ready) if ready else {}
             for partition in changes:
-                # Waiting appends must fail, because the next leader would not have them.
+                # Waiting appends must fail, because the new leader would not have their records.
                 if not self._leads_still(partition):
                     partition.fence()
         finally:
@@ -132,7 +134,7 @@ class ControlledShutdown:
             await asyncio.sleep(LOOK_S)
 
     def _is_counted_on(self) -> bool:
-        """Return whether this broker is in the ISR of a live leader."""
+        """Return whether this broker is still in the ISR of a partition with another live leader."""
         image = self._topics.image
         for replica in self._topics.replicas.all():
             info = image.partition(replica.topic_partition)

@@ -1,11 +1,11 @@
-"""A fetch that waits for records, in the purgatory: of a consumer, a follower, or any other reader.
+"""A fetch that waits in the purgatory for records, from a consumer, a follower, or any other reader.
 
-A fetch waits until its sources have `min_bytes` of new records, until a source reports changed reads (leadership lost,
-topic deleted, log truncated), or until `max_wait_ms` have passed. The pipeline also completes it if waiting requests
-use too much memory, or if another request arrives behind it. The handler then reads again and responds. The end of the
-connection, for example when the broker stops, cancels the wait.
+A fetch waits until its sources have `min_bytes` of new records, until the result of a read changes for another reason
+(leadership lost, topic deleted, log truncated), or until `max_wait_ms` have passed. The pipeline also completes the
+fetch if waiting requests use too much memory, or if another request arrives on the same connection. The handler then
+reads again and responds. The wait is cancelled when the connection closes, for example because the broker stops.
 
-Invariant: a source has no reference to a fetch that does not wait. The memory of a waiting fetch counts as the
+Invariant: a source has no reference to a fetch that is no longer waiting. The memory of a waiting fetch counts as the
 `kept_bytes` of its `LaterReply`.
 
 Used from the event loop's thread only.
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from barnabas.broker.replica_storage import ReadListener
 
 SOURCES_PER_PAUSE = 256
-"""The number of sources that a fetch registers with between two pauses."""
+"""The number of sources with which a fetch registers before it yields to the event loop."""
 
 
 class Source(Protocol):
@@ -39,7 +39,7 @@ class Source(Protocol):
 class DelayedFetch:
     """One waiting fetch; the `ReadListener` of its sources.
 
-    :param sources: the sources of the fetch. The fetch keeps this sequence, which must not change.
+    :param sources: the sources of the fetch. The caller must not change this sequence later.
     :param min_bytes: the number of new bytes that completes the fetch.
     :param max_wait_ms: the maximum wait in ms.
     :param is_urgent: True if the handler responds in the same round of the event loop in which the fetch completes;
@@ -66,7 +66,7 @@ class DelayedFetch:
         self._completion: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     def expect(self, min_bytes: int) -> None:
-        """Restart the count: wait for this number of new bytes, and ignore all earlier bytes."""
+        """Wait for this number of new bytes. Bytes that became readable earlier no longer count."""
         self._missing = min_bytes
 
     def on_readable(self, size: int) -> None:
@@ -76,7 +76,7 @@ class DelayedFetch:
             self.complete()
 
     def on_reads_changed(self) -> None:
-        """Complete the fetch: the next read may return an error, or more bytes than were counted."""
+        """Complete the fetch, because the next read may return an error, or more bytes than were counted."""
         self.complete()
 
     def complete(self) -> None:
@@ -90,10 +90,11 @@ class DelayedFetch:
             self._completion.set_result(None)
 
     def begin(self, check: Callable[[], Steps[None] | None]) -> Steps[None]:
-        """Register with the sources, with pauses; the caller must await `wait` next.
+        """Register with the sources, in steps. The caller must await `wait` next.
 
-        :param check: called when all sources are watched. Other requests may have run since the first read. `check`
-            compares the sources with that read, and calls `complete` or `expect`, or returns steps that do so.
+        :param check: called when the fetch is registered with all sources. Other requests may have run since the first
+            read. `check` compares the sources with the first read, and calls `complete` or `expect`, or returns steps
+            that do so.
         """
         try:
             for number, source in enumerate(self._sources, start=1):
@@ -107,7 +108,7 @@ class DelayedFetch:
             raise
 
     async def wait(self) -> None:
-        """Return when the fetch is complete or its maximum wait is over, after unregistering from the sources."""
+        """Wait until the fetch is complete or `max_wait_ms` have passed, then unregister from the sources."""
         timer = asyncio.get_running_loop().call_later(self._max_wait_ms / 1000, self.complete)
         try:
             await self._completion

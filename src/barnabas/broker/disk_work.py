@@ -1,10 +1,9 @@
-"""Work that may wait for the disk, on threads beside the event loop.
+"""Work that may block on the disk. It runs on other threads than the event loop.
 
-Each log has a queue for work that changes its files (rolls, writes, flushes). This work runs one piece at a time, in
-order; the queues of different logs run in parallel. Work that only computes, or reads files that it opened itself,
-needs no order and has its own threads. No roll therefore waits for the searches of clients.
-
-A caller waits for its own work only. The event loop's thread never waits.
+Each log has a queue for work that changes its files (rolls, writes, flushes). A queue runs one function at a time, in
+order. The queues of different logs run in parallel. Work that only computes, or only reads files that it opened itself,
+needs no order and has its own threads. So a segment roll never waits for a search on behalf of a client. The event
+loop's thread never blocks.
 """
 
 from __future__ import annotations
@@ -19,18 +18,19 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 Run = Callable[..., Awaitable[Any]]
-"""Calls a function with its arguments on a thread that may wait: `asyncio.to_thread`, or a simulation's version."""
+"""Calls a function with its arguments on a thread that may block: `asyncio.to_thread`, or a simulation's version of it.
+"""
 
 DISK_THREADS = 16
-"""The number of threads for ordered work. Disks are faster with several requests at once."""
+"""The number of threads for ordered work. Disks are faster with several concurrent requests."""
 
 SEARCH_THREADS = 2
 
 
 class DiskWork(NamedTuple):
-    """The functions that run work on threads.
+    """Functions that run work on threads.
 
-    :ivar in_order: runs work that changes one log, in its order.
+    :ivar in_order: runs work that changes a log. `DiskQueue` keeps the order for each log.
     :ivar in_any_order: runs work that only reads or computes.
     :ivar for_all: runs work on all logs together.
     """
@@ -61,20 +61,20 @@ class BrokerThreads:
         return asyncio.get_running_loop().run_in_executor(self._tree, function, *arguments)
 
     def beside_metadata(self, function: Callable[..., Any], *arguments: Any) -> Awaitable[Any]:
-        """Run a ping of the metadata store on a thread of its own.
+        """Run a ping of the metadata store on a separate thread.
 
-        The ping must not wait for other calls or for searches: a broker that detects its expired session too late keeps
-        acting as a leader.
+        The ping must not wait for other calls or for searches. If a broker detects its expired session too late, it
+        still acts as a leader.
         """
         return _run(self._ping, function, *arguments)
 
     def close_disk(self) -> None:
-        """Run the work that has begun to its end, and stop the threads."""
+        """Wait for the disk work in progress, and stop its threads."""
         self._search.shutdown(cancel_futures=True)
         self._disk.shutdown()
 
     def close_metadata(self) -> None:
-        """Run the calls that have begun to their end, and stop the threads."""
+        """Wait for the metadata store calls in progress, and stop their threads."""
         self._ping.shutdown(cancel_futures=True)
         self._tree.shutdown()
 
@@ -104,6 +104,6 @@ class DiskQueue:
             pass
 
     async def beside(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Run work that needs no order, because it only computes or reads files that it opened itself."""
+        """Run unordered work, which only computes, or only reads files that it opened itself."""
         result: T = await self._work.in_any_order(work, *arguments, **named)
         return result

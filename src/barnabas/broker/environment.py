@@ -1,7 +1,9 @@
-"""The environment of a broker: time, files, network, threads and random numbers. A simulation passes its own.
+"""The environment of a broker: time, files, network, threads and random numbers.
 
-The parts of a broker do not call the operating system for these; their constructors take them. The watch of the event
-loop is the exception, and a simulation disables it.
+A simulation passes its own environment.
+
+The components of a broker receive these interfaces as constructor arguments, and do not call the operating system
+directly. The exception is the event loop watch, which a simulation disables.
 """
 
 from __future__ import annotations
@@ -38,20 +40,21 @@ def read_boot_id() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Environment:
-    """The interfaces to the operating system, the real ones by default.
+    """The broker's interfaces to the operating system. The defaults use the real operating system.
 
-    :param threads: creates the broker's threads for work that may wait.
-    :param new_threads: creates a pool with a number of threads and a name, to load or close logs in parallel and to
-        wait for cleaners.
-    :param new_cleaner: creates the object that compacts logs; its argument returns monotonic seconds.
-    :param listen: creates a listener with limits for clients.
+    :param threads: creates the broker's threads for work that may block.
+    :param new_threads: creates a thread pool with a number of threads and a name. The broker uses these pools to load
+        and close logs in parallel, and to wait for cleaners.
+    :param new_cleaner: creates the object that compacts logs. Its argument is a function that returns monotonic
+        seconds.
+    :param listen: creates a listener with limits for client connections.
     :param dial: connects to a host and port, as `barnabas.net.client_connection.dial` does.
     :param open_metadata_store: opens a session with the metadata store in the settings.
     :param boot_id: returns the id of the machine's current boot.
     :param process_id: returns the process id for the lock of the data directory.
-    :param watches_loop: True if a thread measures pauses of the event loop.
-    :param decodes_otlp: returns whether the package that decodes clients' metrics is installed.
-    :param load_otlp: imports that package; called on a thread.
+    :param watches_loop: True if the broker starts a thread that measures how long the event loop is blocked.
+    :param decodes_otlp: returns whether the package that decodes client metrics is installed.
+    :param load_otlp: imports the package that decodes client metrics. It is called on a separate thread.
     """
 
     clock: Clock = SYSTEM_CLOCK

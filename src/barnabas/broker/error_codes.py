@@ -34,7 +34,7 @@ def error_message(error: BarnabasError | None) -> str | None:
 
 
 _CODES: dict[type[BarnabasError], ErrorCode] = {
-    # The topic is being deleted, or the broker stops. The client refreshes its metadata for this code.
+    # The topic is being deleted, or the broker is stopping. Clients refresh their metadata after this error code.
     ClosedError: ErrorCode.NOT_LEADER_OR_FOLLOWER,
     CorruptBatchError: ErrorCode.CORRUPT_MESSAGE,
     StorageError: ErrorCode.KAFKA_STORAGE_ERROR,

@@ -1,8 +1,9 @@
-"""A fair queue for work of many clients, one piece at a time: start-time fair queueing.
+"""A fair queue that runs the work of many clients, one request at a time.
 
-Each client has a virtual time at which its last turn ended. Its next turn begins at that time, or at the beginning of
-the current turn if that is later. The turn ends after its expected duration. The turn with the earliest end runs first.
-A client with little work therefore precedes any number of clients with much work, and waits for at most one turn.
+The algorithm is a variant of start-time fair queueing. Each client has a virtual time at which its last turn ended. The
+client's next turn begins at this time, or at the current turn's begin if that is later. The turn ends after its
+expected duration. The waiting turn with the earliest end runs first. A client with little work therefore runs before
+any number of clients with much work.
 
 Used from one event loop's thread only.
 """
@@ -19,7 +20,7 @@ T = TypeVar("T")
 
 
 class Share:
-    """The use of the queue by one client."""
+    """One client's use of the queue."""
 
     __slots__ = ("ended_s",)
 
@@ -29,7 +30,7 @@ class Share:
 
 
 class FairQueue:
-    """Runs work of clients, one piece at a time.
+    """Runs the work of clients, one call at a time.
 
     :param monotonic: returns monotonic seconds, to measure turns.
     """
@@ -42,7 +43,7 @@ class FairQueue:
         self._virtual_s = 0.0
 
     async def take(self, share: Share, likely_s: float, work: Callable[[], Awaitable[T]]) -> T:
-        """Run work when the client has its turn; return its result, or raise its exception.
+        """Run work when it is the client's turn. Return the result of the work, or raise its exception.
 
         :param likely_s: the expected duration of the work in seconds.
         """

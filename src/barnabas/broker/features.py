@@ -1,7 +1,8 @@
-"""The feature levels of a cluster, as Kafka defines features (KIP-584).
+"""The finalized features of a cluster and their levels (KIP-584).
 
-Two features exist, both at level 0 only. `group.version` 0 is the classic group protocol; level 1 would be KIP-848.
-`transaction.version` 0 is the first transaction protocol, which Barnabas does not serve. No upgrade is possible.
+Two features exist, and level 0 is their only level. `group.version` 0 is the classic group protocol; level 1 would be
+KIP-848. `transaction.version` 0 is the first transaction protocol, which Barnabas does not serve. No feature can be
+upgraded.
 """
 
 from __future__ import annotations

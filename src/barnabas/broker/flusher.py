@@ -1,9 +1,9 @@
-"""The schedule of flushes of a log whose topic has `flush.messages` or `flush.ms` (paper, 3.1).
+"""Schedules the flushes of a log whose topic has `flush.messages` or `flush.ms` (paper, 3.1).
 
-A flush becomes due with the record that completes `flush.messages`, `flush.ms` after the first unflushed record, or
-immediately on request. It runs on a thread. One flush runs at a time. A single further flush covers all requests that
-arrive meanwhile (group commit). A failed flush is never retried, and the log goes offline. The exception is a lack of
-file descriptors: no data is lost then, the log stays online, and the flusher retries after `RETRY_S`.
+A flush becomes due when `flush.messages` records are unflushed, `flush.ms` after the first unflushed record, or
+immediately on request. It runs on a separate thread. One flush runs at a time. All requests that arrive during a flush
+share the next flush (group commit). A failed flush is never retried: the log goes offline. The exception is a lack of
+file descriptors, which loses no data. The log then stays online, and the flusher retries after `RETRY_S`.
 
 Kafka's log also counts records since the last flush, but flushes on the thread that appends, and checks `flush.ms` only
 every few seconds.
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 OnFlushed = Callable[[BarnabasError | None], None]
-"""Called after a flush on the event loop's thread, with the error if the flush failed."""
+"""Called on the event loop's thread after each flush, with the error if the flush failed, or None."""
 
 RETRY_S = 1.0
 
@@ -57,19 +57,20 @@ class Flusher:
             self._start_timer()
 
     def note_truncation(self) -> None:
-        """Lower the covered offset after a truncation: no flush covers later records at the same offsets yet."""
+        """Lower the covered offset after a truncation, because new records at the truncated offsets are not flushed."""
         self._covered_offset = min(self._covered_offset, self._log.log_end_offset)
 
     def must_cover(self, end_offset: int) -> bool:
-        """Return whether the acknowledgement of unflushed records below an offset waits for a flush.
+        """Return whether the acknowledgement of unflushed records below an offset must wait for a flush.
 
-        It does if the number of records makes a flush due, or if the flush in progress covers the records.
+        The acknowledgement must wait if the number of unflushed records makes a flush due, or if the flush in progress
+        covers the records.
         """
         unflushed = end_offset - self._covered_offset
         return unflushed <= 0 or unflushed >= self._log.config.flush_messages
 
     def flush_soon(self) -> None:
-        """Flush now, or again after the flush in progress."""
+        """Start a flush now, or after the flush in progress."""
         self._stop_timer()
         if self._running:
             self._again = True

@@ -1,13 +1,15 @@
-"""The follower's role of a replica: it copies the leader's batches at the leader's offsets.
+"""The follower role of a replica, which copies the leader's batches at the leader's offsets.
 
-`append` checks the leader's batches as a leader checks a producer's (`barnabas.storage.log_appender`), and accepts only
-the batch at the log end offset. The high watermark is the leader's, up to the log end offset. The log start offset
-follows the leader's, which fetch responses contain; retention and DeleteRecords raise it.
+`append` validates the leader's batches as a leader validates a producer's batches (`barnabas.storage.log_appender`),
+and accepts only the batch at the log end offset. A follower's high watermark is the leader's high watermark, but at
+most the log end offset. The follower's log start offset follows the leader's, which retention and DeleteRecords raise.
+Fetch responses contain both.
 
-With `flush.messages`, the next fetch waits for a flush once that many records are unflushed. Otherwise
-`flush.messages=1` would make a record durable on the leader's disk only. Apache Kafka's followers flush likewise.
+When `flush.messages` records are unflushed, the next fetch waits for a flush. Otherwise, a record would be durable only
+on the leader's disk with `flush.messages=1`. Followers in Apache Kafka also flush.
 
-Appends that need a new segment, large appends and truncations run on a thread, in the replica's append queue.
+Appends that need a new segment, large appends and truncations run on a separate thread, in the order of the replica's
+append queue.
 """
 
 from __future__ import annotations
@@ -34,15 +36,18 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
-"""The size in bytes above which a thread writes an append, so that the event loop does not block."""
+"""The maximum size in bytes of an append that is written on the event loop's thread.
+
+Larger appends would block the event loop.
+"""
 
 
 class FollowerReplica:
-    """The follower in one leader epoch. Used from the event loop's thread only.
+    """The follower role of a replica in one leader epoch. Used from the event loop's thread only.
 
-    :param work: runs work that may wait for the disk.
+    :param work: runs work that may block on the disk.
     :param leader: the id of the leader's broker; -1 if no broker leads.
-    :param topic_id: the id of the topic in fetches.
+    :param topic_id: the topic id in fetch requests.
     """
 
     __slots__ = (
@@ -72,9 +77,9 @@ class FollowerReplica:
         self.topic_id = topic_id
         self._unexposed = UnexposedAppends()
         self._start_refusal = ""
-        """The last logged error of a raise of the log start offset."""
-        # Remove an epoch in which this broker led and appended nothing: at its start offset, other replicas may have
-        # records of an earlier epoch.
+        """The last logged error of an attempt to raise the log start offset."""
+        # Remove a leader epoch in which this broker led but appended nothing. Other replicas may have records of an
+        # earlier epoch at its start offset.
         log.leader_epochs.truncate_from(log.log_end_offset)
         self.storage = ReplicaStorage(topic_partition, log, leader_epoch, config, work, self._on_flushed)
         self.configure(config)
@@ -103,7 +108,7 @@ class FollowerReplica:
 
     @property
     def has_ended(self) -> bool:
-        """True if the topic was deleted, or the role has ended."""
+        """True if the topic was deleted, or the replica no longer has this role."""
         return self.storage.has_ended
 
     def check_epoch(self, epoch: int) -> None:
@@ -115,21 +120,21 @@ class FollowerReplica:
         self.storage.check_epoch(epoch)
 
     def resign(self, error: ApiError) -> None:
-        """End the role: reject all later requests with this error. The caller must await `end` next."""
+        """End the follower role, and reject all later requests with this error. The caller must await `end` next."""
         self.storage.flushed.close(error)
         self.storage.resign(error)
 
     async def end(self) -> None:
-        """Return when no work that changes the log is in progress."""
+        """Wait until no work that changes the log is in progress."""
         await self.storage.end()
 
     def mark_deleted(self) -> None:
-        """End the role because the topic was deleted."""
+        """End the follower role, because the topic was deleted."""
         self.storage.flushed.close(self.storage.deletion_error)
         self.storage.mark_deleted()
 
     def _on_flushed(self, _error: BarnabasError | None) -> None:
-        """Do nothing: only the waits in `ReplicaStorage.flushed` depend on a follower's flush."""
+        """Do nothing: on a follower, only the waiters in `ReplicaStorage.flushed` depend on a flush."""
 
     # --- readers ---
 
@@ -160,8 +165,9 @@ class FollowerReplica:
         """Append the records of one fetch, and apply the leader's high watermark and log start offset.
 
         :param records: whole batches, or nothing. They must not change until the append has ended.
-        :returns: None if the append has ended; else a future of its end, which raises a BarnabasError if it failed.
-        :raises CorruptBatchError: a batch is damaged, or is not the one at the log end offset; nothing was appended.
+        :returns: None if the append is complete; otherwise a future that completes with the append, or raises its
+            BarnabasError.
+        :raises CorruptBatchError: a batch is damaged, or does not begin at the log end offset. Nothing was appended.
         :raises ApiError: the role has ended.
         :raises StorageError: a write to the disk failed.
         """
@@ -187,7 +193,7 @@ class FollowerReplica:
         return self._when_flushed() if storage.flusher else None
 
     async def truncate_to(self, offset: int) -> None:
-        """Truncate the log to an offset, where it diverges from the leader's log.
+        """Truncate the log to the offset at which it diverges from the leader's log.
 
         :raises BarnabasError: a write to the disk failed, the role has ended, or the metadata store is older than the
             log.
@@ -195,15 +201,17 @@ class FollowerReplica:
         self._check_may_cut(offset)
         if offset < self.log.high_watermark:
             log.warning(
-                "%s: truncating to offset %d, below the high watermark %d: the leader of epoch %d lacks those records",
+                "%s: truncating to offset %d, below the high watermark %d: the leader of epoch %d lacks the later "
+                "records",
                 self.topic_partition, offset, self.log.high_watermark, self.leader_epoch,
             )  # fmt: skip
         await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_to, offset))
 
     def _check_may_cut(self, offset: int) -> None:
-        """Check that a truncation removes no records that may be acknowledged.
+        """Check that a truncation does not remove records that may have been acknowledged.
 
-        :raises StorageError: the metadata store is older than this log, and the truncation would remove records.
+        :raises StorageError: the metadata store was restored from a state older than this log, and the truncation would
+            remove records.
         """
         end = self.log.log_end_offset
         if self.log.is_newer_than_tree and offset < end:
@@ -243,11 +251,11 @@ class FollowerReplica:
         """Run a truncation."""
         try:
             await self.storage.disk.do(cut, offset)
-        finally:  # The log may be truncated even if the write of its new state failed.
+        finally:  # The log may be truncated even if a write failed.
             self._unexposed.clear()
             if self.storage.flusher:
                 self.storage.flusher.note_truncation()
-            self.storage.reads_changed()  # Reads returned no records during the truncation.
+            self.storage.reads_changed()  # Wake up waiting readers: reads returned no records during the truncation.
 
     async def _append_from_queue(self, records: memoryview, leader_high_watermark: int, leader_log_start: int) -> None:
         if len(records):
@@ -263,16 +271,19 @@ class FollowerReplica:
             await flushed
 
     def _when_flushed(self) -> Waiter | None:
-        """Return the flush that must precede the next fetch, which acknowledges the records to the leader; or None."""
+        """Return a waiter for the flush that must precede the next fetch, or None.
+
+        A fetch acknowledges the records to the leader.
+        """
         end, flusher = self.log.log_end_offset, self.storage.flusher
         if flusher is None or self.log.recovery_point >= end or not flusher.must_cover(end):
             return None
         return self.storage.flushed.wait_for(end - 1)
 
     def _begins_before(self, records: memoryview) -> bool:
-        """Return whether the log is empty and its start offset is inside the first batch.
+        """Return whether the log is empty and its start offset is inside the first batch of `records`.
 
-        The leader's log start offset is inside this batch, too.
+        This happens if the leader's log start offset is inside a batch.
         """
         replica_log = self.log
         if replica_log.log_start_offset != replica_log.log_end_offset:
@@ -295,7 +306,7 @@ class FollowerReplica:
             self.storage.flusher.note_append()
 
     def _raise_high_watermark(self, leader_high_watermark: int) -> None:
-        """Raise the high watermark to the leader's, at most to the log end offset."""
+        """Raise the high watermark to the leader's high watermark, but at most to the log end offset."""
         known = self.log.high_watermark
         if leader_high_watermark > known:
             self.log.move_high_watermark(leader_high_watermark)
@@ -305,8 +316,8 @@ class FollowerReplica:
     async def _raise_log_start(self, leader_log_start: int, *, brought: int) -> None:
         """Raise the log start offset to the leader's.
 
-        :param brought: the number of bytes of records in the same fetch response. Those records stay in the log in any
-            case.
+        :param brought: the number of bytes of records in the same fetch response. If this is not 0, errors are only
+            logged.
         :raises BarnabasError: a write to the disk failed, and the response had no records. The fetcher must then pause,
             because the next fetch would fail in the same way.
         """

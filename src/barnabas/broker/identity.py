@@ -30,7 +30,7 @@ class Identity:
 
 
 class BrokerAddress(NamedTuple):
-    """The id and address of a broker for a client; `rack` is None without a rack."""
+    """The id and address of a broker for a client. `rack` is None if the broker has no rack."""
 
     id: int
     host: str
@@ -39,7 +39,7 @@ class BrokerAddress(NamedTuple):
 
 
 def addresses(image: MetadataImage, identity: Identity, connection: ConnectionState) -> list[BrokerAddress]:
-    """Return the addresses of all live brokers by id, and of this broker even while it is not registered.
+    """Return the addresses of all live brokers by id. This broker is included even if it is not registered.
 
     :param connection: the connection of the client. A broker that listens on all addresses returns the address of this
         connection.

@@ -1,8 +1,8 @@
 """The APIs that brokers serve each other, on the inter-broker listener.
 
-Only on this listener does a leader accept that a peer is a replica with a certain fetch offset (CVE-2018-1288). Brokers
-also forward administrators' requests for leadership transfers and elections, and ask for the propagation of new topics.
-The listener serves no other APIs.
+Only this listener accepts fetch requests with a replica id, because they advance the high watermark (CVE-2018-1288).
+Brokers also use it to forward requests for leader elections, and to check whether other brokers have the metadata of
+new topics. The listener serves no other APIs.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SERVED: dict[int, ServedApi] = {
 
 @dataclass(frozen=True, slots=True)
 class InterBrokerParts:
-    """The parts that these handlers use; see `barnabas.broker.parts`."""
+    """The components that the inter-broker handlers use. See `barnabas.broker.parts`."""
 
     topics: Topics
     replicas: ReplicaManager

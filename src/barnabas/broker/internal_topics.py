@@ -1,12 +1,14 @@
-"""The internal topics, such as `__consumer_offsets`: clients can read them, and can change only a few settings.
+"""The rules for internal topics such as `__consumer_offsets`.
 
-A wrong setting of `__consumer_offsets` loses committed offsets: `cleanup.policy=delete` deletes them, and
-`max.message.bytes=1` rejects commits. This module therefore has one table of internal topics and one allow-list of
-settings, and all access to a topic's configuration uses it:
+Clients can read these topics, and can change only a few settings.
+
+A wrong setting of `__consumer_offsets` can lose committed offsets: `cleanup.policy=delete` deletes offsets, and
+`max.message.bytes=1` rejects commits. This module therefore contains the list of internal topics and an allow-list of
+their settings. All code that reads or changes a topic's settings uses this module:
 
 - `check_settings` rejects other settings in requests that create a topic or change its settings.
-- `config_in_force` ignores other settings that another broker or a tool wrote into the metadata store; `log_ignored`
-  logs them. It also bounds defaults of the broker that would break the topic.
+- `config_in_force` ignores other settings that another broker or a tool wrote into the metadata store, and
+  `log_ignored` logs them. `config_in_force` also limits broker defaults that would break the topic.
 
 `check_not_internal` rejects requests that write to these topics, delete them or add partitions. The module does no I/O.
 """
@@ -25,10 +27,10 @@ from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.storage.log_config import NEVER
 
 CONSUMER_OFFSETS = "__consumer_offsets"
-"""The topic of consumer groups and their committed offsets."""
+"""The topic that stores consumer groups and their committed offsets."""
 
 TRANSACTION_STATE = "__transaction_state"
-"""Kafka's topic of transactions. Barnabas does not use it yet."""
+"""The topic in which Kafka stores transactions. Barnabas does not use it yet."""
 
 INTERNAL_TOPICS = frozenset({CONSUMER_OFFSETS, TRANSACTION_STATE})
 """The topic names that Kafka reserves."""
@@ -38,9 +40,12 @@ _MADE_HERE = frozenset({CONSUMER_OFFSETS})
 _HOURS_MS = 3_600_000
 _SEGMENT_BYTES_MIN = 1_048_576
 _MESSAGE_BYTES_MIN = 1_048_588
-"""Kafka's default of `message.max.bytes`: the state of a group with some hundred members fits."""
+"""Kafka's default of `message.max.bytes`. The record of a group with a few hundred members fits."""
 _FLUSH_MS_MAX = 1000
-"""The maximum of `flush.ms` with a flush policy. Commits wait for flushes, so a longer interval would delay them."""
+"""The maximum of `flush.ms` for internal topics if the broker has a flush policy.
+
+A longer interval would delay offset commits, which wait for flushes.
+"""
 
 _FIXED = {
     CLEANUP_POLICY: "compact",
@@ -57,7 +62,7 @@ _FIXED = {
     "segment.ms": str(7 * 24 * _HOURS_MS),
     VALUE_SCHEMA_VALIDATION: "false",
 }
-"""The settings that every internal topic has, in spite of topic and broker settings."""
+"""The settings of each internal topic that topic and broker settings do not change."""
 
 log = logging.getLogger(__name__)
 
@@ -65,7 +70,7 @@ log = logging.getLogger(__name__)
 def check_not_internal(name: str, what: str) -> None:
     """Reject a client's operation on an internal topic.
 
-    :param what: the end of the error message, such as "it cannot be deleted".
+    :param what: the end of the error message, for example "it cannot be deleted".
     :raises ApiError: INVALID_TOPIC_EXCEPTION.
     """
     if name in INTERNAL_TOPICS:
@@ -73,7 +78,9 @@ def check_not_internal(name: str, what: str) -> None:
 
 
 def check_creation(name: str, config: BrokerConfig, replication_factor: int, broker_count: int) -> None:
-    """Check the creation of an internal topic: Barnabas must use it, and it must have enough replicas.
+    """Check a request that creates an internal topic.
+
+    Barnabas must use the topic, and the topic must have enough replicas.
 
     :raises ApiError: INVALID_TOPIC_EXCEPTION, INVALID_REPLICATION_FACTOR.
     """
@@ -96,7 +103,7 @@ def check_settings(
     after: Mapping[str, str | None],
     replication_factor: int,
 ) -> None:
-    """Check that a change of a topic's settings keeps an internal topic usable.
+    """Check that changed topic settings keep an internal topic usable.
 
     :param before: the topic's own settings; empty for a new topic.
     :raises ApiError: INVALID_CONFIG.
@@ -132,7 +139,10 @@ def config_in_force(
 def settings_in_force(
     config: BrokerConfig, name: str, settings: Mapping[str, str | None], replication_factor: int
 ) -> Mapping[str, str | None]:
-    """Return a topic's effective own settings. An internal topic has its allowed, fixed and bounded settings only."""
+    """Return the topic settings that are in force.
+
+    For an internal topic, these are the allowed, fixed and limited settings.
+    """
     if name not in INTERNAL_TOPICS:
         return settings
     rules = _changeable(config, INT_MAX)
@@ -152,15 +162,15 @@ def settings_in_force(
 
 
 def settings_to_keep(name: str, settings: Mapping[str, str]) -> Mapping[str, str]:
-    """Return settings for the metadata store.
+    """Return the topic settings to write into the metadata store.
 
-    Brokers of release 0.1 need the cleanup policy of internal topics there.
+    For an internal topic, brokers of release 0.1 need the cleanup policy in the metadata store.
     """
     return {**settings, CLEANUP_POLICY: _FIXED[CLEANUP_POLICY]} if name in INTERNAL_TOPICS else settings
 
 
 def log_ignored(config: BrokerConfig, name: str, settings: Mapping[str, str]) -> None:
-    """Log the settings of an internal topic in the metadata store that this broker ignores."""
+    """Log the settings in the metadata store that this broker ignores for an internal topic."""
     if name not in INTERNAL_TOPICS:
         return
     rules = _changeable(config, INT_MAX)
@@ -174,12 +184,12 @@ def log_ignored(config: BrokerConfig, name: str, settings: Mapping[str, str]) ->
 
 
 def replication_factor_of(partitions: Iterable[PartitionInfo]) -> int:
-    """Return the lowest number of replicas of any partition."""
+    """Return the replication factor: the lowest number of replicas of any partition."""
     return min((len(each.replicas) for each in partitions), default=1)
 
 
 def _changeable(config: BrokerConfig, replication_factor: int) -> dict[str, Rule]:
-    """Return the allow-list: the settings of internal topics that clients can change, with their valid values."""
+    """Return the allow-list: the settings that clients can change for internal topics, with rules for valid values."""
     return {
         "compression.type": TOPIC_SETTINGS["compression.type"].rule,
         "flush.messages": whole(1, 1),
@@ -210,8 +220,8 @@ def partition_count(name: str, config: BrokerConfig) -> int:
 def replication_factor(name: str, config: BrokerConfig, broker_count: int) -> int:
     """Return the default number of replicas of a new topic.
 
-    An internal topic gets the configured number in a cluster. While the cluster starts, the first client waits until
-    enough brokers have registered; otherwise the topic would keep too few replicas. A standalone broker uses 1.
+    In a cluster, an internal topic always gets the configured number. While the cluster starts, its creation fails
+    until enough brokers have registered. Otherwise, the topic would keep too few replicas. A standalone broker uses 1.
     """
     if name == CONSUMER_OFFSETS:
         wanted = config.offsets_topic_replication_factor
@@ -220,7 +230,7 @@ def replication_factor(name: str, config: BrokerConfig, broker_count: int) -> in
 
 
 def settings_of(name: str, config: BrokerConfig) -> dict[str, str | None]:
-    """Return the default settings of a new topic: none, except for internal topics."""
+    """Return the default settings of a new topic. Only internal topics have default settings."""
     if name != CONSUMER_OFFSETS:
         return {}
     return {

@@ -1,9 +1,9 @@
 """The ISR changes of the partitions that this broker leads: `IsrUpdates` writes them to the metadata store.
 
-`RemoteReplicas` learns of a change before it is sent. The high watermark then waits for the old and the new ISR until
-the result of the write is known. Each change is one compare-and-set. If another broker has changed the state, this
-broker reads the state again, and never repeats its change with the new version (KAFKA-2729). If the metadata store is
-unreachable, the change stays pending until the state has been read.
+`RemoteReplicas` gets each change before the write. The high watermark then waits for the members of the old and the new
+ISR until the result of the write is known. Each change is one compare-and-set. If another broker has changed the
+partition state, this broker reads it again, and never repeats its change with the new version (KAFKA-2729). If the
+metadata store is unreachable, the change stays pending until the partition state has been read.
 
 Used from the event loop's thread only.
 """
@@ -35,7 +35,8 @@ log = logging.getLogger(__name__)
 class IsrUpdates:
     """Changes the ISRs of the partitions that this broker leads.
 
-    :param lag_time_max_s: a follower that lags longer leaves the ISR, in seconds (`replica.lag.time.max.ms`).
+    :param lag_time_max_s: the time in seconds after which a lagging follower leaves the ISR
+        (`replica.lag.time.max.ms`).
     :param events: receives `IsrSettled`.
     """
 
@@ -49,9 +50,9 @@ class IsrUpdates:
         self._is_due = asyncio.Event()
         self._log_lines = LogAggregator(log)
         self.shrink_count = 0
-        """The number of ISRs written with fewer replicas than before."""
+        """The number of written ISRs that are smaller than before."""
         self.expand_count = 0
-        """The number of ISRs written with more replicas than before."""
+        """The number of written ISRs that are larger than before."""
         self.failure_count = 0
         """The number of failed attempts to write ISRs."""
 
@@ -61,7 +62,7 @@ class IsrUpdates:
         self._is_due.set()
 
     async def run(self) -> None:
-        """Write due changes until cancelled. Check all partitions twice per `replica.lag.time.max.ms`."""
+        """Write due ISR changes until cancelled. Check all partitions twice per `replica.lag.time.max.ms`."""
         interval_s = self._lag_time_max_s / 2
         look_s = self._clock.monotonic() + interval_s
         while True:
@@ -95,12 +96,12 @@ class IsrUpdates:
                     partition.request_follower_fetches()
 
     async def update(self, partitions: list[LeaderReplica]) -> None:
-        """Write the ISRs of those of the partitions whose ISR should change.
+        """Write the new ISR of each given partition whose ISR should change.
 
         :raises BarnabasError: the metadata store is unreachable.
         """
         if self._under_way:
-            # The results of these writes are unknown.
+            # The results of the previous writes are unknown.
             await self._topics.reread(self._under_way.values())
             await self._settle()
         self._under_way = {partition: change for partition in partitions if (change := self._change_of(partition))}
@@ -110,11 +111,11 @@ class IsrUpdates:
             await self._settle()
 
     async def _up_to_date(self) -> list[StateChange]:
-        """Return the pending changes without those that add a follower of an outdated broker epoch.
+        """Return the pending changes, except changes that add a follower with an outdated broker epoch.
 
-        Such a follower may have restarted and lost records. The leader reads the epochs after it has the version for
-        the compare-and-set. A broker that registers later without all its records changes that version
-        (`barnabas.replication.unclean_recovery.withdraw`), and the write fails (KIP-903).
+        Such a follower may have restarted and lost records. The leader reads the broker epochs after the version for
+        the compare-and-set. If a broker that lost records registers later, it changes this version
+        (`barnabas.replication.unclean_recovery.withdraw`), so the write fails (KIP-903).
         """
         joining = {partition: _joining(partition, change) for partition, change in self._under_way.items()}
         brokers = {each for epochs in joining.values() for each in epochs}
@@ -125,11 +126,14 @@ class IsrUpdates:
             if not ended:
                 proposed.append(change)
             for each in ended:
-                partition.followers.forget(each)  # type: ignore[union-attr]  # a leader with a follower
+                partition.followers.forget(each)  # type: ignore[union-attr]  # the leader has followers
         return proposed
 
     async def _settle(self) -> None:
-        """Apply the ISRs in the metadata store to the partitions. A partition with another leader changes its role."""
+        """Apply the ISRs from the metadata store to the partitions with pending changes.
+
+        A partition with another leader gets a new role.
+        """
         under_way, self._under_way = self._under_way, {}
         ended: dict[str, list[int]] = {}
         for partition, change in under_way.items():
@@ -143,7 +147,7 @@ class IsrUpdates:
                 self.expand_count += difference > 0
             partition.followers.adopt(info.state.isr)
             partition.isr_changed()
-            # Fetches that arrived during the change were not evaluated.
+            # While the change was pending, fetches did not trigger ISR checks.
             self.update_soon(partition)
         if ended:
             await self._topics.apply_roles(ended)
@@ -169,10 +173,11 @@ class IsrUpdates:
             self._clock.monotonic(), self._lag_time_max_s, own.log_end_offset, is_eligible, own.log_start_offset
         )
         if isr is None and info.state.lost_memory and not followers.is_changing:
-            # While this leader lives, no election needs the reports of replicas that lost memory.
+            # This leader is alive, so no election needs the log end reports of former ISR members. Write the same ISR
+            # without them.
             isr = followers.isr
         if isr is None:
-            # A follower that had caught up and is gone no longer holds the high watermark back.
+            # If a follower that had caught up is gone, the high watermark no longer waits for it.
             partition.isr_changed()
             return None
         self._log_lines.note(logging.INFO, f"changing the ISR from {list(info.state.isr)} to {list(isr)}", where)
@@ -181,7 +186,7 @@ class IsrUpdates:
 
 
 def _is_led_by(partition: LeaderReplica, state: PartitionState) -> bool:
-    """Return whether a state has the leader and the leader epoch of this role."""
+    """Return whether a partition state has the leader and the leader epoch of this `LeaderReplica`."""
     return (state.leader, state.leader_epoch) == (partition.leader, partition.leader_epoch)
 
 

@@ -1,8 +1,8 @@
-"""The partitions that this broker should lead now or later (rules: `barnabas.replication.leader_election`).
+"""Decides which partitions this broker should lead, by the rules in `barnabas.replication.leader_election`.
 
-The candidate with rank 0 claims leadership at once. Each further candidate waits `PAUSE_S` longer, and claims
-leadership if the partition still has no leader. `LeaderElection` takes the metadata image and the time, and returns the
-partition states to write; it does no I/O.
+The candidate with rank 0 claims leadership immediately. Each further candidate waits `PAUSE_S` longer, and claims
+leadership if the partition still has no leader. `LeaderElection` gets the metadata image and the time, and returns the
+partition states to write. It does no I/O.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from barnabas.replication.unclean_recovery import (
 from barnabas.storage.checkpoints import EpochStart
 
 PAUSE_S = 0.3
-"""The additional wait of each further candidate, in seconds. One claim takes a few milliseconds."""
+"""The additional wait in seconds for each rank of a candidate. One claim takes a few milliseconds."""
 
 _PUT_BACK = (
     "restore the log and restart, or set unclean.leader.election.enable to lead with the records of other replicas"
@@ -55,7 +55,7 @@ _ALONE = {
         " are lost unless you stop this broker and restore a newer copy: %s",
     ),
 }
-"""Level and text of the log line about partitions whose only in-sync replica is this broker, by kind of loss."""
+"""The level and text of the log line about partitions whose only in-sync replica is on this broker, by kind of loss."""
 
 _NAMED_MAX = 3
 """The maximum number of partitions that one log line names."""
@@ -70,10 +70,11 @@ class LeaderElection:
     :param known_epoch: returns the latest leader epoch in this broker's log of a partition. The metadata store may have
         an older epoch: it was restored from a backup, or lost its last writes in a power failure.
     :param end_of: returns the leader epoch of the last record in this broker's log, and the log end offset.
-    :param is_ahead: returns whether this broker's log is in a log directory that is newer than the metadata store.
+    :param is_ahead: returns whether this broker's log of a partition is in a log directory that is newer than the
+        metadata store.
     :param later_epoch: returns the leader epoch to claim instead of the lowest possible one; see
         `RandomSource.later_epoch`.
-    :param on_postponed: called when `due` will return a partition later.
+    :param on_postponed: called when an election is postponed, so that `due` will return its partition later.
     """
 
     def __init__(
@@ -103,15 +104,18 @@ class LeaderElection:
 
     @property
     def next_deadline(self) -> float | None:
-        """The monotonic time in seconds at which `due` next returns a partition; None if no partition waits."""
+        """The monotonic time in seconds of the next postponed election, or None if no election is postponed."""
         return min(self._later.values(), default=None)
 
     def due(self, now_s: float) -> list[TopicPartition]:
-        """Return the partitions whose wait has ended. The caller passes them to `elect` again."""
+        """Return the partitions whose postponed elections are due.
+
+        The caller passes these partitions to `elect` again.
+        """
         return [where for where, due_s in self._later.items() if due_s <= now_s]
 
     def forget(self, partitions: Iterable[TopicPartition]) -> None:
-        """Cancel the waits of partitions."""
+        """Cancel the postponed elections of partitions."""
         for where in partitions:
             self._later.pop(where, None)
 
@@ -125,12 +129,14 @@ class LeaderElection:
             self._wanted_unclean = frozenset()
 
     def retry_soon(self, partitions: Iterable[TopicPartition], now_s: float) -> None:
-        """Make `due` return partitions after one pause, because the metadata store rejected their states."""
+        """Postpone the elections of partitions by `PAUSE_S`, because the metadata store rejected their new states."""
         self._later.update(dict.fromkeys(partitions, now_s + PAUSE_S))
         self._on_postponed()
 
     def elect(self, partitions: Iterable[TopicPartition], now_s: float) -> list[StateChange]:
-        """Return the partition states to write now."""
+        """Return the partition states that this broker should write now, to become leader, report its log end, or
+        repair a state.
+        """
         changes = []
         offline: dict[TopicPartition, str] = {}
         losses: dict[TopicPartition, str] = {}
@@ -154,10 +160,12 @@ class LeaderElection:
         is_gone: Callable[[TopicPartition], bool],
         is_in_old_copy: Callable[[TopicPartition], bool] = lambda _where: False,
     ) -> list[StateChange]:
-        """Return the states that remove this broker from ISRs because its logs may lack acknowledged records.
+        """Return the partition states that remove this broker from ISRs, because its logs may lack acknowledged
+        records.
 
-        The broker stays in an ISR if it is the only member (`barnabas.replication.unclean_recovery.withdraw`). A sole
-        replica leads with the records that it has.
+        If the broker is the only member of an ISR, it stays in the ISR
+        (`barnabas.replication.unclean_recovery.withdraw`). If a partition has only one replica, this replica leads with
+        the records that it has.
 
         :param is_gone: returns whether the log of a partition is missing.
         :param is_in_old_copy: returns whether the log of a partition is in an older copy of its log directory.
@@ -187,11 +195,11 @@ class LeaderElection:
         return withdraw(self._broker_id, info.state, is_gone=is_gone, in_old_copy_of=in_old_copy_of)
 
     def doubt(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
-        """Return the states to write for partitions whose logs here are newer than the metadata store.
+        """Return the states to write for partitions whose logs on this broker are newer than the metadata store.
 
-        In these states all replicas report their log end offsets, and the replica with the most records leads. If only
-        the life counter shows that the metadata store is older, a live leader stays, and the follower on this broker
-        does not truncate its log silently (`FollowerReplica.truncate_to`).
+        These states make all replicas report their log end offsets, and the replica with the most records becomes
+        leader. If only the life counter shows that the metadata store is older, a live leader stays leader. A follower
+        on this broker then refuses to truncate its log (`FollowerReplica.truncate_to`).
         """
         changes = []
         for where in partitions:
@@ -212,7 +220,10 @@ class LeaderElection:
         return changes
 
     def _is_led(self, where: TopicPartition, state: PartitionState) -> bool:
-        """Return whether a live broker leads. This broker leads only in an epoch that began after its registration."""
+        """Return whether a live broker leads a partition.
+
+        This broker leads only in a leader epoch that began after its registration.
+        """
         if state.leader == self._broker_id:
             return self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
         return state.leader in self._metadata.image.brokers
@@ -220,7 +231,7 @@ class LeaderElection:
     def resign(self, partitions: Iterable[TopicPartition]) -> list[StateChange]:
         """Return the states to write for partitions that this broker led before its restart and cannot lead now.
 
-        Other brokers see this broker alive, and claim its partitions only if it resigns.
+        This broker is alive, so other brokers claim its partitions only if it resigns.
         """
         changes = []
         for where in partitions:
@@ -231,11 +242,14 @@ class LeaderElection:
             if state is not None and not self._metadata.leads_in_this_incarnation(self._broker_id, where, info.state):
                 changes.append(next_state(where, self._metadata.image.topics[where.topic], state))
         if changes:
-            log.warning("cannot open the logs of %s; resigning leadership", named([each.where for each in changes]))
+            log.warning(
+                "cannot open the logs of %s; resigning the leadership of these partitions",
+                named([each.where for each in changes]),
+            )
         return changes
 
     def _log_end_report(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
-        """Return the state in which this broker reports its log end, if an election waits for that report."""
+        """Return a partition state with this broker's log end report, if an election waits for this report."""
         if not info.state.lost_memory:
             return None
         reported = report_log_end(self._broker_id, info.state, *self._end_of(where))
@@ -245,14 +259,18 @@ class LeaderElection:
         return next_state(where, self._metadata.image.topics[where.topic], reported)
 
     def _repaired(self, where: TopicPartition, info: PartitionInfo) -> StateChange | None:
-        """Return the state that repairs an invalid partition state, which no broker of the cluster wrote."""
+        """Return a partition state that replaces an invalid state in the metadata store.
+
+        No broker of the cluster wrote the invalid state.
+        """
         state, why = info.state, ""
         leads = self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
         found = self._metadata.disbelieved.get(where)
         if found is not None and leads:
             why = "the metadata store has a state that no broker can write; this leader writes its own state again"
             if found.leader_epoch == state.leader_epoch and found.leader != state.leader:
-                # The other leader may write its own state again, too: without a new epoch both would do so forever.
+                # The other leader may also write its own state again. Without a new epoch, both leaders would overwrite
+                # each other forever.
                 state = replace(state, leader_epoch=self._later_epoch(state.leader_epoch + 1))
                 why = (
                     f"the metadata store has another leader, {found.leader}, in the same leader epoch,"
@@ -272,7 +290,7 @@ class LeaderElection:
     def _candidacy_of(
         self, where: TopicPartition, info: PartitionInfo, now_s: float, offline: dict[TopicPartition, str]
     ) -> Candidacy | None:
-        """Return the candidacy of this broker if it may claim the partition now."""
+        """Return the candidacy of this broker if it may claim the leadership of a partition now, or None."""
         due_s, state = self._later.pop(where, None), info.state
         is_leading = self._metadata.leads_in_this_incarnation(self._broker_id, where, state)
         found = candidacy(
@@ -314,7 +332,9 @@ class LeaderElection:
         return next_state(where, self._metadata.image.topics[where.topic], state)
 
     def _loss_of(self, where: TopicPartition, lost: list[int]) -> str:
-        """Describe the loss if no replica is in sync and this broker has the most records."""
+        """Return a description of the data loss if no replica is in sync and this broker leads with the most
+        records.
+        """
         epoch, end = self._end_of(where)
         if epoch == NO_LEADER_EPOCH and end:
             has = f"no replica has any records; broker {self._broker_id} leads, and its log continues at offset {end};"
@@ -328,7 +348,7 @@ class LeaderElection:
         )
 
     def _is_newly_offline(self, where: TopicPartition, info: PartitionInfo) -> bool:
-        """Return whether a partition is offline and no log line has reported this yet."""
+        """Return whether a partition is offline and this has not been logged yet."""
         live, is_logged, state = self._metadata.image.brokers.keys(), where in self._logged_offline, info.state
         is_offline = state.leader not in live and bool(waited_for(state, live) or not (state.isr or state.lost_memory))
         (self._logged_offline.add if is_offline else self._logged_offline.discard)(where)
@@ -336,7 +356,7 @@ class LeaderElection:
 
 
 def _log_partitions(level: int, what: LogEvent, lines: Mapping[TopicPartition, str]) -> None:
-    """Log one line for all partitions. At the start of a cluster, many partitions wait for the same broker."""
+    """Log one line for all partitions, because many partitions may wait for the same broker when a cluster starts."""
     if not lines:
         return
     first = [f"{where}: {why}" for where, why in islice(lines.items(), _NAMED_MAX)]

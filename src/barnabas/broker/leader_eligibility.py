@@ -1,4 +1,4 @@
-"""The local facts for leader elections: the usable logs, their ends, and their missing records."""
+"""The state of this broker's logs, as input for leader elections."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from barnabas.storage.checkpoints import EpochStart
 
 
 class LeaderEligibility:
-    """Answers the questions of `LeaderElection` about this broker's logs. Used from the event loop's thread only."""
+    """Implements the callbacks of `LeaderElection` about this broker's logs. Used from the event loop's thread only."""
 
     def __init__(self, replicas: ReplicaManager, metadata: MetadataCache, replica_logs: ReplicaLogs) -> None:
         self._replicas = replicas
@@ -20,14 +20,14 @@ class LeaderEligibility:
         self._replica_logs = replica_logs
 
     def may_lead(self, where: TopicPartition) -> bool:
-        """Return whether this broker has a usable log of a partition. A sole replica may lead without one."""
+        """Return whether this broker may lead a partition: it must have a usable log, unless it is the only replica."""
         replica = self._replicas.get(where)
         return replica is not None and (not replica.log.is_offline or self._is_sole(where))
 
     def lacks_records(self, replica: Replica) -> bool:
         """Return whether other replicas may have records that this replica lacks.
 
-        That is so if its log is missing, offline, or damaged at its end.
+        This is the case if the log of this replica is missing, offline, or damaged at its end.
         """
         where, opened = replica.topic_partition, replica.log
         is_lost = opened.is_offline or opened.lost_from is not None or self._replica_logs.was_missing(where)
@@ -46,8 +46,8 @@ class LeaderEligibility:
     def end_of(self, where: TopicPartition) -> EpochStart:
         """Return the leader epoch of the last record before any lost record, and the offset after that record.
 
-        For a log without records, the offset is the log end offset. If all replicas lost their records, the replica
-        with the highest log end offset leads, so that no offset is used twice.
+        For a log without records, the offset is the log end offset. If all replicas have lost their records, the
+        replica with the highest log end offset becomes leader, so that no offset is used twice.
         """
         replica = self._replicas.get(where)
         if replica is None:

@@ -1,17 +1,17 @@
-"""The leader's role of a replica: appends, acknowledgements, and the high watermark.
+"""The leader role of a replica: appends, acknowledgements, and the high watermark.
 
 If the leader is the only replica, the high watermark is the log end offset. If the topic also has `flush.messages` or
 `flush.ms`, the high watermark is the recovery point (paper, 3.1: "a message is only exposed to the consumers after it
 is flushed"). With followers, the high watermark is the offset that all in-sync replicas have reached
-(`barnabas.replication.in_sync`). With a flush policy, the leader's own offset for this is its recovery point.
+(`barnabas.replication.in_sync`). With a flush policy, the leader itself counts with its recovery point.
 
-- acks=1 waits for the append. The request that completes `flush.messages` also waits for its flush. With
-  `flush.messages=1` every acknowledged record is therefore durable.
-- acks=all waits for the high watermark. With a flush policy, it also causes an immediate flush.
+- acks=1 waits for the append. If a request makes a flush due by `flush.messages`, it also waits for this flush. So with
+  `flush.messages=1`, every acknowledged record is durable.
+- acks=all waits for the high watermark. With a flush policy, acks=all also causes an immediate flush.
 
-The event loop's thread appends batches that fit into the active segment. A thread appends batches that must be
-recompressed or checked against schemas, and batches that need a new segment. Such an append runs in the replica's
-append queue, and later appends wait behind it.
+The event loop's thread appends batches that fit into the active segment. Batches that must be recompressed or checked
+against schemas, and batches that need a new segment, are appended on a separate thread. Such an append runs in the
+replica's append queue, and later appends wait for it.
 """
 
 from __future__ import annotations
@@ -43,29 +43,33 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 RECOMPRESSED_BYTES_MAX = 16 * 1024 * 1024
-"""The maximum decompressed size in bytes of a request whose batches are recompressed."""
+"""The maximum decompressed size in bytes of the batches of a request that must be recompressed."""
 
 AT_ONCE_BYTES_MAX = 2 * 1024 * 1024
-"""The size in bytes above which a thread checks and writes an append, so that the event loop does not block."""
+"""The maximum size in bytes of an append that is checked and written on the event loop's thread.
+
+Larger appends would block the event loop.
+"""
 
 ATTRIBUTES_END = 23
-"""The position after the attributes of a batch. The last byte of the attributes has the compression type."""
+"""The position after the attributes in a batch header. The last byte of the attributes contains the compression type.
+"""
 
 OnIsrChangeDue = Callable[["LeaderReplica"], None]
 
 
 def _ignore(_replica: LeaderReplica) -> None:
-    """Ignore the call: the default of `on_isr_change_due`."""
+    """Do nothing. This is the default of `on_isr_change_due`."""
 
 
 class LeaderReplica:
-    """The leader in one leader epoch. Used from the event loop's thread only.
+    """The leader role of a replica in one leader epoch. Used from the event loop's thread only.
 
     A fenced leader rejects requests until `unfence`. A leader that has resigned rejects all requests.
 
-    :param work: runs work that may wait for the disk.
+    :param work: runs work that may block on the disk.
     :param leader: the id of this broker.
-    :param followers: the state of the other replicas; None if there are none.
+    :param followers: the state of the other replicas, or None if this is the only replica.
     :param on_isr_change_due: called when the ISR may have to change.
     """
 
@@ -107,17 +111,19 @@ class LeaderReplica:
         self.times_fenced = 0
         """The number of calls of `fence`."""
         self._next: LeaderReplica | None = None
-        """The leader role of the next leader epoch; None unless this broker leads again."""
+        """The `LeaderReplica` of the next leader epoch, or None if this broker does not lead in it."""
         self._unexposed = UnexposedAppends()
         self._readable = Acknowledgements()
         self._trimmed = Acknowledgements()
         if followers is not None:
-            # Followers that ask for the end of this epoch or an earlier one receive this start offset (KIP-101).
+            # Record the start offset of this leader epoch. It is also the end offset of the previous epoch, which
+            # followers request (KIP-101).
             log.leader_epochs.assign(leader_epoch, log.log_end_offset)
         self.storage = ReplicaStorage(topic_partition, log, leader_epoch, config, work, self._on_flushed)
         self.configure(config)
         if self.storage.flusher and log.recovery_point < log.log_end_offset:
-            # An earlier leader may have acknowledged the unflushed records, and no later append may trigger a flush.
+            # An earlier leader may have acknowledged the unflushed records. Flush them now, because there may be no
+            # later append that triggers a flush.
             self.storage.flusher.flush_soon()
 
     def configure(self, config: TopicConfig) -> None:
@@ -148,7 +154,7 @@ class LeaderReplica:
 
     @property
     def has_ended(self) -> bool:
-        """True if the topic was deleted, or the role has ended."""
+        """True if the topic was deleted, or the replica no longer has this role."""
         return self.storage.has_ended
 
     @property
@@ -158,7 +164,7 @@ class LeaderReplica:
         return not storage.is_deleted and storage.refusal is None and self._fenced is None
 
     def check_epoch(self, epoch: int) -> None:
-        """Check that this broker leads, and compare a client's leader epoch with the leader's (KIP-320).
+        """Check that this broker leads, and compare a client's leader epoch with the current leader epoch (KIP-320).
 
         :param epoch: the client's leader epoch; -1 if unknown.
         :raises ApiError: NOT_LEADER_OR_FOLLOWER; FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a
@@ -184,13 +190,14 @@ class LeaderReplica:
         self._leadership_lost()
 
     def unfence(self) -> None:
-        """Accept requests again, because no other broker leads."""
+        """Accept requests again, because no other broker has become leader."""
         self._fenced = None
 
     def resign(self, error: ApiError, *, leads_on: bool = False) -> None:
-        """End the role: reject all later requests with this error. The caller must await `end` next.
+        """End the leader role, and reject all later requests with this error. The caller must await `end` next.
 
-        :param leads_on: True if the next role also leads; it takes the waiting requests (`take_over_from`).
+        :param leads_on: True if this broker also leads in the next leader epoch. The next role then completes the
+            waiting requests (`take_over_from`).
         """
         if not leads_on:
             self.end_waits(error)
@@ -198,14 +205,14 @@ class LeaderReplica:
         self._leadership_lost()
 
     async def end(self) -> None:
-        """Return when no work that changes the log is in progress."""
+        """Wait until no work that changes the log is in progress."""
         await self.storage.end()
 
     def take_over_from(self, last: LeaderReplica) -> None:
-        """Continue the waits of the previous leader role's requests.
+        """Let this role complete the waiting requests of the previous leader role.
 
-        The log still has their records, because only followers truncate. A producer that receives an error would
-        send its batch again, and the log would have it twice.
+        The log still contains their records, because only followers truncate. If a producer got an error instead, it
+        might send its batch again, and the log would contain the batch twice.
         """
         flusher, log_of_partition, flushed = self.storage.flusher, self.log, self.storage.flushed
         last._next = self
@@ -218,13 +225,13 @@ class LeaderReplica:
         self._advance()
 
     def mark_deleted(self) -> None:
-        """End the role because the topic was deleted."""
+        """End the leader role, because the topic was deleted."""
         self.end_waits(self.storage.deletion_error)
         self.storage.mark_deleted()
         self._leadership_lost()
 
     def end_waits(self, error: ApiError) -> None:
-        """Fail all waiting requests with this error, and all later ones."""
+        """Fail all waiting requests, and all requests that would wait later, with this error."""
         self.storage.flushed.close(error)
         self._readable.close(error)
         self._trimmed.close(error)
@@ -239,7 +246,7 @@ class LeaderReplica:
         return self.storage.read_for_consumer(offset, max_bytes, min_one_batch=min_one_batch, committed=committed)
 
     async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
-        """Return whole batches up to the log end offset, for the broker itself; a thread reads them.
+        """Return whole batches up to the log end offset, for use inside the broker. The read runs on a separate thread.
 
         :raises BarnabasError: see `read`.
         """
@@ -254,7 +261,8 @@ class LeaderReplica:
         self.storage.unwatch(listener)
 
     def check_end_is_known(self) -> None:
-        """Check that clients may receive the end offset: no earlier leader has returned a higher one (KIP-207).
+        """Check that clients may get the end offset, because no earlier leader can have returned a higher end offset
+        (KIP-207).
 
         :raises ApiError: OFFSET_NOT_AVAILABLE.
         """
@@ -272,7 +280,8 @@ class LeaderReplica:
         :param broker_epoch: the broker epoch of the follower's registration.
         :param now_s: the monotonic time of the fetch in seconds.
         :param log_start_offset: the log start offset of the follower.
-        :raises ApiError: the broker has no replica, its broker epoch is outdated, or the offset is beyond the log end.
+        :raises ApiError: the follower's broker has no replica, its broker epoch is outdated, or the offset is beyond
+            the log end offset.
         """
         followers = self.followers
         if followers is None:
@@ -294,10 +303,10 @@ class LeaderReplica:
         return storage.read(offset, max_bytes, storage.log.log_end_offset, min_one_batch=min_one_batch)
 
     def note_caught_up(self, follower: int, broker_epoch: int, fetch_offset: int, at_s: float) -> None:
-        """Record that a follower was caught up at this time, if its fetch offset has not changed.
+        """Record that a follower was caught up at a point in time, unless its fetch offset has changed.
 
-        A fetch session omits partitions without news, so the session calls this before an append. A call with an
-        earlier broker epoch has no effect: the connection of that epoch is closed already.
+        A fetch session skips unchanged partitions, so it calls this method when a partition changes. A call with an
+        outdated broker epoch has no effect, because it belongs to an earlier connection.
         """
         followers = self.followers
         if followers is None or followers.broker_epoch_of(follower) != broker_epoch:
@@ -306,16 +315,16 @@ class LeaderReplica:
             followers.on_fetch(follower, fetch_offset, fetch_offset, at_s, broker_epoch)
 
     def request_follower_fetches(self) -> None:
-        """Make the followers whose fetches wait fetch again immediately."""
+        """Complete the waiting fetches of followers, so that the followers fetch again immediately."""
         for each in tuple(self._log_end_listeners):
             each.on_fetch_awaited()
 
     def isr_changed(self) -> None:
-        """React to a change of the ISR or of the proposed ISR: the high watermark may rise."""
+        """Raise the high watermark if a change of the ISR or of the proposed ISR allows it."""
         self._advance()
 
     def ask_for_isr_change(self) -> None:
-        """Request a check of the ISR against the state of the followers."""
+        """Request a check whether the ISR must change."""
         self._on_isr_change_due(self)
 
     def watch_log_end(self, listener: LogEndListener) -> None:
@@ -339,9 +348,9 @@ class LeaderReplica:
     def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
         """Append the batches of several produce requests in order. Each request has its own outcome.
 
-        `when_acknowledged` returns the wait that precedes the acknowledgement.
+        `when_acknowledged` returns the future that must complete before the acknowledgement.
 
-        :returns: the outcomes, or a future of the outcomes if the append has to wait.
+        :returns: the outcomes, or a future of the outcomes if the append is not complete.
         """
 
         def refuse(error: ApiError) -> list[Outcome]:
@@ -362,11 +371,11 @@ class LeaderReplica:
         return storage.run_in_queue(lambda: self._append_from_queue(requests, outcomes), refuse)
 
     def hold_appends(self, until: Callable[[], Awaitable[object]]) -> asyncio.Future[object]:
-        """Delay appends until `until` has returned."""
+        """Delay later appends until the coroutine of `until` has finished."""
         return self.storage.run_in_queue(until)
 
     def append_own_batch(self, batch: bytearray) -> bool:
-        """Append a batch that this broker created, with keyed records only, if no acknowledgement has to wait.
+        """Append a batch of keyed records that this broker created, if it can be acknowledged without waiting.
 
         :returns: False if the batch was not appended; the caller must use `append_all`.
         """
@@ -387,7 +396,9 @@ class LeaderReplica:
         return True
 
     def acknowledges_at_once(self, acks: int) -> bool:
-        """Return whether an append needs no further wait, so that `when_acknowledged` returns None."""
+        """Return whether appends with these acks are acknowledged without waiting, so that `when_acknowledged` returns
+        None.
+        """
         return self.storage.flusher is None and (self.followers is None or acks != Acks.ALL)
 
     def check_replicas(self) -> None:
@@ -400,10 +411,10 @@ class LeaderReplica:
             raise ApiError(ErrorCode.NOT_ENOUGH_REPLICAS, self._too_few(count))
 
     def when_acknowledged(self, info: AppendInfo, acks: int) -> Waiter | None:
-        """Return the wait that precedes the acknowledgement of batches that were just appended.
+        """Return the future that must complete before the acknowledgement of appended batches.
 
-        :returns: None if no wait is necessary; else a future, which raises a BarnabasError if the batches must not be
-            acknowledged.
+        :returns: None if the batches can be acknowledged now; otherwise a future. It raises a BarnabasError if the
+            batches must not be acknowledged.
         """
         flusher, last_offset = self.storage.flusher, info.last_offset
         if acks == Acks.NONE or (flusher is None and acks != Acks.ALL):
@@ -412,7 +423,7 @@ class LeaderReplica:
             return self._next.when_acknowledged(info, acks)
         waiting = self._readable if acks == Acks.ALL else self.storage.flushed
         if self.storage.refusal is not None:
-            # The wait fails, or continues in the next role.
+            # This role has ended: the wait fails, or the next leader role completes it.
             return waiting.wait_for(last_offset)
         if self.log.high_watermark > last_offset:
             lacking = self._lacks_replicas(acks)
@@ -426,7 +437,7 @@ class LeaderReplica:
         return waiting.wait_for(last_offset)
 
     async def _append_beside(self, requests: Sequence[Buffer]) -> list[Outcome]:
-        """Append large requests one by one. Each request has its own outcome, even if others fail."""
+        """Append large requests one by one. Each request has its own outcome, even if other requests fail."""
         outcomes: list[Outcome] = []
         for records in requests:
             try:
@@ -446,7 +457,7 @@ class LeaderReplica:
         checked = await disk.beside(checked_batch, view, self.config.log)
         if (url := self.config.value_schemas) is not None:
             limit = self.config.log.max_message_bytes
-            # The check waits for another server, so it must not block a thread of the broker's pools.
+            # The schema check waits for another server, so it must not block a thread of the broker's pools.
             await asyncio.to_thread(check_values, view, self.topic_partition.topic, url, limit)
         self._check_role()
         while (group := self.log.begin_append(lambda group: group.take(view, checked), self.leader_epoch)) is None:
@@ -457,7 +468,7 @@ class LeaderReplica:
         return outcome
 
     def _append_until_roll(self, requests: Sequence[Buffer]) -> list[Outcome]:
-        """Append up to the first request that needs a new segment."""
+        """Append the requests before the first request that needs a new segment."""
         self._check_role()
         outcomes = self.storage.log.append_until_roll(requests, self.leader_epoch)
         self._note_append(requests, outcomes)
@@ -488,12 +499,15 @@ class LeaderReplica:
                 each.on_appended(size, is_urgent=is_read)
 
     async def _append_from_queue(self, requests: Sequence[Buffer], outcomes: list[Outcome]) -> list[Outcome]:
-        """Append the requests that have no outcome yet. Each request has its own outcome, even if others fail."""
+        """Append the requests that have no outcome yet.
+
+        Each request has its own outcome, even if other requests fail.
+        """
         disk = self.storage.disk
         while rest := requests[len(outcomes) :]:
             try:
                 if self.config.compression is not None:
-                    # One request at a time, because each may fail on its own.
+                    # Recompress one request at a time, because the requests fail independently.
                     rest = [await disk.beside(self._recompressed, rest[0])]
                 ready = self._append_until_roll(rest)
                 outcomes += ready
@@ -526,7 +540,7 @@ class LeaderReplica:
         self.storage.reads_changed()
 
     def _advance(self) -> None:
-        """Raise the high watermark as far as the flushes and the followers allow; notify readers and followers."""
+        """Raise the high watermark as far as flushes and followers allow, and complete the waits that depend on it."""
         storage, followers = self.storage, self.followers
         log_of_partition = storage.log
         known = log_of_partition.high_watermark
@@ -542,7 +556,7 @@ class LeaderReplica:
         self._trimmed.settle(start if followers is None else followers.least_log_start(start))
 
     def _lacks_replicas(self, acks: int) -> ApiError | None:
-        """Return the error for acks=all if the ISR is too small to acknowledge; otherwise None."""
+        """Return the error for acks=all if the ISR has too few members to acknowledge, or None."""
         followers = self.followers
         if acks != Acks.ALL or followers is None or followers.can_acknowledge(self.config.min_insync_replicas):
             return None
@@ -559,7 +573,7 @@ class LeaderReplica:
     async def delete_old_records(self) -> None:
         """Delete the segments that the retention settings no longer keep."""
         if self.storage.flusher and not self.has_ended:
-            # A roll of the log also flushes sealed segments, which raises the recovery point.
+            # A segment roll also flushes the sealed segments, which raises the recovery point.
             self._advance()
         start = self.log.log_start_offset
         await self.storage.delete_old_records()
@@ -567,7 +581,7 @@ class LeaderReplica:
             self._offsets_moved()
 
     async def delete_records_before(self, offset: int) -> int:
-        """Raise the log start offset; return it. The followers fetch immediately, and raise theirs.
+        """Raise the log start offset and return it. The followers fetch immediately, to raise their log start offsets.
 
         :raises BarnabasError: see `Log.delete_records_before`.
         """
@@ -576,10 +590,11 @@ class LeaderReplica:
         return start
 
     def when_deleted(self, offset: int) -> Waiter | None:
-        """Return the wait until no in-sync replica has records before `offset`. A new leader would restore them.
+        """Return a future that completes when no in-sync replica has records before `offset`, which a new leader would
+        restore.
 
-        :returns: None if no wait is necessary; else a future, which raises a BarnabasError if this broker stops
-            leading.
+        :returns: None if no replica has such records; otherwise a future. It raises a BarnabasError if this broker
+            stops leading.
         """
         if self._next is not None:
             return self._next.when_deleted(offset)
@@ -589,5 +604,8 @@ class LeaderReplica:
 
 
 def _is_compressed(records: Buffer) -> bool:
-    """Return whether a batch is compressed. Its keys are then visible only after an expensive decompression."""
+    """Return whether a batch is compressed.
+
+    Checking the keys of a compressed batch requires an expensive decompression.
+    """
     return len(records) > ATTRIBUTES_END and bool(records[ATTRIBUTES_END - 1] & COMPRESSION_MASK)

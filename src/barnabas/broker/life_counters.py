@@ -1,12 +1,13 @@
-"""The life counters of this broker's log directories: each is raised on the disk first, then in the metadata store.
+"""Increments the life counters of this broker's log directories, first on the disk, then in the metadata store.
 
-The broker raises the counters at each start, after replicas from an older copy have left the ISRs. It then raises them
-every 10 s while it is a member of the cluster, and soon after a leader election or an ISR change. The broker can
-therefore detect a metadata store that is older than its disks. `barnabas.storage.life_counter` explains the counters.
+The broker increments the counters at each start, after replicas in older copies of log directories have left the ISRs.
+While it is a member of the cluster, it increments them every 10 s, and soon after a leader election or an ISR change.
+So the broker can detect a metadata store that is older than its disks. `barnabas.storage.life_counter` explains the
+counters.
 
-A broker whose disks may lack records leaves the ISRs of its topics. If the nodes of a topic are unreadable, it cannot
-leave the ISRs of that topic yet. Until then, the disks keep the evidence of the missing records for the next start. The
-same rule applies if the disks show that the metadata store is older.
+A broker whose disks may lack records leaves the ISRs. It cannot leave the ISRs of a topic whose nodes are unreadable.
+Until all topics are readable, the disks keep the evidence of missing records for the next start. The same applies if
+the disks show that the metadata store is older.
 """
 
 from __future__ import annotations
@@ -25,20 +26,20 @@ from barnabas.errors import BarnabasError
 from barnabas.storage.data_folders import DataFolders
 
 INTERVAL_S = 10.0
-"""The interval between raises, in seconds. The broker detects every copy that is older than this."""
+"""The interval between increments, in seconds. The broker detects each copy that is older than this interval."""
 
 PAUSE_S = 0.2
-"""The minimum time between raises in seconds, even if this broker writes many partition states."""
+"""The minimum time between two increments in seconds, even if this broker writes many partition states."""
 
 log = logging.getLogger(__name__)
 
 
 class LifeCounters:
-    """Raises the life counters. Used from the event loop's thread only.
+    """Increments the life counters. Used from the event loop's thread only.
 
-    :param run: runs a function that may wait for the disk.
+    :param run: runs a function that may block on the disk.
     :param is_member: returns whether this broker is registered and has read the metadata store.
-    :param has_unread: returns whether the metadata store has topics that this broker cannot read.
+    :param has_unread: returns whether the metadata store contains topics that this broker cannot read.
     """
 
     def __init__(
@@ -65,7 +66,8 @@ class LifeCounters:
         self._refused = False
 
     async def begin(self) -> None:
-        """Mark the disks as complete, unless the broker may lack records and is still in ISRs of unreadable topics.
+        """Mark the disks as complete and increment the counters, unless the broker may lack records of unreadable
+        topics.
 
         :raises DataFolderError: a write to a disk fails.
         """
@@ -83,7 +85,7 @@ class LifeCounters:
         self._is_noted = True
 
     async def raise_all(self) -> None:
-        """Raise the counters once, if this broker is a member of the cluster."""
+        """Increment the counters once, if this broker is a member of the cluster."""
         if not self._is_member() or (self._logs.is_ahead_of_tree and self._has_unread()):
             return
         if not self._is_noted:
@@ -95,7 +97,7 @@ class LifeCounters:
             overtaken = await self._in_metadata_thread(write_life_counters, self._tree, self._broker_id, raised)
         except BarnabasError as error:
             if not self._refused:
-                log.warning("cannot raise life counters in the metadata store: %s; retrying every 10 s", error)
+                log.warning("cannot increment life counters in the metadata store: %s; retrying every 10 s", error)
             self._refused = True
             return
         self._refused = False
@@ -104,11 +106,14 @@ class LifeCounters:
         await self._run(self._logs.confirm_life_counters, raised.keys() - set(overtaken))
 
     def raise_soon(self) -> None:
-        """Raise the counters soon, because the metadata store has changed: an older store must be detected later."""
+        """Schedule an increment, because the metadata store has changed.
+
+        Later starts must detect a store from before this change.
+        """
         self._is_due.set()
 
     async def run(self) -> None:
-        """Raise the counters every 10 s, and soon after each call of `raise_soon`, until cancelled."""
+        """Increment the counters every 10 s, and soon after each call of `raise_soon`, until cancelled."""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_S):
@@ -118,4 +123,4 @@ class LifeCounters:
             try:
                 await self.raise_all()
             except Exception:
-                log.exception("cannot raise life counters; retrying every 10 s")
+                log.exception("cannot increment life counters; retrying every 10 s")

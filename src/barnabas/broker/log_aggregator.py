@@ -1,4 +1,4 @@
-"""Log lines about many partitions: one line names a few of them, instead of one line for each of thousands."""
+"""Combines log messages about many partitions into one line, which names the first few partitions."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _NAMED_MAX = 3
 
 
 def named(them: Sequence[object]) -> str:
-    """Return the first few names, and the number of the others.
+    """Return a text with the first few names and the number of omitted names.
 
     >>> named(["clicks-0"]), named(["clicks-0", "clicks-1", "clicks-2", "clicks-3", "clicks-4"])
     ('clicks-0', 'clicks-0, clicks-1, clicks-2 and 2 more')
@@ -34,7 +34,9 @@ class _Message(NamedTuple):
 
 
 class LogAggregator:
-    """Joins messages with the same text in one round of the event loop. Used from the event loop's thread only.
+    """Combines messages with the same text from one iteration of the event loop.
+
+    Used from the event loop's thread only.
 
     :param log: the logger that receives the lines.
     """
@@ -47,8 +49,8 @@ class LogAggregator:
         """Add a message about a partition.
 
         :param level: the log level.
-        :param what: the text; partitions with the same text share a line.
-        :param alone: an additional text for this partition, after its name.
+        :param what: the text. Partitions with the same text share a line.
+        :param alone: an additional text about this partition, which follows its name.
         :param event: the event of the line.
         """
         if not self._messages:

@@ -1,11 +1,11 @@
-"""The log cleaner: it compacts the logs of topics with `cleanup.policy=compact`, the dirtiest log first.
+"""The log cleaner, which compacts the logs of topics with `cleanup.policy=compact`, the dirtiest log first.
 
-A separate process reads the keys and rewrites the segments (`barnabas.storage.cleaner`); the cleaner starts it when a
-log needs compaction. The event loop only exchanges messages with the process. The broker swaps the files itself, in the
-log's disk queue. A log's files therefore have one writer.
+A separate process reads the keys and rewrites the segments (`barnabas.storage.cleaner`). It is started when a log needs
+compaction. The broker only exchanges messages with this process, and replaces the segment files itself, in the log's
+disk queue. So only the broker changes the files of a log.
 
-After an error that would repeat, the cleaner skips the log until its settings change or the broker restarts, and logs
-one line. After other errors (a full disk, a killed process) the cleaner retries, with growing pauses.
+After a permanent error, the cleaner logs one line, and skips the log until its settings change or the broker restarts.
+After other errors (a full disk, a killed process), the cleaner retries with exponential backoff.
 """
 
 from __future__ import annotations
@@ -43,29 +43,29 @@ from barnabas.storage.data_folders import AnyLogs
 from barnabas.storage.segment import SealedSegment, SegmentReplacedError
 
 CLEANERS_MAX = 32
-"""The maximum number of cleaner processes, for any value of `log.cleaner.threads`."""
+"""The maximum number of cleaner processes, even if `log.cleaner.threads` is larger."""
 
 BACKOFF_S_MIN = 0.05
 WATCH_S = 1.0
-"""The interval of checks for a hanging process and a deleted log, in seconds."""
+"""The interval in seconds between checks whether a cleaner process hangs or its log was deleted."""
 
 SILENCE_S_MAX = 300.0
-"""The silence in seconds after which the broker kills a cleaner process.
+"""The time in seconds without a progress report after which the broker kills a cleaner process.
 
-A working process reports every second, unless a disk hangs.
+A healthy process reports every second, unless the disk hangs.
 """
 
 RETRY_S_MAX = 3600.0
-"""The longest pause after a failure, in seconds. The first pause is `log.cleaner.backoff.ms`."""
+"""The maximum pause after a failure, in seconds. The first pause is `log.cleaner.backoff.ms`."""
 
 LOAD_FACTOR_MAX = 0.9
-"""The highest load factor of the map of keys."""
+"""The maximum load factor of the key map."""
 
 DOUBLINGS_MAX = 20
 """The maximum number of doublings of the pause after failures."""
 
 PARTITIONS_AT_ONCE = 100
-"""The number of checked partitions after which other tasks run."""
+"""The number of partitions that are checked before other tasks run."""
 
 log = logging.getLogger(__name__)
 
@@ -79,7 +79,7 @@ class _Chosen(NamedTuple):
 
 
 class _PutOff(NamedTuple):
-    """A log that is not compacted before `until_s`, after failures."""
+    """A log whose compaction failed, and which is not compacted again before `until_s`."""
 
     partition: Replica
     config: TopicConfig
@@ -89,7 +89,7 @@ class _PutOff(NamedTuple):
 
 @dataclass(slots=True)
 class CleaningCounts:
-    """The counters of compaction since the start of the broker."""
+    """The compaction counters since the start of the broker."""
 
     cleanings: int = 0
     failures: int = 0
@@ -103,8 +103,9 @@ class LogCleaner:
 
     :param config: returns the effective settings of the broker.
     :param new_cleaner: creates an object that runs compaction jobs.
-    :param work: runs the writes of checkpoints.
-    :param new_threads: creates a pool with a number of threads and a name; its threads wait for cleaners.
+    :param work: runs the checkpoint writes.
+    :param new_threads: creates a thread pool with a number of threads and a name. Its threads wait for cleaner
+        processes.
     """
 
     def __init__(
@@ -128,16 +129,16 @@ class LogCleaner:
         self._busy: dict[TopicPartition, AnyCleaner] = {}
         self._put_off: dict[TopicPartition, _PutOff] = {}
         self._due: list[_Chosen] = []
-        """The logs that the last check found due, the dirtiest log last.
+        """The logs that were due for compaction at the last check, the dirtiest log last.
 
-        A check of thousands of logs before each job would be too expensive.
+        They are kept because checking thousands of logs before each job would be too expensive.
         """
         self._due_until_s = 0.0
         self.counts = CleaningCounts()
 
     @property
     def busy_count(self) -> int:
-        """The number of logs in compaction now."""
+        """The number of logs that are being compacted."""
         return len(self._busy)
 
     @property
@@ -167,7 +168,7 @@ class LogCleaner:
         return max(self._config().log_cleaner_backoff_ms / 1000, BACKOFF_S_MIN)
 
     async def clean_all(self) -> None:
-        """Compact due logs one by one; return when no log is due."""
+        """Compact logs one by one until no log is due."""
         while (chosen := await self._choose()) is not None:
             await self._clean(chosen)
 
@@ -179,9 +180,9 @@ class LogCleaner:
                 if chosen is None:
                     break
                 begun.add(asyncio.get_running_loop().create_task(self._clean(chosen)))
-                await asyncio.sleep(0)  # The task starts and marks the log as busy.
+                await asyncio.sleep(0)  # Let the new task start, so that it marks its log as busy.
         except Exception:
-            log.exception("cannot compact logs; retrying later")
+            log.exception("cannot compact logs because of an unexpected error; retrying later")
         return begun
 
     def _end_idle(self) -> None:
@@ -192,7 +193,7 @@ class LogCleaner:
     # --- selection ---
 
     async def _choose(self) -> _Chosen | None:
-        """Return the due log with the largest dirty ratio; None if no log is due."""
+        """Return the due log with the highest dirty ratio, or None if no log is due for compaction."""
         self._forget_deleted()
         if self._clock.monotonic() >= self._due_until_s:
             self._due.clear()
@@ -205,7 +206,7 @@ class LogCleaner:
         return self._due.pop() if self._due else None
 
     async def _look_at_all(self) -> list[_Chosen]:
-        """Return the due logs, the one with the largest dirty ratio last."""
+        """Return the logs that are due for compaction, in ascending order of their dirty ratio."""
         due = []
         partitions = self._replicas.all()
         for number, partition in enumerate(partitions):
@@ -216,7 +217,7 @@ class LogCleaner:
         return sorted(due, key=lambda each: each.range.dirty_ratio, reverse=True)[::-1]
 
     async def _if_due(self, partition: Replica) -> _Chosen | None:
-        """Return the cleanable range of a log in its current state; None if the log is not due."""
+        """Return a log with its current cleanable range, or None if the log is not due for compaction."""
         now_ms = self._clock.expiry_ms()
         if now_ms is None or not self._is_candidate(partition):
             return None
@@ -238,7 +239,7 @@ class LogCleaner:
             await partition.storage.roll_if_due()
             return await partition.storage.find_cleanable()
         except SegmentReplacedError:
-            return None  # The next check sees the new segments.
+            return None  # The segments have changed; the next check uses the new segments.
         except (BarnabasError, OSError) as error:
             self._note_failure(partition, CleaningFailedError(str(error)))
             return None
@@ -274,14 +275,15 @@ class LogCleaner:
             self._idle.append(cleaner)
 
     async def _do_job(self, cleaner: AnyCleaner, chosen: _Chosen) -> str:
-        """Compact a log; return a summary for the log line."""
+        """Compact a log. Return a summary for the broker's log."""
         partition = chosen.partition
         truncations = partition.log.truncation_count
         old = partition.log.segments_before(chosen.range.end_offset)
         plan = await self._ask(cleaner, partition, self._job(chosen, old))
         if not isinstance(plan, CleaningPlan):
             raise CleaningFailedError(f"the cleaner process sent no plan, but {plan!r}")
-        # If compaction is switched off before a crash, recovery accepts offset gaps below the recovery point only.
+        # Store the recovery points before compaction makes offset gaps. If compaction is disabled later, crash recovery
+        # accepts gaps only below the recovery point.
         await self._work.for_all(self._logs.checkpoint_recovery_points)
         bytes_read = bytes_left = records_read = records_kept = 0
         while (group := await self._ask(cleaner, partition, None)) is not None:
@@ -290,7 +292,7 @@ class LogCleaner:
             if partition.log.truncation_count != truncations:
                 raise SegmentReplacedError(
                     "records were truncated"
-                )  # The process may have dropped older records for them.
+                )  # The process may have removed older records because of the truncated records.
             replaced, old = old[: len(group.base_offsets)], old[len(group.base_offsets) :]
             await self._swap(partition, replaced, group)
             bytes_read, bytes_left = bytes_read + group.bytes_read, bytes_left + group.size
@@ -315,9 +317,11 @@ class LogCleaner:
             renamed = await partition.storage.replace_segments(replaced, group.size)
         except SegmentReplacedError:
             if partition.log.log_start_offset < replaced[-1].next_offset:
-                # Stop the swaps: without the newer record in this segment, a later swap could restore an old record.
+                # Stop replacing segments. Without the newer record in this segment, replacing a later segment could
+                # restore an old record.
                 raise
-            # Remove the files now: a start that finds such files would discard all later swaps.
+            # The records of these segments were deleted. Remove the rewritten files now, because a restart with these
+            # files would discard all later replacements.
             await partition.storage.remove_cleaned()
         else:
             self._logs.delete_later(renamed)
@@ -344,7 +348,9 @@ class LogCleaner:
         )
 
     async def _ask(self, cleaner: AnyCleaner, partition: Replica, message: Message) -> Message:
-        """Send a message on a thread; kill a process that hangs or whose log no longer exists.
+        """Send a message to a cleaner process, on a separate thread.
+
+        Kill the process if it hangs or its log was deleted.
 
         :raises UncleanableError, CleaningFailedError: the response of the process.
         """
@@ -360,7 +366,7 @@ class LogCleaner:
     # --- failures ---
 
     async def _drop(self, partition: Replica, error: UncleanableError | CleaningFailedError | None) -> None:
-        """End a failed job, and remove its files."""
+        """Record the failure of a job, and remove its files."""
         if partition.is_deleted or partition.log.is_offline:
             return
         if error is not None:
@@ -387,7 +393,7 @@ class LogCleaner:
 
 
 async def _wait_for_any(running: set[asyncio.Task[None]], timeout_s: float) -> set[asyncio.Task[None]]:
-    """Return the running tasks when one of them has ended or the time is over."""
+    """Wait until one task has ended or the timeout has passed. Return the tasks that are still running."""
     if not running:
         await asyncio.sleep(timeout_s)
         return running

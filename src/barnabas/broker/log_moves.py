@@ -1,7 +1,7 @@
 """Moves of logs between the log directories of this broker, one at a time (KIP-113).
 
-The log stays in use during its move. The target directory stores the pending moves (`barnabas.storage.future_logs`). A
-restarted broker resumes them, and each copy begins again from its first record.
+A log stays in use during its move. The target directory stores the pending moves (`barnabas.storage.future_logs`).
+After a restart, the broker resumes the moves, and begins each copy again from the first record.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from barnabas.storage.future_logs import MOVES_MAX, LogMove
 from barnabas.storage.log import Log
 
 COPY_BYTES = 1024 * 1024
-"""The number of bytes that one step copies."""
+"""The maximum number of bytes that are copied in one step."""
 
 NEARLY = 1_000
-"""The number of missing offsets below which the copy catches up while appends wait."""
+"""The maximum number of missing offsets at which appends are delayed to complete the copy."""
 
 WAIT_S_MIN = 0.01
 WAIT_S_MAX = 1.0
-"""The pauses between checks of the quota, in seconds. The quota's rate may change meanwhile."""
+"""The minimum and maximum pause between checks of the quota, in seconds. The quota may change during a pause."""
 
 CHOICES_MAX = 10_000
-"""The number of chosen log directories above which the choices for deleted partitions are dropped."""
+"""The number of stored log directory choices above which the choices for deleted partitions are removed."""
 
 log = logging.getLogger(__name__)
 
@@ -55,13 +55,15 @@ class LogMoves:
         self._is_noted = True
 
     def request(self, where: TopicPartition, folder: str) -> ErrorCode:
-        """Request the move of a log to a log directory. A request for the current directory cancels the log's move.
+        """Request the move of a log to a log directory.
 
-        If this broker has no replica of the partition yet, a later replica is created in the log directory.
+        If the log is already in this directory, cancel its pending move.
+
+        If this broker has no replica of the partition yet, a replica is created in this log directory later.
 
         :param folder: the absolute path of the log directory.
         :returns: NONE, or the error: LOG_DIR_NOT_FOUND, KAFKA_STORAGE_ERROR (the directory or the log is offline),
-            REPLICA_NOT_AVAILABLE (no replica here yet; the choice is stored), UNKNOWN_TOPIC_OR_PARTITION,
+            REPLICA_NOT_AVAILABLE (no replica on this broker yet; the choice is stored), UNKNOWN_TOPIC_OR_PARTITION,
             POLICY_VIOLATION (too many moves).
         """
         state = next((each for each in self._folders.states() if str(each.path.absolute()) == folder), None)
@@ -97,7 +99,7 @@ class LogMoves:
         return ErrorCode.NONE
 
     async def run(self) -> None:
-        """Execute the requested moves until cancelled. Begin with the pending moves of the last run."""
+        """Execute the requested moves until cancelled. Begin with the moves that were pending before the restart."""
         await self._resume_pending_moves()
         while True:
             await self._note()
@@ -109,9 +111,9 @@ class LogMoves:
                 try:
                     await self._move(where, folder)
                 except (BarnabasError, OSError) as error:
-                    log.warning("cannot move %s to %s: %s; the move is cancelled", where, folder, error)
+                    log.warning("cannot move the log of %s to %s: %s; the move is cancelled", where, folder, error)
                 except Exception:
-                    log.exception("cannot move %s to %s; the move is cancelled", where, folder)
+                    log.exception("cannot move the log of %s to %s; the move is cancelled", where, folder)
                 if self._wanted.get(where) == folder:
                     del self._wanted[where]
                     self._is_noted = False
@@ -124,7 +126,7 @@ class LogMoves:
                 self._want(where, folder)
         self._is_noted = False
         if self._wanted:
-            log.info("resuming %d moves of logs to other log directories", len(self._wanted))
+            log.info("resuming the moves of %d logs to other log directories", len(self._wanted))
 
     async def _note(self) -> None:
         """Store the pending moves if they have changed."""
@@ -167,7 +169,7 @@ class LogMoves:
         log.info("moved the log of %s to %s", where, folder)
 
     async def _wait_for_quota(self, move: LogMove, folder: Path) -> None:
-        """Return when the quota allows more copying. Appends do not wait here.
+        """Wait until the quota allows more copying. Appends continue during this wait.
 
         :raises StorageError: the replica changed, or its move was cancelled.
         """
@@ -181,15 +183,17 @@ class LogMoves:
         self._folders.end_move(move, is_done=is_done)
 
     async def _exchange(self, move: LogMove, replica: Replica) -> bool:
-        """Copy the missing batches while appends wait, and replace the log by the copy; return whether it is replaced.
+        """Copy the missing batches while appends wait, and replace the log by the copy.
 
-        If the log was truncated, the copy begins again outside the append queue. Otherwise all appends would wait for
-        it.
+        Return whether the log was replaced.
+
+        If the log was truncated, return False. The copy must begin again outside the append queue, because appends
+        would wait too long.
         """
 
         async def complete() -> None:
             if move.is_truncated:
-                raise StorageError(f"{move.current.partition} was truncated during its move")
+                raise StorageError(f"the log of {move.current.partition} was truncated during its move")
             while move.missing:
                 await self._copy_some(move, replica)
 
@@ -210,7 +214,7 @@ class LogMoves:
         return replica.log is not move.current
 
     async def _copy_some(self, move: LogMove, replica: Replica) -> int:
-        """Copy the next batches; return the number of missing offsets."""
+        """Copy the next batches. Return the number of offsets that are still missing."""
         await self._work.for_all(move.prepare)
         if move.missing:
             data = (await replica.storage.read_stored(move.future.log_end_offset, COPY_BYTES)).batches

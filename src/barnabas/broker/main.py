@@ -1,4 +1,4 @@
-"""The process of one broker: it runs in the foreground until a signal stops it."""
+"""The main function of a broker process, which runs in the foreground until a signal stops it."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from barnabas.stop_signals import stop_on_signals
 SWITCH_INTERVAL_S = 0.0005
 """The time in seconds after which another thread must release the interpreter lock to the event loop.
 
-The loop releases the lock in each system call. With Python's default of 5 ms, a search on another thread would delay
-each request by a multiple of that.
+The event loop releases the lock in each system call. With Python's default of 5 ms, a search on another thread would
+delay each request by several times 5 ms.
 """
 
 GARBAGE_THRESHOLDS = (5_000, 5, 2_000)
-"""The thresholds of the garbage collector, which only has to free reference cycles.
+"""The thresholds of the garbage collector, which is needed only for reference cycles.
 
-Reference counts free the objects of requests. A full collection takes 0.1 s with 10,000 partitions, so it must be rare.
-A collection of young objects takes a few milliseconds.
+Reference counts free the objects of requests. With 10,000 partitions, a full collection takes 0.1 s, so it must be
+rare. A collection of young objects takes a few milliseconds.
 """
 
 
@@ -36,8 +36,9 @@ def run(
 ) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP; print `ready HOST:PORT` after the start. Return the exit code.
 
-    :param environment: the environment of the broker; None: the machine's.
-    :param http: the address of the metrics and health pages (`barnabas.net.status_server`); None: no pages.
+    :param environment: the environment of the broker, or None for the real operating system.
+    :param http: the address of the metrics and health pages (`barnabas.net.status_server`), or None if there are no
+        such pages.
     :param out_of_sync_max: see `Readiness`.
     :raises UnavailableError: the address cannot be bound.
     :raises DataFolderError: a log directory cannot be used.
@@ -79,11 +80,12 @@ def _serving_status(http: str | None, broker: Broker, loop: asyncio.AbstractEven
 
 
 async def _run(broker: Broker, stop: asyncio.Event) -> None:
-    # Nearly all objects of the start stay in use. Garbage collections would take a quarter of the time of the start.
+    # Disable garbage collection during startup. Nearly all new objects stay in use, and collections would take a
+    # quarter of the startup time.
     gc.disable()
     await broker.start()
     gc.enable()
-    # Exclude these objects from later collections, each of which would otherwise pause the broker for milliseconds.
+    # Exclude these objects from later collections. Otherwise, each collection would pause the broker for milliseconds.
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
@@ -96,7 +98,7 @@ async def _run(broker: Broker, stop: asyncio.Event) -> None:
 
 
 def _raise_open_files_limit() -> None:
-    """Raise the limit of open files to the hard limit: logs and connections need file descriptors."""
+    """Raise the soft limit of open files to the hard limit, because logs and connections need file descriptors."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -107,7 +109,7 @@ def _raise_open_files_limit() -> None:
 
 def _new_event_loop() -> asyncio.AbstractEventLoop:
     try:
-        import uvloop  # noqa: PLC0415 - not available on every platform
+        import uvloop  # noqa: PLC0415 - uvloop is not available on every platform
     except ImportError:
         return asyncio.new_event_loop()
     return uvloop.new_event_loop()

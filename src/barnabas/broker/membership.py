@@ -1,11 +1,10 @@
 """The membership of this broker in the cluster: its registration in the metadata store, and the session that keeps it.
 
 A lost connection is not a lost session. The broker continues until two thirds of the session timeout have passed
-without a response of the metadata store. It then stops acting as a leader (`LeaderReplica.fence`), before the session
-can expire and other brokers become leaders. With a new session the broker registers first, then reads the current
-metadata, and leads each partition again in a new epoch.
-
-The age of a response counts from its request: the metadata store cannot have renewed the session before the request.
+without a response from the metadata store. It then stops acting as a leader (`LeaderReplica.fence`), before the session
+can expire and other brokers become leaders. In a new session, the broker registers first, then reads the current
+metadata, and leads each partition again in a new leader epoch. The age of a response is measured from the time of its
+request, because the metadata store may have renewed the session at that time.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ from barnabas.log_lines import LogEvent, event
 ASKED_TIMES = 6
 """The number of pings per session timeout."""
 SILENCE = 2 / 3
-"""The share of the session timeout without a response after which this broker stops leading."""
+"""The fraction of the session timeout after which this broker stops leading if the metadata store has not responded."""
 AGAIN_S = 0.2
 
 log = logging.getLogger(__name__)
@@ -45,7 +44,7 @@ class Membership:
 
     :param registration: returns the registration without the broker epoch.
     :param new_epoch: returns a random broker epoch.
-    :param beside: runs pings: the thread of the metadata store may be waiting for a response.
+    :param beside: runs pings. The metadata store's thread cannot run them, because it may be waiting for a response.
     """
 
     def __init__(
@@ -70,7 +69,10 @@ class Membership:
         self._timeout_s = tree.session_timeout_s
         self._last_word_s = clock.monotonic()
         self._in_doubt: list[LeaderReplica] | None = None
-        """The partitions fenced because of the silence. This broker leads them again if the session survives."""
+        """The partitions that are fenced because the metadata store does not respond.
+
+        This broker leads them again if its session survives.
+        """
         self.epoch = -1
         """The broker epoch of the current registration (KIP-380)."""
         self.registration_count = 0
@@ -82,7 +84,7 @@ class Membership:
         return self._is_registered and self._in_doubt is None and not self._is_lost.is_set()
 
     async def register(self) -> None:
-        """Register this broker. If another broker has this id, retry for one session timeout.
+        """Register this broker. If a broker with this id is registered, retry for one session timeout.
 
         :raises UnavailableError: another broker with this id is alive.
         :raises CoordinationError: the metadata store is unreachable.
@@ -118,10 +120,10 @@ class Membership:
     async def check_registration(self, brokers: Container[int]) -> None:
         """Register again if the registration was deleted; write it again if it was changed.
 
-        To other brokers, a broker without a registration is dead. With a changed registration, other brokers reject
-        this broker or connect to a wrong address.
+        Other brokers treat a broker without a registration as dead. If the registration was changed, other brokers
+        reject this broker or connect to a wrong address.
 
-        :param brokers: the ids of the registered brokers in the last read.
+        :param brokers: the ids of the registered brokers at the last read.
         :raises CoordinationError: the metadata store is unreachable.
         """
         own = replace(self._registration(), epoch=self.epoch)
@@ -129,7 +131,9 @@ class Membership:
             return
         if own.id in brokers:
             if not await self._in_metadata_thread(topic_metadata_store.is_as_registered, self._tree, own):
-                log.warning("the registration of this broker was changed from outside; writing it again")
+                log.warning(
+                    "another process changed the registration of this broker in the metadata store; writing it again"
+                )
                 await self.announce()
         # The list of brokers may be older than the registration.
         elif (
@@ -148,13 +152,14 @@ class Membership:
                 await self._listen(replicas, self._timeout_s)
             if self._is_lost.is_set():
                 self._fence(replicas, self._why_lost)
-                # These leaderships are of an earlier registration: later ones have later epochs.
+                # Do not unfence these partitions: after the new registration, this broker leads only in later leader
+                # epochs.
                 self._in_doubt = None
                 await self._renew()
                 watch.restart()
 
     async def _listen(self, replicas: ReplicaManager, timeout_s: float) -> None:
-        """Ping the metadata store once, and wait for the next interval."""
+        """Ping the metadata store once, and wait until the next ping is due."""
         interval_s = timeout_s / ASKED_TIMES
         asked_s = self._clock.monotonic()
         try:
@@ -166,7 +171,10 @@ class Membership:
         else:
             self._last_word_s = asked_s
             if self._in_doubt is not None and not self._is_lost.is_set():
-                log.info("the metadata store responds again, and the session is alive; resuming leadership")
+                log.info(
+                    "the metadata store responds again, and the session is alive; resuming the leadership of fenced "
+                    "partitions"
+                )
                 for partition in self._in_doubt:
                     partition.unfence()
                 self._in_doubt = None
@@ -178,8 +186,8 @@ class Membership:
             return
 
     def _fence(self, replicas: ReplicaManager, why: str) -> list[LeaderReplica]:
-        """Fence all partitions that this broker leads; return them."""
-        log.warning("stopping leadership of all partitions: %s", why, extra=event(LogEvent.NOT_LEADING))
+        """Fence all partitions that this broker leads, and return these partitions."""
+        log.warning("fencing all partitions that this broker leads: %s", why, extra=event(LogEvent.NOT_LEADING))
         led = [partition for partition in replicas.leaders() if partition.is_led]
         for partition in led:
             partition.fence()
@@ -198,9 +206,9 @@ class Membership:
                     last_error = str(error)
                 await asyncio.sleep(AGAIN_S)
             else:
-                log.info("registered again, with a new broker epoch")
+                log.info("registered this broker again, with a new broker epoch")
                 return
 
     def _on_session_end(self) -> None:
-        """Handle the end of the session. Called on a thread of the metadata store."""
+        """Handle the end of the session. The metadata store calls this method on its own thread."""
         self._loop.call_soon_threadsafe(self._is_lost.set)

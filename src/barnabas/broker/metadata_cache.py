@@ -1,11 +1,10 @@
-"""The current image of the cluster on a broker, and the rules for its replacement by data from the metadata store.
+"""The metadata cache of a broker: the current metadata image, and the rules for updating it from the metadata store.
 
-The same state may arrive twice: from the broker's own write, and from the notifications of other brokers
-(`barnabas.coordination.change_notifications`). An older state may follow a newer one. The versions of the nodes decide.
-
-The metadata store is untrusted. The cache rejects a state that no broker can have written after the known state. The
-image then keeps the known state with the new version of the node. The next write of a broker therefore replaces the
-foreign state.
+The cache may get the same partition state twice, from the broker's own write and from the notifications of other
+brokers (`barnabas.coordination.change_notifications`). It may also get an older state after a newer state. The node
+versions decide which state is newer. The metadata store is not trusted. The cache rejects a state that no broker can
+have written after the known state. The image then keeps the known state, but with the new node version. So the next
+write of a broker replaces the invalid state.
 """
 
 from __future__ import annotations
@@ -22,12 +21,13 @@ from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 
 
 class MetadataCache:
-    """The image of a broker. Used from the event loop's thread only. Each change replaces `image` as a whole.
+    """The metadata cache of a broker.
 
-    Each change computes the difference to the previous image once, and publishes this `MetadataDelta`.
+    Used from the event loop's thread only. Each change replaces `image` as a whole, and publishes the difference to the
+    previous image as a `MetadataDelta`.
 
     :ivar image: the current image.
-    :ivar disbelieved: the rejected states of nodes, by partition.
+    :ivar disbelieved: the rejected partition states, by partition.
     """
 
     def __init__(self, events: Events) -> None:
@@ -35,9 +35,9 @@ class MetadataCache:
         self.image = MetadataImage()
         self.disbelieved: dict[TopicPartition, PartitionState] = {}
         self._earlier: dict[tuple[bytes, int], int] = {}
-        """The latest epoch that this broker led before its current registration, by topic id and partition.
+        """The last leader epoch in which this broker led before its current registration, by topic id and partition.
 
-        The leader epochs of a recreated topic begin with 0.
+        The key contains the topic id, because the leader epochs of a recreated topic begin with 0 again.
         """
 
     # -- incarnations of this broker -------------------------------------------------------------------------
@@ -45,8 +45,7 @@ class MetadataCache:
     def begin_incarnation(self, broker_id: int, topics: Iterable[TopicInfo]) -> None:
         """Begin a new incarnation: this broker has registered again.
 
-        The broker leads a partition only in later epochs: followers may lack records from the epochs of its earlier
-        incarnation.
+        In the new incarnation, the broker leads a partition only in later leader epochs.
 
         :param topics: the topics in the metadata store.
         """
@@ -55,7 +54,7 @@ class MetadataCache:
             self.add_to_incarnation(broker_id, topic)
 
     def add_to_incarnation(self, broker_id: int, topic: TopicInfo) -> None:
-        """Add a topic to the incarnation that the broker could not read during its registration."""
+        """Record the leader epochs of a topic that the broker could not read when the incarnation began."""
         known = self.image.topics.get(topic.name)
         both = [topic, known] if known is not None and known.topic_id == topic.topic_id else [topic]
         for info in both:
@@ -65,7 +64,8 @@ class MetadataCache:
                     self._earlier[topic.topic_id, number] = max(earlier, each.state.leader_epoch)
 
     def leads_in_this_incarnation(self, broker_id: int, where: TopicPartition, state: PartitionState) -> bool:
-        """Return whether a state makes this broker the leader in an epoch that began after its registration.
+        """Return whether this broker is the leader in a partition state whose leader epoch began after its
+        registration.
 
         :param where: a partition of a topic in the image.
         """
@@ -80,7 +80,7 @@ class MetadataCache:
         return self._replace(self.image.with_brokers(brokers), [])
 
     def put_topic(self, info: TopicInfo) -> MetadataDelta:
-        """Apply the metadata of a topic. Newer states and replicas in the image stay."""
+        """Apply the metadata of a topic. Partition states and replicas that are newer in the image do not change."""
         return self.put_topics([info])
 
     def put_topics(self, topics: Iterable[TopicInfo]) -> MetadataDelta:
@@ -101,7 +101,7 @@ class MetadataCache:
         return replace(info, partitions=partitions, version=newer.version)
 
     def put_states(self, changes: Iterable[StateChange]) -> MetadataDelta:
-        """Apply partition states that are newer than those of the image."""
+        """Apply the partition states that are newer than the states in the image."""
         by_topic: dict[tuple[str, bytes], list[StateChange]] = {}
         for change in changes:
             by_topic.setdefault((change.where.topic, change.topic_id), []).append(change)
@@ -143,7 +143,9 @@ class MetadataCache:
     def _believe(
         self, where: TopicPartition, known: PartitionState, found: PartitionState, replicas: tuple[int, ...]
     ) -> PartitionState:
-        """Return the new state if it can follow the known state and names replicas only; otherwise the known state."""
+        """Return the new state if it can follow the known state and contains only replicas; otherwise the known
+        state.
+        """
         is_believed = _can_follow(known, found) and {found.leader, *found.isr} <= {NO_LEADER, *replicas}
         if is_believed:
             self.disbelieved.pop(where, None)
@@ -152,14 +154,16 @@ class MetadataCache:
         return known
 
     def _with_states(self, name: str, topic_id: bytes, changes: Iterable[StateChange]) -> TopicInfo | None:
-        """Return a topic with newer states; None if the image does not have the topic, or no state is newer."""
+        """Return a topic with updated partition states, or None if the topic is not in the image or no state is
+        newer.
+        """
         topic = self.image.topics.get(name)
         if topic is None or topic.topic_id != topic_id:
             return None
         partitions, is_changed = list(topic.partitions), False
         for change in changes:
             number = change.where.partition
-            # A read of the topic adds a partition that the image does not have yet.
+            # If the image does not have the partition yet, a later read of the topic adds it.
             if number < len(partitions) and change.version > partitions[number].version:
                 known = partitions[number]
                 state = self._believe(change.where, known.state, change.state, known.replicas)
@@ -169,14 +173,17 @@ class MetadataCache:
 
 
 def _can_follow(known: PartitionState, found: PartitionState) -> bool:
-    """Return whether a broker can have written a state after the known one: epochs grow, and each has one leader."""
+    """Return whether a broker can have written a state after the known state.
+
+    Leader epochs only grow, and each has one leader.
+    """
     if found.leader_epoch != known.leader_epoch:
         return found.leader_epoch > known.leader_epoch
     return found.leader in {known.leader, NO_LEADER}
 
 
 def _newer(replicas_of: PartitionInfo, other: PartitionInfo) -> PartitionInfo:
-    """Return a partition with the replicas of the first argument, and the newer state of both arguments."""
+    """Return a partition with the replicas of the first argument and the newer of the two states."""
     if other.version <= replicas_of.version:
         return replicas_of
     return replace(replicas_of, state=other.state, version=other.version)

@@ -1,7 +1,7 @@
 """The immutable image of the cluster's metadata, and the difference between two images.
 
-`MetadataImage` is a value. A broker replaces its image as a whole (`barnabas.broker.metadata_cache`). Two images share
-all equal topics. To add other metadata (ACLs, quotas, feature levels), add a field with an empty default to
+`MetadataImage` is a value. A broker replaces its image as a whole (`barnabas.broker.metadata_cache`). Successive images
+share the unchanged topics. To add other metadata (ACLs, quotas, feature levels), add a field with an empty default to
 `MetadataImage`, and a field with the differences to `MetadataDelta`.
 """
 
@@ -18,7 +18,7 @@ from barnabas.model import TopicPartition
 
 @dataclass(frozen=True)
 class MetadataImage:
-    """The cluster as one broker sees it at one moment.
+    """The metadata of the cluster that a broker has at one point in time.
 
     :param brokers: the live brokers, by id.
     :param topics: the topics, by name.
@@ -32,11 +32,11 @@ class MetadataImage:
     # -- the next image --------------------------------------------------------------------------------------
 
     def with_brokers(self, brokers: Mapping[int, LiveBroker]) -> MetadataImage:
-        """Return this image with other live brokers."""
+        """Return a copy of this image with these live brokers."""
         return MetadataImage(dict(brokers), self.topics, self._moving)
 
     def with_topics(self, *changed: TopicInfo) -> MetadataImage:
-        """Return this image with added topics. A topic replaces the topic of the same name."""
+        """Return a copy of this image with added or replaced topics."""
         topics, moving = dict(self.topics), dict(self._moving)
         for info in changed:
             topics[info.name] = info
@@ -46,7 +46,7 @@ class MetadataImage:
         return MetadataImage(self.brokers, topics, moving)
 
     def without_topic(self, name: str) -> MetadataImage:
-        """Return this image without a topic."""
+        """Return a copy of this image without a topic."""
         topics, moving = dict(self.topics), dict(self._moving)
         del topics[name]
         moving.pop(name, None)
@@ -56,24 +56,25 @@ class MetadataImage:
 
     @property
     def controller_id(self) -> int:
-        """The id of the controller that clients see: the lowest id of the live brokers; -1 if no broker is live.
+        """The controller id in responses to clients: the lowest id of the live brokers, or -1 if no broker is live.
 
-        Only this broker purges old change notifications, although any broker could.
+        Only this broker purges old change notifications. There is no other controller role.
         """
         return min(self.brokers, default=NO_LEADER)
 
     def is_eligible(self, broker_id: int, epoch: int | None = None) -> bool:
         """Return whether a broker may join an ISR: it is live and not in controlled shutdown.
 
-        :param epoch: the broker epoch that its registration must have; None accepts any epoch.
+        :param epoch: the broker epoch that the broker's registration must have, or None to accept any epoch.
         """
         broker = self.brokers.get(broker_id)
         return broker is not None and not broker.registration.is_leaving and epoch in {None, broker.epoch}
 
     def epoch_for_leader(self, leader: int, broker_id: int) -> int | None:
-        """Return the broker epoch that a leader of release 0.1 expects: the `created_at` of the registration node.
+        """Return the broker epoch that a leader with release 0.1 expects, which is `created_at` of the registration
+        node.
 
-        Return None if the leader has a later release.
+        The result is None if the leader has a later release.
         """
         known, own = self.brokers.get(leader), self.brokers.get(broker_id)
         return None if known is None or known.has_random_epoch or own is None else own.created_at
@@ -96,30 +97,34 @@ class MetadataImage:
         return bool(self._moving)
 
     def leader_of(self, info: PartitionInfo) -> int:
-        """Return the leader of a partition if it is live; otherwise -1."""
+        """Return the leader of a partition if its broker is live; otherwise -1."""
         return info.state.leader if info.state.leader in self.brokers else NO_LEADER
 
     def offline_replicas(self, info: PartitionInfo) -> list[int]:
         """Return the replicas of a partition whose brokers are not live."""
         brokers, offline = self.brokers, []
-        for each in info.replicas:  # A comprehension takes twice the time, and Metadata responses call this often.
+        for (
+            each
+        ) in info.replicas:  # A comprehension would take twice as long, and Metadata requests call this method often.
             if each not in brokers:
                 offline.append(each)
         return offline
 
     def has_version_of(self, change: StateChange) -> bool:
-        """Return whether the image has the state of a change, or a later state."""
+        """Return whether the image contains the partition state of a change, or a later state."""
         info = self.partition(change.where)
         return info is not None and info.version >= change.version
 
     def has_other_than(self, change: StateChange) -> bool:
-        """Return whether the image has a different state with the version of a change, or a later one."""
+        """Return whether the image contains a later partition state than a change, or a different state with the same
+        version.
+        """
         info = self.partition(change.where)
         return info is not None and self.has_version_of(change) and info.state != change.state
 
 
 def next_state(where: TopicPartition, topic: TopicInfo, state: PartitionState) -> StateChange:
-    """Return a change of a partition's state. Its write fails if another broker changes the partition first."""
+    """Return the change to a new partition state. Its write fails if another broker changes the partition first."""
     return StateChange(where, topic.topic_id, state, topic.partitions[where.partition].version + 1)
 
 
@@ -133,9 +138,10 @@ def _moving_of(info: TopicInfo) -> Iterable[TopicPartition]:
 class BrokersDelta:
     """The difference between the live brokers of two images.
 
-    :ivar came: brokers of the later image only. A broker that registered again is in both `came` and `gone`.
-    :ivar gone: brokers of the earlier image only.
-    :ivar changed: brokers that have the same broker epoch and another registration.
+    :ivar came: the brokers that are only in the later image. A broker that registered again is in both `came` and
+        `gone`.
+    :ivar gone: the brokers that are only in the earlier image.
+    :ivar changed: the brokers whose registration changed while their broker epoch did not.
     """
 
     came: frozenset[int] = frozenset()
@@ -153,7 +159,7 @@ class MetadataDelta:
     """The difference between two images.
 
     :ivar brokers: the difference between the live brokers.
-    :ivar topics: the names of topics that are new, deleted, recreated, or changed in another way.
+    :ivar topics: the names of topics that are new, deleted, recreated or otherwise changed.
     :ivar partitions: the numbers of new or changed partitions, by topic. Deleted topics are not included.
     """
 
@@ -167,7 +173,7 @@ class MetadataDelta:
     def between(cls, before: MetadataImage, after: MetadataImage, among: Iterable[str] | None = None) -> MetadataDelta:
         """Compare two images.
 
-        :param among: the names of the topics to compare; None compares all topics of both images.
+        :param among: the names of the topics to compare, or None to compare all topics of both images.
         """
         names = dict.fromkeys([*before.topics, *after.topics] if among is None else among)
         differing = tuple(name for name in names if before.topics.get(name) != after.topics.get(name))

@@ -1,8 +1,10 @@
-"""The propagation of new topics and partitions: their creator answers after all live brokers have read them.
+"""The propagation of new topics and partitions.
 
-Brokers read each other's changes from the metadata store some milliseconds later. Meanwhile another broker would report
-to a client that the topic does not exist. Clients may keep that result for long: librdkafka's consumers refresh their
-metadata after `topic.metadata.refresh.interval.ms`, which is five minutes.
+The broker that creates them responds after all live brokers have read them.
+
+Brokers read each other's changes from the metadata store after some milliseconds. Without this wait, another broker
+could report to a client that the topic does not exist. Clients may cache this error for a long time: librdkafka's
+consumers refresh their metadata after `topic.metadata.refresh.interval.ms`, which is five minutes.
 
 Used from the event loop's thread only.
 """
@@ -21,15 +23,16 @@ from barnabas.net.client_connection import ClientConnection
 from barnabas.protocol.messages.metadata import MetadataRequest, MetadataRequestTopic, MetadataResponse
 
 LOOK_S, LOOK_MAX_S = 0.005, 0.2
-"""The first and the longest pause between two requests to a broker, in seconds. Each pause doubles the last one."""
+"""The first and the maximum pause between two requests to a broker, in seconds. The pause doubles after each request.
+"""
 KNOWN_S = 2.0
-"""The maximum wait in seconds. A broker that hangs is no longer asked once its session has expired."""
+"""The maximum wait in seconds. It is longer than a session timeout, after which a hanging broker is no longer live."""
 
 log = logging.getLogger(__name__)
 
 
 class MetadataPropagation:
-    """Waits until other brokers have the new topics and partitions of this broker."""
+    """Waits until other brokers have read the topics and partitions that this broker created."""
 
     def __init__(self, topics: Topics, broker_id: int, connect: Connect) -> None:
         self._topics = topics
@@ -37,11 +40,11 @@ class MetadataPropagation:
         self._connect = connect
 
     async def until_known(self, counts: Mapping[bytes, int], timeout_s: float) -> None:
-        """Wait until each live broker has these topics with all their partitions, but at most `KNOWN_S`.
+        """Wait up to `KNOWN_S` until each live broker has these topics with all their partitions.
 
-        An unreachable broker is skipped: it reads all metadata when it is back.
+        An unreachable broker is skipped, because it reads all metadata when it returns.
 
-        :param counts: the partition counts, by topic id.
+        :param counts: the number of partitions, by topic id.
         :param timeout_s: a shorter limit of the wait, in seconds.
         """
         others = [each for each in self._topics.image.brokers if each != self._broker_id]
@@ -57,12 +60,18 @@ class MetadataPropagation:
                         await asyncio.sleep(pause_s)
                         pause_s = min(2 * pause_s, LOOK_MAX_S)
         except BarnabasError as error:
-            log.info("cannot check the metadata of broker %d: %s; not waiting for it", broker_id, error)
+            log.info(
+                "cannot check whether broker %d has read new topics: %s; not waiting for this broker", broker_id, error
+            )
         except TimeoutError:
-            log.warning("broker %d has not read new topics within %g s; not waiting for it", broker_id, timeout_s)
+            log.warning(
+                "broker %d has not read new topics within %g s; not waiting for this broker", broker_id, timeout_s
+            )
 
     async def _unknown(self, connection: ClientConnection, counts: Mapping[bytes, int]) -> dict[bytes, int]:
-        """Return the topics that the other broker does not have yet, without topics that were deleted meanwhile."""
+        """Return the topics that a broker does not have yet, except topics that have been deleted since their
+        creation.
+        """
         asked = [MetadataRequestTopic(topic_id=each, name=None) for each in counts]
         response: MetadataResponse = await connection.send(
             MetadataRequest(topics=asked, allow_auto_topic_creation=False)

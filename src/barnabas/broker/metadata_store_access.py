@@ -1,4 +1,4 @@
-"""The broker's access to the metadata store: the opening of a session, and the thread that uses the session."""
+"""Opens the broker's session with the metadata store, and defines how to call the metadata store's thread."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.metadata_store import MetadataStore
 
 InMetadataThread = Callable[..., "asyncio.Future[Any]"]
-"""Calls a function with its arguments on the thread of the metadata store, which may wait for a disk or a server."""
+"""Calls a function with its arguments on the metadata store's thread, which may block on a disk or a server."""
 
 
 def open_metadata_store(config: BrokerConfig, own_file: Path, clock: Clock) -> MetadataStore:
-    """Open a session with the metadata store in the settings: ZooKeeper, or a file of this broker.
+    """Open a session with the configured metadata store: ZooKeeper, or a file of this broker.
 
-    :param own_file: the file of a standalone broker.
+    :param own_file: the metadata file of a standalone broker.
     :raises ConfigurationError: the address of ZooKeeper is invalid.
     :raises CoordinationError: ZooKeeper does not respond.
     :raises DataFolderError: the file cannot be used.
     """
     if not config.zookeeper_connect:
         return EmbeddedMetadataStore(own_file, clock, keeps_sessions=bool(config.zookeeper_listener))
-    # A standalone broker does not need kazoo, which takes long to import.
+    # Import kazoo only here: a standalone broker does not need it, and the import is slow.
     from barnabas.coordination.zookeeper.config import ZooKeeperConfig  # noqa: PLC0415
     from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415
 

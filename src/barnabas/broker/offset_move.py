@@ -1,7 +1,7 @@
-"""The migration of committed offsets from the metadata store to `__consumer_offsets`, for data of an early release.
+"""Migrates the committed offsets of an early release from the metadata store to `__consumer_offsets`.
 
-The broker serves groups after the migration. A crash loses no offsets: the migration deletes them from the metadata
-store only after they are durable in the log. The next start migrates the offsets that are still in the metadata store.
+The broker serves groups only after the migration. The migration deletes offsets from the metadata store after they are
+durable in the log, so a crash loses no offsets. The next start migrates the remaining offsets.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from barnabas.protocol.declare import ZERO_UUID
 from barnabas.state_machine import Append
 
 GROUPS_AT_ONCE = 25
-"""The number of groups that one call in the metadata store's thread reads or deletes."""
+"""The number of groups that one call on the metadata store's thread reads or deletes."""
 
 WRITTEN_AT_ONCE = 256
 """The maximum number of offsets in one append."""
@@ -49,12 +49,12 @@ async def move_offsets(
 ) -> None:
     """Migrate all offsets.
 
-    :param topic_ids: the topic ids at the start of the broker, by name. A topic that was recreated since then has
-        another id, and does not get the offsets of the deleted topic.
-    :raises BarnabasError: some offsets are still in the metadata store.
+    :param topic_ids: the topic ids at the start of the broker, by name. If a topic was recreated after the start, its
+        id has changed, and it does not get the offsets of the deleted topic.
+    :raises BarnabasError: not all offsets were migrated. The remaining offsets are still in the metadata store.
     """
     names = await in_metadata_thread(offsets.groups_with_offsets, tree)
-    log.info("migrating the offsets of %d groups from the metadata store to %s", len(names), CONSUMER_OFFSETS)
+    log.info("migrating the committed offsets of %d groups from the metadata store to %s", len(names), CONSUMER_OFFSETS)
     await groups.ensure_topic()
     topic = topics.get(CONSUMER_OFFSETS)
     if topic is None:
@@ -71,7 +71,9 @@ async def move_offsets(
                 for first in range(0, len(changes), WRITTEN_AT_ONCE):
                     await _write(logs[partition_of(group_id, len(logs))], changes[first : first + WRITTEN_AT_ONCE])
             except MalformedMessageError as error:
-                log.warning("skipping the offsets of group %.100r, which do not fit into records: %s", group_id, error)
+                log.warning(
+                    "skipping the committed offsets of group %.100r, which do not fit into records: %s", group_id, error
+                )
             else:
                 moved += len(changes)
     for partition in led.values():
@@ -79,7 +81,7 @@ async def move_offsets(
     for some in _in_steps(names):
         await in_metadata_thread(_delete, tree, some)
     await in_metadata_thread(topic_metadata_store.note_offsets_moved, tree)
-    log.info("migrated %d offsets of %d groups to %s", moved, len(names), CONSUMER_OFFSETS)
+    log.info("migrated %d committed offsets of %d groups to %s", moved, len(names), CONSUMER_OFFSETS)
 
 
 def _in_steps(names: list[str]) -> list[list[str]]:
@@ -92,7 +94,7 @@ def _read(tree: MetadataStore, group_ids: list[str]) -> Found:
         try:
             found[group_id] = offsets.read_committed_offsets(tree, group_id)
         except (BarnabasError, ValueError) as error:
-            log.warning("skipping the offsets of group %r, whose nodes are damaged: %s", group_id, error)
+            log.warning("skipping the committed offsets of group %r, whose nodes are damaged: %s", group_id, error)
     return found
 
 
@@ -110,7 +112,7 @@ def _record(
 
 
 class _Move(Append[Change]):
-    """An append of migrated offsets."""
+    """A waiting append of migrated offsets."""
 
     __slots__ = ("written",)
 
@@ -120,7 +122,10 @@ class _Move(Append[Change]):
 
 
 class _Moved:
-    """A state machine that only reports the results of appends; the offsets are loaded after the migration."""
+    """A state machine that only reports the results of appends.
+
+    The migrated offsets are loaded into the group coordinator later.
+    """
 
     def apply(self, record: Change) -> None:
         pass

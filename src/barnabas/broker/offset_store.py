@@ -1,7 +1,7 @@
-"""Committed offsets: they are stored, looked up, and deleted with their topics and groups, or by age (KIP-211).
+"""The store of committed offsets. Offsets are deleted with their topics and groups, or when they expire (KIP-211).
 
-An offset belongs to a topic id. A recreated topic therefore has no offsets of the deleted topic. Tombstones delete
-offsets; the store writes them in pieces, so that other requests run in between.
+An offset belongs to a topic id, so a recreated topic does not inherit the offsets of the deleted topic. The store
+deletes offsets with tombstones. It appends only some tombstones at a time, so that other requests can run.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FORGOTTEN_AT_ONCE = 256
 """The maximum number of offsets that one append deletes."""
 
 Chooser = Callable[[GroupShard, str, Mapping[TopicPartition, Committed]], list[TopicPartition]]
-"""Returns those of the given offsets that the caller should delete."""
+"""Selects the offsets to delete from the given offsets of a group."""
 
 
 class OffsetStore:
@@ -41,8 +41,8 @@ class OffsetStore:
     ) -> asyncio.Future[set[TopicPartition]]:
         """Store offsets of existing partitions.
 
-        :returns: a future that ends when the offsets are stored. Its result are the partitions whose topics were
-            deleted meanwhile, and whose offsets are not stored. It raises an ApiError for the client on failure.
+        :returns: a future that completes when the offsets are stored. Its result is the set of partitions whose offsets
+            were not stored, because their topics were deleted. On failure, it raises an ApiError for the client.
         :raises ApiError: this broker does not coordinate the group.
         """
         shard = self._groups.find(group_id)
@@ -66,7 +66,7 @@ class OffsetStore:
         return CommittedOffsets(metadata, self._groups.find(group_id).machine.offsets.of(group_id))
 
     def has_offsets(self, group_id: str) -> bool:
-        """Return whether this broker has committed offsets of the group."""
+        """Return whether this broker has committed offsets for a group."""
         return self._groups.coordinates(group_id) and group_id in self._groups.find(group_id).machine.offsets
 
     def group_ids(self) -> list[str]:
@@ -90,10 +90,10 @@ class OffsetStore:
         await self._forget(shard, group_id, {where: found[where] for where in partitions if where in found})
 
     async def delete_group(self, group_id: str, group_end: Awaitable[None] | None = None) -> bool:
-        """Delete all offsets of a group; return whether there were any.
+        """Delete all offsets of a group. Return whether the group had offsets.
 
-        :param group_end: ends when the tombstone of the group is stored. Only then may the offsets be deleted. None if
-            there is no group.
+        :param group_end: completes when the tombstone of the group is stored, which must happen before the deletion of
+            its offsets. None if the group does not exist.
         :raises ApiError: the deletion failed.
         """
         if not self._groups.coordinates(group_id):
@@ -108,14 +108,14 @@ class OffsetStore:
     async def delete_topics(self, topic_ids: Collection[bytes], names: Collection[str]) -> None:
         """Delete the offsets of all groups for deleted topics.
 
-        :param names: the names of the topics, for offsets without a topic id.
+        :param names: the names of the deleted topics, for offsets without a topic id.
         :raises ApiError: some offsets could not be deleted.
         """
         shards = self._groups.loaded_shards()
         await self._forget_in_all(shards, lambda _shard, _group_id, offsets: of_deleted(offsets, topic_ids, names))
 
     async def expire(self, retention_ms: int) -> int:
-        """Delete expired offsets, and groups without members and offsets, in all loaded shards.
+        """Delete expired offsets, and groups that have neither members nor offsets, in all loaded shards.
 
         :returns: the number of deleted offsets.
         :raises ApiError: some offsets could not be deleted.
@@ -138,9 +138,9 @@ class OffsetStore:
         return forgotten
 
     def _empty_for_ms(self, shard: GroupShard, group_id: str) -> int | None:
-        """Return the time in ms since a group has had no members; None if it has members.
+        """Return the time in ms since the last member left a group, or None if the group has members.
 
-        The age of a group that never had members is the age of its offsets.
+        For a group that never had members, return a time that expires each offset by its own age.
         """
         group = shard.machine.describe(group_id)
         if group is None:
@@ -150,7 +150,7 @@ class OffsetStore:
         return int(1000 * (shard.machine.empty_for_s(self._clock.monotonic(), group_id) or 0.0))
 
     async def _forget_in_all(self, shards: Iterable[GroupShard], which: Chooser) -> int:
-        """Delete, in pieces, the offsets that `which` selects in all groups; return their number."""
+        """Delete the offsets that `which` selects in all groups. Return the number of deleted offsets."""
         return sum([await self._forget_in(shard, which) for shard in shards])
 
     async def _forget_in(self, shard: GroupShard, which: Chooser) -> int:
@@ -161,7 +161,8 @@ class OffsetStore:
                 offsets = shard.machine.offsets.of(group_id)
                 found = {where: offsets[where] for where in piece if where in offsets}
                 chosen += [OffsetRecord(group_id, where, None) for where in which(shard, group_id, found)]
-                # The tombstones are appended before other requests run, so later commits follow them in the log.
+                # Append the tombstones before other requests run, so that later commits follow the tombstones in the
+                # log.
                 if len(chosen) >= FORGOTTEN_AT_ONCE or self._scheduler.is_over():
                     forgotten += await self._write_settled(shard, chosen)
                     chosen = []
@@ -169,19 +170,19 @@ class OffsetStore:
         return forgotten + await self._write_settled(shard, chosen)
 
     async def _write_settled(self, shard: GroupShard, chosen: Sequence[OffsetRecord]) -> int:
-        """Delete offsets, except those that a pending commit replaces; return the number of deleted offsets."""
+        """Delete offsets, except offsets that a pending commit replaces. Return the number of deleted offsets."""
         if shard.is_closed:
             raise ApiError(shard.error, f"{shard.replica.topic_partition} has another coordinator")
         if not chosen:
             return 0
         machine = shard.machine
         settled = [change for change in chosen if not machine.is_unsettled(change.group_id, change.where)]
-        # If a write covers many groups, its error names the first one.
+        # If a write covers several groups, an error names only the first group.
         await self._write(shard, chosen[0].group_id, settled)
         return len(settled)
 
     async def _forget(self, shard: GroupShard, group_id: str, chosen: Mapping[TopicPartition, Committed]) -> None:
-        """Delete offsets in pieces, except those that were committed again before their piece."""
+        """Delete the given offsets in several appends. Skip an offset if it was committed again before its append."""
         for piece in _pieces(list(chosen)):
             offsets = shard.machine.offsets.of(group_id)
             same = [OffsetRecord(group_id, where, None) for where in piece if offsets.get(where) is chosen[where]]
@@ -199,7 +200,7 @@ class OffsetStore:
 
 
 def _read_by(shard: GroupShard, group_id: str) -> frozenset[str] | None:
-    """Return the topics that the members of a consumer group subscribe to; None if they are unknown."""
+    """Return the topics to which the members of a consumer group subscribe, or None if unknown."""
     group = shard.machine.describe(group_id)
     if group is None or group.state is not GroupState.STABLE or group.protocol_type != CONSUMER_PROTOCOL_TYPE:
         return None

@@ -1,8 +1,8 @@
-"""The budget of open files and sockets of the process, for logs and connections.
+"""The budget for open files and sockets of the process, which logs and connections share.
 
-Each log needs one file descriptor, for its active segment; each connection needs one for its socket. Sealed segments
-that were read recently keep two more, up to a limit. The broker rejects new partitions and connections before no
-descriptor is left. Otherwise the next open would fail, perhaps for a healthy log.
+Each log needs one file descriptor for its active segment, and each connection needs one for its socket. Each recently
+read sealed segment keeps two more open, up to a limit. The broker rejects new partitions and connections before it runs
+out of file descriptors. Otherwise, opening a file of an existing log could fail.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.log_lines import LogEvent, event
 
 OTHER_FILES = 64
-"""The reserve for the metadata store, the listener, the event loop, and files that are open for a moment only."""
+"""The number of file descriptors reserved for the metadata store, the listener, the event loop, and files that are open
+only briefly.
+"""
 
 SEGMENTS_OPEN_MAX = 512
 """The maximum number of sealed segments that stay open after a read."""
@@ -47,7 +49,7 @@ class OpenFiles:
         self.allow_connections(connections_max)
 
     def allow_connections(self, connections_max: int) -> None:
-        """Apply a new value of `max.connections`, and divide the budget again."""
+        """Apply a new value of `max.connections`, and recalculate the limits."""
         self._connections_max = connections_max
         self._connections_kept = min(connections_max, self._shared // 4)
 
@@ -75,7 +77,7 @@ class OpenFiles:
             raise ApiError(ErrorCode.POLICY_VIOLATION, message)
 
     def log_limits(self) -> None:
-        """Log the division of the budget; warn if it is too small."""
+        """Log how the budget is divided. Warn if the budget is too small."""
         there, connections = self._count_logs(), self.connections_max()
         is_short = there > self.logs_max or connections < self._connections_max
         log.log(

@@ -1,7 +1,7 @@
-"""The reassignments of the partitions that this broker leads: it completes them when all new replicas are in sync.
+"""Completes the reassignments of partitions that this broker leads, when all new replicas are in sync.
 
-`barnabas.replication.reassignment` has the rules. Every leader applies them, so a reassignment continues under a new
-leader. After a lost response of the metadata store, the broker reads the state before it writes again.
+`barnabas.replication.reassignment` contains the rules. Each leader applies them, so a reassignment continues after a
+leader election. If a response from the metadata store is lost, the broker reads the state before it writes again.
 
 Used from the event loop's thread only.
 """
@@ -28,7 +28,7 @@ from barnabas.errors import BarnabasError, StorageError
 from barnabas.replication.reassignment import end_state, heir, is_complete
 
 LOOK_S = 1.0
-"""The interval of checks without events, and the pause after a failure, in seconds."""
+"""The interval between periodic checks, and the pause after a failure, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +42,7 @@ class PartitionReassignment:
         self._broker_id = broker_id
         self._controlled_shutdown = ControlledShutdown(topics, broker_id)
         self._in_doubt: dict[LeaderReplica, End] = {}
-        """The completions with an unknown result: the metadata store's response was lost."""
+        """The completions whose result is unknown, because the metadata store's response was lost."""
         self._is_due = asyncio.Event()
         self._log_lines = LogAggregator(log)
 
@@ -54,7 +54,7 @@ class PartitionReassignment:
     async def run(self) -> None:
         """Complete reassignments until cancelled.
 
-        The task does not wake up while no partition is under reassignment.
+        Without partitions under reassignment, the task sleeps.
         """
         while True:
             with suppress(TimeoutError):
@@ -114,7 +114,10 @@ class PartitionReassignment:
     # -- a sole replica that gets followers -------------------------------------------------------------------
 
     async def _keep_account_of_followers(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
-        """Begin a new leader epoch of each sole replica with new followers. Its current role has no followers."""
+        """Begin a new leader epoch for each partition that had one replica and gets followers.
+
+        The current leader role has no followers.
+        """
         changes = [
             self._change(partition, PartitionState(self._broker_id, info.state.leader_epoch + 1, info.state.isr))
             for partition, info in partitions.items()
@@ -130,7 +133,9 @@ class PartitionReassignment:
     # -- the end ------------------------------------------------------------------------------------------------
 
     async def _hand_on(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
-        """Transfer the leadership to a remaining replica, which then completes the reassignment."""
+        """Transfer the leadership of partitions from which this broker is removed to a remaining replica, which then
+        completes the reassignment.
+        """
         image = self._topics.image
         able = {each for each in image.brokers if image.is_eligible(each)}
         changes = {}
@@ -145,7 +150,7 @@ class PartitionReassignment:
             await self._controlled_shutdown.transfer(changes)
 
     async def _end(self, partitions: dict[LeaderReplica, PartitionInfo]) -> list[BarnabasError]:
-        """Complete reassignments; return the errors of topics whose result is unknown."""
+        """Complete reassignments. Return the errors of topics whose result is unknown."""
         by_topic: dict[str, list[End]] = {}
         for partition, info in partitions.items():
             followers = partition.followers

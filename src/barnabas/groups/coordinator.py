@@ -134,8 +134,10 @@ class GroupCoordinator:
     # -- the log -------------------------------------------------------------------------------------------
 
     def apply(self, record: Change) -> None:
-        """Apply a record to the offsets. A record of a group is used only during loading, because a running group
-        changes before its record is written."""
+        """Apply a record to the offsets.
+
+        A record of a group is used only during loading, because a running group changes before its record is written.
+        """
         loading = self._loading
         if isinstance(record, OffsetRecord):
             group_id, where, committed = record
@@ -222,8 +224,11 @@ class GroupCoordinator:
         return _refused(append, error)
 
     def failed(self, now: float, append: Append[Change], error: ApiError) -> Effect:
-        """Process a failed append. Members rebalance again, a group without its tombstone in the log is kept, and a
-        commit is dropped, because it has changed nothing yet."""
+        """Process a failed append.
+
+        Members rebalance again, a group without its tombstone in the log is kept, and a commit is dropped, because it
+        has changed nothing yet.
+        """
         if isinstance(append, OffsetWrite):
             self._settle(append)
         elif isinstance(append, GroupEnd):
@@ -407,8 +412,10 @@ class GroupCoordinator:
         return ErrorCode.NONE, self._effects(() if was_stored else (Reply(waiter, None),))
 
     def forget_if_unused(self, now: float, group_id: str) -> tuple[bool, Effect]:
-        """Delete a group without members; the caller has checked that it has no offsets. Return whether it is deleted,
-        which fails later if its tombstone cannot be written."""
+        """Delete a group without members; the caller has checked that it has no offsets.
+
+        Return whether it is deleted, which fails later if its tombstone cannot be written.
+        """
         group = self._groups.get(group_id)
         if group is None or not group.is_forgettable:
             return False, Effects()

@@ -166,7 +166,7 @@ def test_change_that_cannot_be_understood_makes_it_read_everything(run: Run, cap
         assert await following.topics() == ["clicks"]
 
     run(scenario)
-    assert "reading everything again" in caplog.text
+    assert "reading all brokers and topics again" in caplog.text
 
 
 def test_topic_that_cannot_be_understood_is_told_beside_the_others(run: Run) -> None:

@@ -1,5 +1,5 @@
-"""The runtime of replicated state machines: one for each partition of an internal topic, on the partition's leader.
+"""The runtime of replicated state machines. Each partition of an internal topic has one, on the partition's leader.
 
-`CoordinatorRuntime` finds the `CoordinatorShard` of a key. A shard belongs to one partition: `ShardLog` appends its
-records, and `replay_log` loads them. The state machines are pure (`barnabas.state_machine`).
+`CoordinatorRuntime` finds the `CoordinatorShard` of a key. A shard belongs to one partition. `ShardLog` appends the
+shard's records, and `replay_log` loads them. The state machines do no I/O (`barnabas.state_machine`).
 """

@@ -1,21 +1,22 @@
-"""Appends the records of a shard. Appends that arrive together are written together.
+"""The appends of a coordinator shard to its log.
 
-Records are written in the order of the machine's decisions. The first append in a turn of the event loop is written
-immediately. Later appends of the turn, and appends during an unfinished write, form the next write, from any number of
-connections. An append takes effect and is answered when its records are below the high watermark (acks=all).
+Appends that arrive together are written together. Records are written in the order in which the state machine creates
+them. The first append in a turn of the event loop is written immediately. Later appends in the same turn, and appends
+during an unfinished write, form the next write, even if they belong to different connections. The shard applies an
+append and answers its clients when its records are below the high watermark (acks=all).
 
 Each append has one outcome:
 
 - appended: its records are in the log and applied;
 - failed: its records are not in the log, and the machine rolls back.
 
-Before its outcome an append may become unconfirmed, after its timeout or because too few replicas are in sync. Its
-waiting clients get an error. The state does not change, because the log may contain the records.
+Before its outcome, an append may become unconfirmed because it timed out or because too few replicas are in sync. Its
+waiting clients then get an error. The state does not change, because the log may contain the records.
 
-If the machine cannot apply a record, or the shard resigns, the log closes: waiting appends become unconfirmed and have
-no outcome. The next shard of the partition loads the records from the log.
+If the machine cannot apply a record, or the shard resigns, the `ShardLog` closes. Waiting appends then become
+unconfirmed and have no outcome. The next shard of the partition loads the records from the log.
 
-An append without an order key whose records need several batches may be written partly; its outcome is then failed.
+An append without an order key may need several batches. If only some of these are written, the outcome is failed.
 """
 
 from __future__ import annotations
@@ -38,7 +39,10 @@ from barnabas.storage.log_appender import AppendInfo, Outcome
 
 @dataclass(slots=True)
 class CoordinatorCounters:
-    """The counts of all shards of one topic since the start of the broker. `queue_bytes` is the current size."""
+    """The counters of all shards of one internal topic since the start of the broker.
+
+    `queue_bytes` is a current value.
+    """
 
     loads: int = 0
     failed_loads: int = 0
@@ -46,7 +50,7 @@ class CoordinatorCounters:
     """The total time of all loads in milliseconds."""
     records_replayed: int = 0
     records_damaged: int = 0
-    """The number of records and batches that loading skipped."""
+    """The number of damaged records and batches that were skipped during loading."""
     appends: int = 0
     failed_appends: int = 0
     rolled_back: int = 0
@@ -54,7 +58,7 @@ class CoordinatorCounters:
     timeouts: int = 0
     queue_bytes: int = 0
     ticks_due: int = 0
-    """The number of ticks of shards whose deadline had passed. A tick may process several deadlines."""
+    """The number of shard ticks at which a deadline had passed. A tick may process several deadlines."""
 
 
 log = logging.getLogger(__name__)
@@ -62,24 +66,24 @@ log = logging.getLogger(__name__)
 RecordT = TypeVar("RecordT")
 
 BATCH_BYTES = 256 * 1024
-"""The size in bytes at which a batch is complete."""
+"""The maximum size of a batch in bytes, unless `max.message.bytes` is smaller."""
 RECORD_OVERHEAD = 24
-"""An upper bound of the size of a record without key and value: its lengths and its offset delta."""
+"""An upper bound for the overhead of a record in bytes: all fields except key and value."""
 BATCH_OVERHEAD = 100
 QUEUE_BYTES_MAX = 16 * 1024 * 1024
-"""The maximum size of queued records; further appends fail."""
+"""The maximum total size of queued records in bytes. Further appends fail."""
 ROUND_BYTES = 64 * 1024
-"""The maximum size of the records that one turn of the event loop encodes and writes."""
+"""The maximum total size in bytes of the records that are written in one turn of the event loop."""
 
 CHECK_S = 0.5
-"""The interval of the checks for timeouts during an unfinished write."""
+"""The interval in seconds between checks for timeouts during an unfinished write."""
 
 _TOO_LARGE = {ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE}
 _NOT_LEADER = {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.FENCED_LEADER_EPOCH, ErrorCode.NOT_COORDINATOR}
 
 
 class Outcomes(Protocol[RecordT]):
-    """The receiver of the outcomes of appends (`barnabas.broker.coordinators.shard`)."""
+    """Receives the outcomes of appends. Implemented by `barnabas.broker.coordinators.shard`."""
 
     def apply(self, record: RecordT) -> None: ...
 
@@ -90,11 +94,11 @@ class Outcomes(Protocol[RecordT]):
     def failed(self, append: Append[RecordT], error: ApiError) -> None: ...
 
     def broken(self, error: ApiError) -> None:
-        """Drop the state, because `apply` failed and the state lacks a record of the log. The log closes."""
+        """Drop the state of the shard, because `apply` failed and the state lacks a record of the log."""
 
 
 def coordinator_error(error: BarnabasError) -> ApiError:
-    """Return an append's error with a code that clients of coordinators understand, as in Kafka."""
+    """Convert the error of an append to one of the error codes that Kafka's coordinators return to clients."""
     if isinstance(error, MalformedMessageError) or error_code(error) in _TOO_LARGE:
         code = ErrorCode.MESSAGE_TOO_LARGE
     elif error_code(error) in _NOT_LEADER:
@@ -105,7 +109,7 @@ def coordinator_error(error: BarnabasError) -> ApiError:
 
 
 class _Unconfirmed(NamedTuple):
-    """The outcome of a batch that is in the log and must not be acknowledged."""
+    """The outcome of a batch that is in the log but must not be acknowledged."""
 
     error: BarnabasError
 
@@ -124,11 +128,11 @@ class _Entry(Generic[RecordT]):
         self.error: BarnabasError | None = None
         """The reason why the append is not in the log."""
         self.doubt: BarnabasError | None = None
-        """The reason why the append, which is in the log, must not be acknowledged."""
+        """The reason why the append must not be acknowledged although it is in the log."""
 
 
 class _Batch(Generic[RecordT]):
-    """The records of one batch, and the appends that they belong to."""
+    """The records of one batch, and the appends that contain these records."""
 
     __slots__ = ("builder", "entries", "records", "size")
 
@@ -177,7 +181,7 @@ class ShardLog(Generic[RecordT]):
         self._closed: ApiError | None = None
 
     def write(self, append: Append[RecordT]) -> None:
-        """Append records. The outcome follows and may be reported before this method returns.
+        """Queue an append. Its outcome is reported to `outcomes`, possibly before this method returns.
 
         :raises MalformedMessageError: a value does not fit into a record; nothing is appended.
         :raises ApiError: COORDINATOR_NOT_AVAILABLE if the queue is full; after `close`, the error of `close`.
@@ -197,9 +201,10 @@ class ShardLog(Generic[RecordT]):
             self._write_round()
 
     def write_at_once(self, batch: bytearray, records: Sequence[RecordT]) -> bool:
-        """Append a complete batch and apply its records, if no other append waits and no wait is necessary.
+        """Append a complete batch and apply its records if this is possible without waiting and no other append is
+        queued.
 
-        For a few bytes, waiting for others costs more than the write.
+        A small batch is cheaper to write immediately than to combine with other appends.
 
         :param records: the records of the batch.
         :returns: False if nothing was written. The caller then calls `write`, which also reports errors.
@@ -212,7 +217,10 @@ class ShardLog(Generic[RecordT]):
         return self._take_effect(records)
 
     def close(self, error: ApiError) -> None:
-        """Make all waiting appends unconfirmed. Records of an unfinished write may still reach the log."""
+        """Stop writing, and make all waiting appends unconfirmed.
+
+        Records of an unfinished write may still reach the log.
+        """
         if self._closed is not None:
             return
         self._closed = error
@@ -220,17 +228,18 @@ class ShardLog(Generic[RecordT]):
         self._count_queued(-self._queued_bytes)
         for entry in waiting:
             self._answer_unconfirmed(entry, error)
-        # The shard owns this log. Without the reference cycle, a dropped shard and its state are freed immediately.
+        # Break the reference cycle between the shard and this object, so that a dropped shard and its state are freed
+        # immediately.
         del self._outcomes, self._apply
 
     def _take_effect(self, records: Sequence[RecordT]) -> bool:
-        """Apply records that are in the log. If this fails, drop the shard and return False."""
+        """Apply records from the log to the state machine. If this fails, drop the shard and return False."""
         try:
             for record in records:
                 self._apply(record)
         except Exception:
             where = self._replica.topic_partition
-            log.exception("%s: cannot apply a record that is in the log; loading the partition again", where)
+            log.exception("%s: the coordinator cannot apply a record of its log; loading the partition again", where)
             self._break()
             return False
         return True
@@ -250,14 +259,14 @@ class ShardLog(Generic[RecordT]):
     # -- rounds --------------------------------------------------------------------------------------------
 
     def _write_queued(self) -> None:
-        """Write the queued appends. `_is_scheduled` is true until the queue is empty."""
+        """Write the next queued appends. `_is_scheduled` stays true until the queue is empty."""
         if self._queue:
             self._write_round()
         else:
             self._is_scheduled = False
 
     def _write_round(self) -> None:
-        """Write the appends for one turn of the event loop; schedule the next turn."""
+        """Write the queued appends up to `ROUND_BYTES`, and schedule the next turn."""
         self._in_flight = self._take_round()
         self._counters.appends += len(self._in_flight)
         replica = self._replica
@@ -269,7 +278,7 @@ class ShardLog(Generic[RecordT]):
         except BarnabasError as error:
             self._fail_round(error)
         except Exception as error:
-            log.exception("%s: an append failed; its clients get an error", replica.topic_partition)
+            log.exception("%s: a coordinator append failed; the waiting clients get an error", replica.topic_partition)
             self._fail_round(StorageError(f"{replica.topic_partition}: an append failed: {error!r}"))
         else:
             if not isinstance(outcomes, asyncio.Future) and replica.acknowledges_at_once(Acks.ALL):
@@ -315,9 +324,9 @@ class ShardLog(Generic[RecordT]):
         self._finish([], [])
 
     def _finish(self, batches: Sequence[_Batch[RecordT]], outcomes: Sequence[Outcome | _Unconfirmed]) -> None:
-        """Apply the records in the log, then report the outcomes of the appends."""
+        """Apply the records of successful batches, and report the outcome of each append."""
         if self._closed is not None:
-            return  # All appends are answered; the next coordinator loads the records in the log.
+            return  # `close` has answered all appends. The next coordinator loads their records from the log.
         if not self._note_outcomes(batches, outcomes):
             return
         finished, self._in_flight = self._in_flight, []
@@ -347,11 +356,11 @@ class ShardLog(Generic[RecordT]):
             self._outcomes.appended(entry.append)
         except Exception:
             where = self._replica.topic_partition
-            log.exception("%s: cannot process a completed append; its client gets an error", where)
+            log.exception("%s: the coordinator cannot process a completed append; its client gets an error", where)
             self._answer_unconfirmed(entry, self._no_result())
 
     def _fail(self, entry: _Entry[RecordT], error: ApiError) -> None:
-        """Fail an append; before it, fail the later appends that depend on it."""
+        """Fail an append. Roll back the later appends that depend on this append first."""
         self._counters.failed_appends += 1
         key = entry.append.order_key
         if key is not None and self._queue:
@@ -369,7 +378,7 @@ class ShardLog(Generic[RecordT]):
             self._outcomes.failed(entry.append, error)
         except Exception:
             where = self._replica.topic_partition
-            log.exception("%s: cannot process a failed append; its client gets an error", where)
+            log.exception("%s: the coordinator cannot roll back a failed append; its client gets an error", where)
             self._answer_unconfirmed(entry, self._no_result())
 
     def _no_result(self) -> ApiError:
@@ -384,26 +393,28 @@ class ShardLog(Generic[RecordT]):
         try:
             self._outcomes.unconfirmed(entry.append, error)
         except Exception:
-            log.exception("%s: cannot process an unconfirmed append", self._replica.topic_partition)
+            log.exception("%s: the coordinator cannot process an unconfirmed append", self._replica.topic_partition)
 
     async def _finish_slowly(
         self, batches: Sequence[_Batch[RecordT]], outcomes: list[Outcome] | asyncio.Future[list[Outcome]]
     ) -> None:
-        """Wait until the records are below the high watermark; meanwhile answer appends after their timeout."""
+        """Wait until the records are below the high watermark. During the wait, answer appends that time out."""
         waiting = asyncio.ensure_future(self._confirmed(outcomes))
         while not (await asyncio.wait([waiting], timeout=CHECK_S))[0]:
             self._answer_overdue()
         confirmed: Sequence[Outcome | _Unconfirmed]
         try:
             confirmed = waiting.result()
-        except Exception as error:  # noqa: BLE001 - the error is the outcome of each batch
+        except Exception as error:  # noqa: BLE001 - each batch gets the error as its outcome
             confirmed = [StorageError(f"{self._replica.topic_partition}: {error!r}")] * len(batches)
         self._slow = None
         self._finish(batches, confirmed)
         self._write_queued()
 
     async def _confirmed(self, outcomes: list[Outcome] | asyncio.Future[list[Outcome]]) -> list[Outcome | _Unconfirmed]:
-        """Return the outcomes of batches once those in the log are below the high watermark or have failed."""
+        """Wait until each appended batch is below the high watermark or cannot be confirmed, and return the outcomes of
+        all batches.
+        """
         found = await outcomes if isinstance(outcomes, asyncio.Future) else outcomes
         waits = [
             self._replica.when_acknowledged(outcome, Acks.ALL) if isinstance(outcome, AppendInfo) else None
@@ -430,7 +441,10 @@ class ShardLog(Generic[RecordT]):
 
 
 def _batches(entries: Sequence[_Entry[RecordT]], bytes_max: int, now_ms: int) -> list[_Batch[RecordT]]:
-    """Divide records into batches, in order. The records of an append with an order key stay in one batch."""
+    """Divide the records of appends into batches, in order.
+
+    The records of an append with an order key stay in one batch.
+    """
     batch: _Batch[RecordT] = _Batch()
     if len(entries) == 1 and len(entries[0].records) == 1:
         [(key, value)] = entries[0].records

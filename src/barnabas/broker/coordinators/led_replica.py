@@ -1,4 +1,6 @@
-"""The interface between the coordinator runtime and the broker: an internal topic and its led partitions."""
+"""The interface between the coordinator runtime and the broker: an internal topic, and the partitions of it that the
+broker leads.
+"""
 
 from __future__ import annotations
 
@@ -28,11 +30,11 @@ class ReplicaLog(Protocol):
 
     @property
     def is_offline(self) -> bool:
-        """True if the log is unreadable, so that its offsets have no meaning."""
+        """True if the log is unreadable, so that its offsets are not valid."""
 
 
 class LedReplica(Protocol):
-    """The replica of a partition that this broker leads, in one leader epoch."""
+    """This broker's replica of a partition that it leads, in one leader epoch."""
 
     @property
     def topic_partition(self) -> TopicPartition: ...
@@ -45,11 +47,16 @@ class LedReplica(Protocol):
 
     @property
     def is_led(self) -> bool:
-        """True if this broker leads the partition, as far as it knows; False while its session is in doubt."""
+        """True if this broker leads the partition to its knowledge; False if its metadata store session may have
+        expired.
+        """
 
     @property
     def times_fenced(self) -> int:
-        """The number of times that leadership was in doubt, which also shows a doubt between two checks."""
+        """The number of times that this broker's leadership has been in doubt.
+
+        A changed number reveals a doubt between two checks.
+        """
 
     @property
     def config(self) -> TopicConfig: ...
@@ -64,16 +71,19 @@ class LedReplica(Protocol):
         """
 
     def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
-        """Append batches independently. The outcome of a batch that is not in the log is an error."""
+        """Append batches independently of each other. The outcome of a batch is an error if it was not appended."""
 
     def append_own_batch(self, batch: bytearray) -> bool:
-        """Append a batch of records with keys if that needs no wait; return whether it was appended."""
+        """Append a batch of keyed records if this is possible without waiting.
+
+        Return whether the batch was appended.
+        """
 
     def acknowledges_at_once(self, acks: int) -> bool:
-        """Return whether an append needs no wait for the high watermark."""
+        """Return whether appends with these acks are acknowledged without waiting for the high watermark."""
 
     def when_acknowledged(self, info: AppendInfo, acks: int) -> Awaitable[None] | None:
-        """Return an awaitable that ends when an append is below the high watermark; None if it is already."""
+        """Return an awaitable that completes when the append is below the high watermark, or None if it already is."""
 
 
 class PlacedTopic(Protocol):
@@ -85,9 +95,10 @@ class PlacedTopic(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class InternalTopic:
-    """The access of the runtime to its internal topic.
+    """The functions through which the coordinator runtime uses its internal topic.
 
-    :param current: returns the current topic; None if it does not exist. It is called for each event and must be fast.
+    :param current: returns the current topic; None if it does not exist. The runtime calls this function for each
+        event, so it must be fast.
     :param create: creates the topic.
     :param led: returns the partitions that this broker leads, by partition number.
     :param leader_of: returns the broker id of a partition's leader, or `NO_LEADER`.

@@ -4,11 +4,11 @@ The runtime
 
 - creates the topic when the first key is used, and finds the shard of a key;
 - loads a shard when this broker becomes the leader of its partition, and drops it when leadership ends. A shard belongs
-  to one leader epoch; another epoch has another shard;
-- appends records, delivers replies when their records are below the high watermark, and lets the machine roll back
-  failed appends (`appends.py`). If the machine cannot apply a record, the runtime loads the partition again;
+  to one leader epoch. Each new leader epoch gets a new shard;
+- appends records, delivers replies when their records are below the high watermark, and notifies the machine of failed
+  appends (`appends.py`). If the machine cannot apply a record, the runtime loads the partition again;
 - calls machines at their deadlines, with one timer for all shards and a bounded amount of work in each tick. While the
-  leadership of this broker is in doubt, no deadline counts, because members may use another coordinator;
+  leadership of this broker is in doubt, nothing expires, because members may use another coordinator;
 - counts events (`CoordinatorCounters`).
 
 The state machine makes all other decisions (`barnabas.state_machine`). The owner of the runtime calls the events of
@@ -39,19 +39,22 @@ MachineT = TypeVar("MachineT", bound=StateMachine[Any])
 RecordT = TypeVar("RecordT")
 
 EVENTS_PER_TICK = 8
-"""The number of deadlines of a shard that a turn of the event loop processes; other shards follow within `TICK_S`.
+"""The number of deadlines that one turn of the event loop processes per shard. The turn ends after `TICK_S`.
 
-All sessions start together when a shard is loaded, so they may also expire together.
+The number is limited because all sessions of a shard start when it is loaded, so they may also expire at the same time.
 """
 TICK_S = 0.002
 
 FENCED_CHECK_S = 1.0
-"""The interval of the checks whether a broker with a doubtful session leads again."""
+"""The interval in seconds between checks whether a broker whose leadership was in doubt is the leader again."""
 GRACE_S = 5.0
-"""The time after a doubt during which nothing expires, because clients could not reach this coordinator."""
+"""The time in seconds during which nothing expires after the leadership was in doubt.
+
+Clients could not reach this coordinator then.
+"""
 
 LOAD_RETRY_S = 60.0
-"""The pause before a failed load is retried."""
+"""The pause before loading a partition is retried after a failure, in seconds."""
 
 _FREED = object()
 
@@ -136,11 +139,13 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             await self._topic.create()
         except BarnabasError as error:
             if self.has_topic:
-                return  # A client has just created the topic.
-            # If another broker was faster, this broker learns of the topic soon.
+                return  # A client created the topic at the same time.
+            # If another broker has created the topic, this broker will receive its metadata soon.
             is_there = isinstance(error, ApiError) and error.code == ErrorCode.TOPIC_ALREADY_EXISTS
-            if not is_there and str(error) != self._logged_reason:  # Clients retry often, so log each reason once.
-                log.warning("cannot create %s: %s; clients retry", self._topic.name, error)
+            if (
+                not is_there and str(error) != self._logged_reason
+            ):  # Clients retry often, so log a reason only if it has changed.
+                log.warning("cannot create topic %s: %s; clients will retry", self._topic.name, error)
             self._logged_reason = str(error)
             message = f"{self._topic.name} cannot be created: {error}"
             raise ApiError(ErrorCode.COORDINATOR_NOT_AVAILABLE, message) from None
@@ -153,9 +158,10 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     # -- shards --------------------------------------------------------------------------------------------
 
     def find(self, key: str) -> CoordinatorShard[MachineT, RecordT] | ErrorCode:
-        """Return the shard of a key, or the error for clients, which retry later or elsewhere.
+        """Return the shard of a key, or the error for clients.
 
-        The errors are COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR.
+        The errors are COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE and NOT_COORDINATOR. Clients retry after
+        each of them.
         """
         placed = self._current()
         if placed is not self._placed:
@@ -170,12 +176,15 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         return shard.refusal or shard
 
     def coordinates(self, key: str) -> bool:
-        """Return whether this broker has the shard of a key, which may still be loading."""
+        """Return whether this broker has the shard of a key. The shard may still be loading."""
         self.follow_topic()
         return self._placed is not None and self._hash_key(key, len(self._placed.partitions)) in self._shards
 
     def coordinator_of(self, key: str) -> int:
-        """Return the broker that coordinates a key, even if it is still loading; `NO_LEADER` if there is none."""
+        """Return the id of the broker that coordinates a key, or `NO_LEADER`.
+
+        The broker may still be loading the shard.
+        """
         self.follow_topic()
         placed = self._placed
         if placed is None or self.is_closed:
@@ -215,7 +224,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     # -- leadership ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start loading the partitions that this broker leads.
+        """Start to load the partitions that this broker leads.
 
         Before this call, clients get COORDINATOR_LOAD_IN_PROGRESS.
         """
@@ -238,7 +247,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
             self._timer.cancel()
 
     def follow_topic(self) -> None:
-        """Create a shard for each partition that this broker leads now, and drop the others.
+        """Create a shard for each partition that this broker leads now, and drop all other shards.
 
         A new leader epoch of a partition gets a new shard.
         """
@@ -274,7 +283,9 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._let_go(shard)
 
     def _let_go(self, shard: CoordinatorShard[MachineT, RecordT]) -> None:
-        """Free the state of a shard in slices, one in each turn of the event loop, because it may have many objects."""
+        """Free the state of a shard in slices, one per turn of the event loop, because the state may have many
+        objects.
+        """
         if not self._leaving:
             self._loop.call_soon(self._free_some)
         self._leaving.append(shard.release())
@@ -312,22 +323,24 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                     continue
                 where = shard.replica.topic_partition
                 if isinstance(error, BarnabasError):
-                    log.warning("cannot load %s: %s; retrying in %g s", where, error, LOAD_RETRY_S)
+                    log.warning(
+                        "cannot load coordinator partition %s: %s; retrying in %g s", where, error, LOAD_RETRY_S
+                    )
                 else:
-                    log.exception("cannot load %s; retrying in %g s", where, LOAD_RETRY_S)
+                    log.exception("cannot load coordinator partition %s; retrying in %g s", where, LOAD_RETRY_S)
                 self.counters.failed_loads += 1
                 shard.error = ErrorCode.COORDINATOR_NOT_AVAILABLE
                 self._loop.call_later(LOAD_RETRY_S, self._load_again, shard)
 
     def _give_up(self, broken: CoordinatorShard[MachineT, RecordT]) -> None:
-        """Drop a shard with a wrong state: answer its clients with an error, and load its partition again."""
+        """Drop a shard whose state is wrong. Its clients get an error, and its partition is loaded again."""
         self._loop.call_soon(self._load_again, broken)
         broken.resign(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     def _load_again(self, failed: CoordinatorShard[MachineT, RecordT]) -> None:
         for number, shard in self._shards.items():
             if shard is failed and not self.is_closed:
-                # The machine may have applied part of the log, so a new machine starts again.
+                # The machine may have applied a part of the log, so load the log into a new machine.
                 self._drop(number, failed, ErrorCode.NOT_COORDINATOR)
                 self._placed = None
                 self.follow_topic()
@@ -343,12 +356,12 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         took_ms = (self._clock.monotonic() - started_s) * 1000
         self.counters.loads += 1
         self.counters.load_ms += round(took_ms)
-        log.info("%s: loaded %d records in %.0f ms", shard.replica.topic_partition, records, took_ms)
+        log.info("%s: the coordinator loaded %d records in %.0f ms", shard.replica.topic_partition, records, took_ms)
 
     # -- timers --------------------------------------------------------------------------------------------
 
     def _arm(self, deadline: float | None) -> None:
-        """Set the single timer to the earliest deadline of all shards."""
+        """Set the timer of all shards to this deadline if it is earlier than the current one."""
         if deadline is None or (self._timer and self._timer_deadline <= deadline) or self.is_closed:
             return
         if self._timer:
@@ -360,7 +373,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._timer = None
         now = self._clock.monotonic()
         for shard in list(self._shards.values()):
-            # Remaining work is done after other events have had their turn: the timer is set for it.
+            # If work remains, `_arm` sets the timer, so that other events run first.
             if shard.is_closed:
                 continue
             if self._is_held(shard, now):
@@ -374,7 +387,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
                 self._arm(shard.machine.next_deadline())
 
     def _is_held(self, shard: CoordinatorShard[MachineT, RecordT], now: float) -> bool:
-        """Return whether no deadline of a shard counts now, because clients may use another coordinator."""
+        """Return whether the deadlines of a shard are suspended, because clients may be using another coordinator."""
         replica = shard.replica
         if not replica.is_led or replica.times_fenced != shard.times_fenced:
             shard.fenced_s, shard.times_fenced = now, replica.times_fenced

@@ -1,4 +1,6 @@
-"""One partition of an internal topic on its leader: a state machine, its log, and the loading of the log."""
+"""A coordinator shard: the state machine and the log of one partition of an internal topic, on the partition's
+leader.
+"""
 
 from __future__ import annotations
 
@@ -30,11 +32,11 @@ log = logging.getLogger(__name__)
 RecordT = TypeVar("RecordT")
 
 _COMMIT_KEY = b"\0\0\0\1"
-"""The key of the control record of a committed transaction: a version and the type (KIP-98)."""
+"""The key of a commit marker, the control record that commits a transaction: version and type (KIP-98)."""
 
 
 class Replay(Generic[RecordT]):
-    """Applies the records of batches in order, without those of aborted transactions."""
+    """Applies the records of batches in order. Records of aborted transactions are skipped."""
 
     def __init__(self, codec: RecordCodec[RecordT], apply: Callable[[RecordT], None]) -> None:
         self.records = 0
@@ -43,10 +45,10 @@ class Replay(Generic[RecordT]):
         self.first_damage = ""
         self._decode = codec.decode
         self._apply = apply
-        self._open: dict[int, list[RecordT]] = {}  # The records of unfinished transactions, by producer id.
+        self._open: dict[int, list[RecordT]] = {}  # Decoded records of unfinished transactions, by producer id.
 
     def replay(self, data: bytes) -> Steps[int]:
-        """Apply whole batches; return the offset after the last one, or -1 if no batch was readable."""
+        """Apply whole batches. Return the offset after the last batch, or -1 if no batch was readable."""
         view = memoryview(data)
         next_offset = -1
         try:
@@ -108,12 +110,12 @@ async def replay_log(
     buffer_bytes: int,
     is_given_up: Callable[[], bool],
 ) -> None:
-    """Apply all records in the log of a replica. Stop early if `is_given_up` returns true.
+    """Apply all records in the log of a replica. Stop early if `is_given_up` returns True.
 
     :raises BarnabasError: the log cannot be read.
     """
     if replica.log.is_offline:
-        # The offsets of an offline log may be unknown, and an unreadable log must not count as empty.
+        # The offsets of an offline log may be unknown. Do not treat an unreadable log as empty.
         raise StorageError(f"the log {replica.topic_partition} is offline")
     offset = replica.log.log_start_offset
     while offset < replica.log.log_end_offset and not is_given_up():
@@ -136,15 +138,15 @@ async def replay_log(
 MachineT = TypeVar("MachineT", bound=StateMachine[Any])
 
 FAILURES_LOGGED_S = 10.0
-"""The minimum time between two log lines about failed appends of a shard."""
+"""The minimum time in seconds between two log lines about failed appends of a shard."""
 
 
 class CoordinatorShard(Generic[MachineT, RecordT]):
     """A shard of an internal topic in one leader epoch. Used by the event loop's thread only.
 
     :param deliver: sends a result to a waiting request.
-    :param arm: lets the runtime call the machine at its deadline.
-    :param give_up: drops the shard and loads its partition into a new one.
+    :param arm: asks the runtime to call the machine at a deadline.
+    :param give_up: drops the shard and loads its partition into a new shard.
     """
 
     def __init__(
@@ -166,9 +168,9 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """The reason why the shard is not available; NONE once it is loaded."""
         self.fenced_s = float("-inf")
-        """The time at which the leadership of this broker was last in doubt."""
+        """The monotonic time in seconds at which the leadership of this broker was last in doubt."""
         self.times_fenced = replica.times_fenced
-        """The replica's `times_fenced` at the runtime's last check."""
+        """The value of the replica's `times_fenced` at the runtime's last check."""
         self.log = ShardLog(replica, codec, self, clock, append_timeout_s, counters)
         self._codec = codec
         self._clock = clock
@@ -181,7 +183,10 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
 
     @property
     def refusal(self) -> ErrorCode:
-        """The error for clients, or NONE. If another broker may lead, it may have a newer state."""
+        """The error for clients, or NONE.
+
+        A shard whose leadership is in doubt is not available, because another broker may have a newer state.
+        """
         return self.error or (ErrorCode.NONE if self.replica.is_led else ErrorCode.NOT_COORDINATOR)
 
     def perform(self, effects: Effects[RecordT]) -> None:
@@ -193,7 +198,8 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
             try:
                 self.log.write(append)
             except BarnabasError as error:
-                # Fail the append before another event depends on it; later appends of this call may depend on it, too.
+                # Fail this append before another event depends on it. Later appends in `appends` may also depend on it,
+                # so fail them first.
                 for each in reversed(appends[number:]):
                     self.failed(each, coordinator_error(error))
                 break
@@ -208,7 +214,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         return stored.log_start_offset < stored.log_end_offset or stored.is_offline
 
     async def load(self, scheduler: CooperativeScheduler, buffer_bytes: int) -> int:
-        """Apply the records of the partition, until the shard resigns. `error` does not change.
+        """Apply the records of the partition. Stop if the shard resigns. `error` does not change.
 
         :returns: the number of records.
         :raises BarnabasError: the log cannot be read.
@@ -222,7 +228,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         return replay.records
 
     def begin_empty(self) -> None:
-        """Become available immediately, because the partition has no records."""
+        """Make the shard available without loading, because the partition has no records."""
         for _ in self.machine.loaded(self._clock.monotonic(), self._clock.expiry_ms()):
             pass
         self.error = ErrorCode.NONE

@@ -1,8 +1,8 @@
-"""InitProducerId, versions 0 to 6: a producer id for an idempotent producer (KIP-98).
+"""InitProducerId, versions 0 to 6: assign a producer id to an idempotent producer (KIP-98).
 
 As in Kafka, a producer without a transactional id gets a new producer id each time, even if the request contains its
-old one (version 3, KIP-360). Transactions are not supported. Transactional ids are rejected with an error that all
-clients treat as fatal (see FindCoordinator).
+current producer id (version 3, KIP-360). Transactions are not supported. Requests with a transactional id get the error
+that all clients treat as fatal (see FindCoordinator).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.protocol.messages.init_producer_id import InitProducerIdRequest, I
 async def init_producer_id(
     producer_ids: ProducerIds, request: InitProducerIdRequest, call: Call
 ) -> InitProducerIdResponse:
-    """Return the next producer id."""
+    """Assign the next producer id."""
     if request.transactional_id is not None:
         refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         return InitProducerIdResponse(error_code=refused, producer_epoch=-1)

@@ -1,7 +1,7 @@
-"""JoinGroup, versions 0 to 9: a member joins the next generation of its group (`barnabas.groups.group`).
+"""JoinGroup, versions 0 to 9: add a member to a group (`barnabas.groups.group`).
 
-The broker ignores the reason of a member (version 8). While a JoinGroup request waits, only the member's metadata stays
-in memory, and its group counts the bytes (`barnabas.groups.memory`).
+The join reason (version 8) is ignored. While a join waits, the group keeps the member's metadata and counts its size
+(`barnabas.groups.memory`). The request itself is freed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 PROTOCOLS_MAX = 1_000
 """The maximum number of protocols of a member; clients send one or a few."""
 GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
-"""The maximum size of a request: a member's metadata and the assignments of all members are opaque data."""
+"""The maximum size of a request in bytes. It limits the opaque data: member metadata and assignments."""
 
 
 @serves(
@@ -37,7 +37,7 @@ GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
     bytes_max=GROUP_DATA_BYTES_MAX,
 )
 def join_group(groups: GroupService, request: JoinGroupRequest, call: Call) -> Reply:
-    """Join a group; the response waits until the group's next generation is complete."""
+    """Add a member to a group. The response is sent when the next generation of the group is complete."""
     join = JoinRequest(
         session_timeout_ms=request.session_timeout_ms,
         rebalance_timeout_ms=request.rebalance_timeout_ms,
@@ -51,7 +51,7 @@ def join_group(groups: GroupService, request: JoinGroupRequest, call: Call) -> R
         supports_skip_assignment=call.version >= FIRST_VERSION_WITH_SKIP_ASSIGNMENT,
     )
     joining = groups.join(request.group_id, join)
-    # A join without a group waits for the creation of the topic.
+    # The join may be waiting for the creation of `__consumer_offsets`, without a group.
     kept_bytes = 0 if isinstance(joining, asyncio.Future) else join.size_bytes
     return LaterReply(_respond_later(joining, call.version), kept_bytes=kept_bytes)
 

@@ -1,6 +1,6 @@
-"""LeaveGroup, versions 0 to 5: one member leaves (up to version 2), or several.
+"""LeaveGroup, versions 0 to 5: remove members from a group.
 
-The broker logs the reason of the members (version 5, KIP-800), in one line for each request.
+Up to version 2, a request contains one member. The broker logs the reason (version 5, KIP-800) in one line per request.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MEMBERS_MAX = 2_000
 """The maximum number of members in a request."""
 
 REASON_CHARACTERS_MAX = 255
-"""The maximum length of a reason, and of a name, in the log. Clients send no longer reasons (KIP-800)."""
+"""The maximum number of characters of a reason or a name in the log. KIP-800 limits reasons to this length."""
 
 log = logging.getLogger(__name__)
 
@@ -46,12 +46,12 @@ def leave_group(groups: GroupService, request: LeaveGroupRequest, call: Call) ->
 
 
 def _log_reason(request: LeaveGroupRequest, result: LeaveResult) -> None:
-    """Log the first reason in the request, on behalf of all members that left."""
+    """Log the first reason in the request as the reason of all members that left."""
     left = [asked for asked, member in zip(request.members, result.members, strict=False) if not member.error]
     reason = next((member.reason for member in left if member.reason), None)
     if reason is not None:
         log.info(
-            "%d member(s) of group %s left, among them %s: %s",
+            "%d member(s) left group %s, including %s; reason: %s",
             len(left),
             _bounded(request.group_id),
             _bounded(left[0].group_instance_id or left[0].member_id),

@@ -1,6 +1,6 @@
-"""ListConfigResources, versions 0 and 1: the resources that have settings.
+"""ListConfigResources, versions 0 and 1: list the resources that have settings.
 
-In Barnabas, client metrics (version 0) and loggers have no settings. Only groups with settings of their own are listed.
+In Barnabas, client metrics (version 0) and loggers have no settings. A group is listed only if it overrides a setting.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""ListGroups, versions 0 to 5: the groups with members, and the groups with only offsets.
+"""ListGroups, versions 0 to 5: list the groups, including groups that only have committed offsets.
 
 All groups have the type "classic": consumer groups (KIP-848) and share groups are not supported.
 """
@@ -14,14 +14,14 @@ from barnabas.groups.results import GroupKind, GroupState
 from barnabas.protocol.messages.list_groups import ListedGroup, ListGroupsRequest, ListGroupsResponse
 
 CLASSIC = GroupKind.CLASSIC.value
-"""The type of a group that has only offsets."""
+"""The protocol type of a group that only has committed offsets."""
 
 
 @serves(ListGroupsRequest, ends_with_client=True)
 async def list_groups(
     groups: GroupService, offsets: OffsetStore, scheduler: CooperativeScheduler, request: ListGroupsRequest, call: Call
 ) -> ListGroupsResponse:
-    """List all groups, or those with the requested states and types."""
+    """List the groups that have one of the requested states and types, or all groups."""
     wanted = {state.lower() for state in request.states_filter}
     types = {kind.lower() for kind in request.types_filter}
     if types and CLASSIC not in types:

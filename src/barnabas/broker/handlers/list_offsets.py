@@ -1,11 +1,11 @@
-"""ListOffsets, versions 1 to 11: the offset for a timestamp, or the start or end offset of a partition.
+"""ListOffsets, versions 1 to 11: look up an offset by timestamp, or the first or last offset of a partition.
 
-The end offset of a partition is its high watermark, or its last stable offset for readers of committed records. A
-thread searches by timestamp, because a search reads files. Tiered storage is not supported. As in Kafka without tiered
-storage, the timestamps -5 and -6 have no offset, and the time limit of version 10 has no effect.
+The end offset is the high watermark, or the last stable offset with isolation level READ_COMMITTED. Searches by
+timestamp run on a separate thread, because they read files. Tiered storage is not supported. As in Kafka without tiered
+storage, the timestamps -5 and -6 have no offset, and the timeout of version 10 has no effect.
 
-A new leader may know a lower high watermark than its predecessor until its followers have fetched. Until then the end
-is not available, and neither are offsets above it, because offsets that clients see must never decrease (KIP-207).
+Until the followers of a new leader have fetched, its high watermark may be lower than its predecessor's. The end offset
+must never decrease for clients, so it is not available until then, and neither are higher offsets (KIP-207).
 """
 
 from __future__ import annotations
@@ -122,12 +122,12 @@ async def _offset_for(partition: LeaderReplica, timestamp: int, version: int, *,
     offsets = log.offsets
     if found.offset < (offsets.last_stable_offset if committed else offsets.high_watermark):
         return found
-    # As in Kafka, a record that consumers cannot read yet counts as missing.
+    # As in Kafka, ignore a record that consumers cannot read yet.
     partition.check_end_is_known()
     return nothing
 
 
 def _code_for(code: ErrorCode, version: int) -> ErrorCode:
-    """Return the error code, or an older one if the version does not have it."""
+    """Return the error code, or an older error code if this version does not support it."""
     is_new = code is ErrorCode.OFFSET_NOT_AVAILABLE and version < FIRST_VERSION_WITH_OFFSET_NOT_AVAILABLE
     return ErrorCode.LEADER_NOT_AVAILABLE if is_new else code

@@ -1,4 +1,4 @@
-"""ListPartitionReassignments, version 0: the partitions that are being reassigned (KIP-455)."""
+"""ListPartitionReassignments, version 0: list the partitions under reassignment (KIP-455)."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 async def list_partition_reassignments(
     topics: Topics, scheduler: CooperativeScheduler, request: ListPartitionReassignmentsRequest, call: Call
 ) -> ListPartitionReassignmentsResponse:
-    """List the requested partitions, or all, that are being reassigned."""
+    """List the partitions under reassignment among the requested partitions, or among all partitions."""
     moving: Iterable[TopicPartition] = topics.image.moving
     if request.topics is not None:
         named = (TopicPartition(each.name, number) for each in request.topics for number in each.partition_indexes)
@@ -35,7 +35,8 @@ async def list_partition_reassignments(
                 OngoingPartitionReassignment(
                     partition_index=where.partition,
                     replicas=list(info.replicas),
-                    # A replica that was added and is no longer wanted counts only as one to remove.
+                    # If a reassignment is cancelled, an added replica is in both lists. Report it only as a replica to
+                    # remove.
                     adding_replicas=[each for each in info.adding if each not in info.removing],
                     removing_replicas=list(info.removing),
                 )

@@ -1,8 +1,9 @@
-"""Metadata, versions 0 to 13: brokers, topics and partitions. Unknown topics are created if auto-creation is enabled.
+"""Metadata, versions 0 to 13: describe brokers, topics and partitions.
 
-A topic that Metadata creates has its leader when the response is sent, so clients need no second request. The other
-live brokers know the topic, too; the handler waits for their confirmation for at most one second. If a client requests
-authorized operations, the response contains all operations, because there is no authorization yet.
+Unknown topics are created if auto-creation is enabled. A created topic has leaders when the response is sent, so
+clients need not refresh their metadata. The handler waits at most one second until the other live brokers have the new
+topic in their metadata. If a client requests authorized operations, the response contains all operations, because there
+is no authorization yet.
 """
 
 from __future__ import annotations
@@ -39,9 +40,12 @@ if TYPE_CHECKING:
     from barnabas.broker.topics import Topic
 
 FIRST_VERSION_WITHOUT_UNKNOWN_NAMES = 12
-"""The first version in which the name of a topic with an unknown id is null."""
+"""The first version in which the topic name is null if the topic id is unknown."""
 MADE_KNOWN_S = 1.0
-"""The maximum wait until other brokers know a created topic; it is short, because a producer waits for the response."""
+"""The maximum wait in seconds for other brokers to read the metadata of a created topic.
+
+It is short, because a producer may be waiting for the response.
+"""
 
 
 @serves(MetadataRequest, ends_with_client=True)
@@ -70,7 +74,7 @@ def metadata(
 
 @serves(MetadataRequest)
 def known_topics(topics: Topics, request: MetadataRequest, call: Call) -> Steps[MetadataResponse]:
-    """Describe the topics that another broker requests and this broker knows; create none."""
+    """Describe requested topics for another broker, without creating unknown topics."""
     described = []
     for number, each in enumerate((yield from _each_once(request.topics or []))):
         if is_pause_due(number):
@@ -178,7 +182,10 @@ def _wanted_topic(
 
 
 def _is_by_id(wanted: MetadataRequestTopic) -> bool:
-    """Return whether the request identifies the topic by id. Java clients add an empty name, others none."""
+    """Return whether the request identifies the topic by id.
+
+    The name is then empty (Java clients) or null (other clients).
+    """
     return wanted.name is None or wanted.topic_id != ZERO_UUID
 
 

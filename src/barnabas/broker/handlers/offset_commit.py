@@ -1,8 +1,8 @@
 """OffsetCommit, versions 2 to 10: commit offsets of a group, with metadata.
 
-As in present Kafka, the retention time of versions 2 to 4 is ignored, because offsets live as long as their group. The
-response is sent when the offsets are stored. Offsets are stored by topic name, even if version 10 identifies the topic
-by id. A generation of an unknown group gets GROUP_ID_NOT_FOUND from version 9, and ILLEGAL_GENERATION before.
+As in current Kafka versions, the retention time of versions 2 to 4 is ignored. The response is sent when the offsets
+are stored. Offsets are stored by topic name, although version 10 identifies topics by id. A commit with a generation of
+an unknown group gets GROUP_ID_NOT_FOUND from version 9 on, and ILLEGAL_GENERATION in older versions.
 """
 
 from __future__ import annotations
@@ -34,12 +34,12 @@ FIRST_VERSION_WITH_GROUP_ID_NOT_FOUND = 9
 FIRST_VERSION_WITH_TOPIC_IDS = 10
 
 METADATA_BYTES_MAX = 2**15 - 1
-"""The maximum length of a string in OffsetFetch before version 6."""
+"""The maximum size of a string in bytes in OffsetFetch before version 6, so committed metadata must not be longer."""
 STORED_TOGETHER = 256
-"""The number of partitions that are stored without a pause for other requests."""
+"""The maximum number of partitions whose offsets are stored in one append."""
 
 Stored: TypeAlias = "tuple[Iterable[TopicPartition], asyncio.Future[set[TopicPartition]]]"
-"""Offsets, and the future of their outcome (`OffsetStore.commit`)."""
+"""The partitions of a commit, and the future of its outcome (`OffsetStore.commit`)."""
 
 
 @serves(OffsetCommitRequest)
@@ -53,7 +53,7 @@ def offset_commit(
     request: OffsetCommitRequest | RepeatedCommit,
     call: Call,
 ) -> Reply:
-    """Commit the valid offsets; the response contains errors for the others."""
+    """Commit the valid offsets. The response contains an error for each invalid offset."""
     if isinstance(request, RepeatedCommit):
         if (answer := request.store_at_once()) is not None:
             return Reply(answer)
@@ -67,7 +67,9 @@ def offset_commit(
 async def _prepare_and_finish(
     groups: GroupService, scheduler: CooperativeScheduler, steps: Steps[OffsetCommitResponse | Reply]
 ) -> OffsetCommitResponse:
-    with contextlib.suppress(ApiError):  # Without the topic there is no coordinator, which is the result.
+    with contextlib.suppress(
+        ApiError
+    ):  # Ignore the error here: without the topic, each offset gets an error from the lookup of the coordinator.
         await groups.ensure_topic()
     response = await scheduler.finish(steps)
     if isinstance(response, OffsetCommitResponse):
@@ -120,7 +122,7 @@ def _commit(
 
 
 def _refusal(groups: GroupService, request: OffsetCommitRequest, call: Call) -> ErrorCode:
-    """Return the error if the member may not commit offsets now, or NONE."""
+    """Return the error if the member must not commit offsets now, or NONE."""
     generation = request.generation_id_or_member_epoch
     refused = groups.check_commit(request.group_id, request.member_id, request.group_instance_id, generation)
     if (
@@ -135,7 +137,7 @@ def _refusal(groups: GroupService, request: OffsetCommitRequest, call: Call) -> 
 def _pause(
     topics: Topics, committed: dict[TopicPartition, OffsetAndMetadata], errors: dict[TopicPartition, ErrorCode]
 ) -> Steps[None]:
-    """Pause for other requests; afterwards drop offsets in topics that were deleted meanwhile."""
+    """Let other requests run. Then drop the offsets of topics that were deleted during this pause."""
     ids = {name: topic.id for name in {where.topic for where in committed} if (topic := topics.get(name))}
     yield
     gone = {name for name, topic_id in ids.items() if topics.by_id(topic_id) is None}
@@ -149,7 +151,10 @@ def _refuse_all(
     committed: dict[TopicPartition, OffsetAndMetadata],
     errors: dict[TopicPartition, ErrorCode],
 ) -> ErrorCode:
-    """If the group has rebalanced without the member, drop the offsets that are not stored yet."""
+    """If the member must no longer commit, replace the offsets that are not stored yet by the error.
+
+    Return the error or NONE.
+    """
     if refused:
         errors.update(dict.fromkeys(committed, refused))
         committed.clear()
@@ -163,7 +168,7 @@ def _store(
     errors: dict[TopicPartition, ErrorCode],
     waiting: list[Stored],
 ) -> None:
-    """Store offsets; record their outcome, or add them to the waiting ones."""
+    """Store offsets. Record their outcome, or add them to `waiting` if the outcome is not known yet."""
     try:
         stored = offsets.commit(group_id, committed)
     except BarnabasError as error:
@@ -192,7 +197,7 @@ def _note(
     committed: Iterable[TopicPartition],
     stored: asyncio.Future[set[TopicPartition]],
 ) -> None:
-    """Record the outcome of stored offsets."""
+    """Record the errors of a completed commit."""
     error = stored.exception()
     if error is None:
         for where in stored.result():
@@ -217,9 +222,9 @@ def _check(
 
 
 def _is_too_large(metadata: str, size_max: int) -> bool:
-    """Return whether metadata exceeds `offset.metadata.max.bytes` or the limit of old versions of OffsetFetch.
+    """Return whether commit metadata exceeds `offset.metadata.max.bytes` or the limit of old OffsetFetch versions.
 
-    As in Kafka, the setting limits the length of a Java string, which counts UTF-16 units and not bytes.
+    As in Kafka, the setting limits the length of a Java string, which counts UTF-16 code units, not bytes.
     """
     units_max = 2 * len(metadata)
     if units_max > size_max and len(metadata.encode("utf-16-le", "surrogatepass")) // 2 > size_max:

@@ -1,8 +1,8 @@
-"""OffsetDelete, version 0: delete a group's offsets in topics that no member reads (KIP-496).
+"""OffsetDelete, version 0: delete a group's offsets for topics to which no member subscribes (KIP-496).
 
-The broker considers the subscriptions of members in each state of the group, also during a rebalance. As in Kafka, a
-member that is not a consumer protects all offsets of its group, because it may read any topic. A member with an
-unreadable subscription does the same.
+The subscriptions of members protect offsets in each group state, even during a rebalance. As in Kafka, a member that is
+not a consumer protects all offsets of its group, because it may read any topic. A member whose subscription cannot be
+decoded also protects all offsets.
 """
 
 from __future__ import annotations
@@ -22,14 +22,17 @@ from barnabas.protocol.messages.offset_delete import (
 )
 
 ENTRIES_MAX = 20_000
-"""The limit of topics and partitions. The check and the deletion must not be separated by a pause."""
+"""The maximum number of topics and partitions in a request.
+
+It is limited because no other request may run between the check and the deletion.
+"""
 
 
 @serves(OffsetDeleteRequest, entries_max=ENTRIES_MAX)
 async def offset_delete(
     topics: Topics, groups: GroupService, offsets: OffsetStore, request: OffsetDeleteRequest, call: Call
 ) -> OffsetDeleteResponse:
-    """Delete the offsets that may be deleted; the response contains errors for the others."""
+    """Delete the offsets that no subscription protects. The response contains errors for all other offsets."""
     if error := groups.error_of(request.group_id):
         return OffsetDeleteResponse(error_code=error, topics=[])
     group = groups.describe(request.group_id)

@@ -1,8 +1,10 @@
-"""OffsetFetch, versions 1 to 10: the committed offsets of a group, for the requested partitions or for all.
+"""OffsetFetch, versions 1 to 10: return the committed offsets of a group for the requested partitions, or for all
+partitions.
 
 A partition without a committed offset has the offset -1 and no error. Offsets are always stable (version 7), because
-there are no transactions. Version 10 identifies topics by id; a response for all partitions contains only those of
-existing topics. Member id and epoch (version 9) belong to the consumer group protocol (KIP-848) and are ignored.
+there are no transactions. Version 10 identifies topics by id. A response for all partitions then contains only
+partitions of existing topics. Member id and epoch (version 9) belong to the consumer group protocol (KIP-848) and are
+ignored.
 """
 
 from __future__ import annotations
@@ -38,7 +40,7 @@ Wanted = dict[str, list[int]]
 
 Committed = Mapping[TopicPartition, OffsetAndMetadata] | CommittedOffsets
 PartitionT = TypeVar("PartitionT", OffsetFetchResponsePartition, OffsetFetchResponsePartitions)
-"""The type of results: two classes with equal fields, because the protocol has other structs from version 8."""
+"""The class of partition results. From version 8 on, the protocol has a different struct with the same fields."""
 
 
 @serves(OffsetFetchRequest, ends_with_client=True)
@@ -56,7 +58,7 @@ async def offset_fetch(
         )
     groups = {}
     for group in request.groups:
-        if group.group_id not in groups:  # A group that is requested repeatedly is answered once.
+        if group.group_id not in groups:  # If a request contains a group twice, the response contains the group once.
             if call.version >= FIRST_VERSION_WITH_TOPIC_IDS:
                 groups[group.group_id] = await _by_id(topics, offsets, scheduler, group)
             else:
@@ -123,7 +125,7 @@ async def _group_of_several(
 def _topics(
     kind: type[PartitionT], committed: Committed, wanted: Wanted | None, error: ErrorCode
 ) -> Steps[list[tuple[str, list[PartitionT]]]]:
-    """Return the requested offsets; after an error, only the requested partitions with the error."""
+    """Return the requested offsets by topic. If there is an error, return it for each requested partition."""
     if wanted is None:
         wanted = yield from _all_of(committed)
     topics = []

@@ -1,4 +1,6 @@
-"""OffsetForLeaderEpoch, versions 2 to 4: the end offset of a leader epoch in this log (KIP-101, KIP-320)."""
+"""OffsetForLeaderEpoch, versions 2 to 4: return the end offset of a leader epoch in the leader's log (KIP-101,
+KIP-320).
+"""
 
 from __future__ import annotations
 

@@ -1,16 +1,16 @@
 """Produce, versions 0 to 13: append record batches.
 
-Consecutive requests of a connection form a run: all their batches for one partition are appended with one write. The
-broker checks and answers each request of a run as if it had arrived alone.
+Consecutive requests of a connection form a run. All batches of a run for one partition are appended with one write.
+Each request is checked and answered as if it were processed alone.
 
 Versions 0 to 2 are advertised because librdkafka stops compressing without them (KAFKA-18659). Their message formats
-are not supported, so each partition gets UNSUPPORTED_VERSION. Batches of transactions are rejected, since transactions
-are not supported. Errors of single records (version 8) occur only in compacted topics, which reject records without
-keys. In other topics, the broker does not examine single records. A response contains at most 1,000 such errors over
-all partitions, and at least one per rejected batch. The new leader (version 10) is not returned: clients request
-metadata.
+are not supported, so each partition gets UNSUPPORTED_VERSION. Transactional batches are rejected, because transactions
+are not supported. Record errors (version 8) exist only for compacted topics, which reject records without keys. In
+other topics, the broker does not decode records. A response contains at most 1,000 record errors for all partitions
+together, but at least one for each rejected batch. The current leader (version 10) is not returned, so clients refresh
+their metadata.
 
-`barnabas.broker.leader_replica` defines acknowledgements and their waits for the disk.
+`barnabas.broker.leader_replica` describes when a batch is acknowledged.
 """
 
 from __future__ import annotations
@@ -57,19 +57,20 @@ if TYPE_CHECKING:
 
 
 PIECE_ENTRIES_MAX = 64
-"""The maximum number of topics and partitions in a piece, one of the parts into which a large request is divided."""
+"""The maximum number of topics and partitions in a piece. A large request is divided into pieces."""
 
 PIECE_BYTES_MAX = 1024 * 1024
-"""The size in bytes at which a piece of a large request ends, after the partition that exceeds it."""
+"""The size in bytes at which a piece of a large request ends. The last partition of a piece may exceed it."""
 
 
 REQUESTS_MAX = 1024
-"""The maximum number of requests in a run without acknowledgements."""
+"""The maximum number of requests in a run with acks=0."""
 
 ACKNOWLEDGED_MAX = 50
-"""The maximum number of requests in a run with acknowledgements.
+"""The maximum number of requests in a run with acks=1 or acks=all.
 
-More requests are divided into several runs, so that a producer with a full window can send again after the first one.
+More requests are divided into several runs. A producer with the maximum number of requests in flight can send again
+after the first run.
 """
 
 
@@ -89,21 +90,24 @@ def must_be_in_pieces(request: ProduceRequest, size: int) -> bool:
 
 
 def only_partition(request: ProduceRequest) -> PartitionProduceData | None:
-    """Return the data of the only partition of a request; None if the request has another number of partitions."""
+    """Return the data of the only partition of a request, or None if the request has no or several partitions."""
     if len(request.topic_data) == 1 == len(request.topic_data[0].partition_data):
         return request.topic_data[0].partition_data[0]
     return None
 
 
 class Piece(NamedTuple):
-    """A part of a request. `continues` is true if its first topic is the last topic of the previous part."""
+    """A part of a large request.
+
+    `continues` is True if the piece begins with further partitions of the last topic in the previous piece.
+    """
 
     request: ProduceRequest
     continues: bool
 
 
 def pieces(request: ProduceRequest) -> Iterator[Piece]:
-    """Yield the pieces of a request. Each contains some of its partitions, in order."""
+    """Yield the pieces of a request. Each piece contains some of the partitions, in order."""
     part: list[tuple[TopicProduceData, PartitionProduceData | None]] = []
     entries = size = 0
     continues = False
@@ -130,7 +134,7 @@ def _request_for(
 
 
 def join(responses: Sequence[tuple[ProduceResponse, bool]]) -> ProduceResponse:
-    """Return the response to a request from the responses to its pieces.
+    """Join the responses to the pieces of a request into one response.
 
     :param responses: the responses, each with `Piece.continues`.
     """
@@ -144,9 +148,10 @@ def join(responses: Sequence[tuple[ProduceResponse, bool]]) -> ProduceResponse:
 
 
 class ProduceRuns:
-    """The rules for runs and pieces of Produce (`barnabas.broker.pipeline.call.RunRules`).
+    """The rules for combining Produce requests into runs and for dividing them into pieces
+    (`barnabas.broker.pipeline.call.RunRules`).
 
-    The pieces of a request are appended in order, so the result is the same as without pieces.
+    The pieces of a request are appended in order, so the result is the same as for an undivided request.
     """
 
     entry_count = staticmethod(entry_count)
@@ -160,7 +165,7 @@ class ProduceRuns:
         return ACKNOWLEDGED_MAX if first.acks != Acks.NONE else REQUESTS_MAX
 
     def go_together(self, first: ProduceRequest, other: ProduceRequest) -> bool:
-        """Return whether two requests have the same `acks` and may be in one run."""
+        """Return whether two requests may be in one run, because they have the same `acks`."""
         return first.acks == other.acks
 
     def wants_answer(self, request: ProduceRequest) -> bool:
@@ -169,19 +174,22 @@ class ProduceRuns:
 
 
 Waiting = list[tuple[PartitionProduceResponse, Waiter]]
-"""The results of partitions, each with the wait that must precede its acknowledgement."""
+"""Partition results, each with the future that must complete before the partition is acknowledged."""
 
 RECORD_ERRORS_MAX = 1_000
-"""The maximum number of errors of single records in a response. A small batch may have millions of records."""
+"""The maximum number of record errors in a response.
+
+The number is limited because a small batch may contain millions of records.
+"""
 
 PACKERS_MAX = 4096
-"""The number of partitions with a cached response template, each about a kilobyte."""
+"""The maximum number of cached response templates. There is one per partition, and each has about 1 KiB."""
 
 Response: TypeAlias = "ProduceResponse | bytes | Awaitable[ProduceResponse | bytes | None] | None"
-"""The response to one request. Bytes are the whole frame of the response."""
+"""The response to one request. A bytes object is a complete response frame."""
 
 PackAnswer = Callable[[int, int, int, int], bytes]
-"""A function that returns the frame of an acknowledgement.
+"""A function that returns the response frame of an acknowledgement.
 
 Its arguments are correlation id, base offset, log append time and log start offset.
 """
@@ -189,7 +197,7 @@ Its arguments are correlation id, base offset, log append time and log start off
 
 @functools.lru_cache(maxsize=PACKERS_MAX)
 def packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
-    """Return the response template for acknowledgements of requests for one partition."""
+    """Return the response template for requests with only this partition."""
 
     def answer_with(number: int) -> ProduceResponse:
         result = PartitionProduceResponse(
@@ -207,7 +215,7 @@ def packer(version: int, topic: str, topic_id: bytes, index: int) -> PackAnswer:
 
 
 class Acknowledgement:
-    """An awaitable of the response to a request, after the waits of its partitions or after the timeout.
+    """Awaits the acknowledgements of all partitions of a request, up to the timeout, and results in the response.
 
     The response has an error for each partition whose wait failed or timed out. The wait starts with the `await`.
     """
@@ -239,9 +247,9 @@ class Acknowledgement:
 
 
 class Settling:
-    """An awaitable of the responses to some requests of a run. The wait starts with the `await`.
+    """Awaits the responses to some requests of a run. The wait starts with the `await`.
 
-    :param responses: the responses, some of them awaitable, or a future of them.
+    :param responses: the responses, some of which may be awaitable, or a future of the responses.
     """
 
     __slots__ = ("_responses",)
@@ -269,7 +277,7 @@ def refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
 
 
 def errors_of_records(error: InvalidRecordsError, request: ProduceRequest) -> list[BatchIndexAndErrorMessage]:
-    """Return the errors of the records because of which a batch was rejected."""
+    """Return the record errors for a rejected batch, up to the limit."""
     count_max = max(1, RECORD_ERRORS_MAX // sum(len(topic.partition_data) for topic in request.topic_data))
     return [
         BatchIndexAndErrorMessage(batch_index=number, batch_index_error_message=error.reason)
@@ -291,7 +299,7 @@ class Appended(NamedTuple):
         return self.pack(self.correlation_id, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 
     def refusal(self, error: BarnabasError) -> ProduceResponse:
-        """Return the response with an error instead of the acknowledgement."""
+        """Return a response with this error instead of the acknowledgement."""
         topic = self.request.topic_data[0]
         result = PartitionProduceResponse(
             index=topic.partition_data[0].index, error_code=ErrorCode.NONE, base_offset=NO_OFFSET
@@ -304,7 +312,7 @@ class Appended(NamedTuple):
 async def respond_together(
     appended: Sequence[Appended], waiters: Sequence[Waiter]
 ) -> Sequence[bytes | ProduceResponse]:
-    """Return the responses to requests that wait together. If one wait fails, all requests get the error."""
+    """Wait for all waiters, and return the responses to the requests. If one wait fails, all requests get the error."""
     timeout_ms = appended[0].request.timeout_ms
     try:
         async with asyncio.timeout(max(0, timeout_ms) / 1000):
@@ -332,14 +340,15 @@ FIRST_VERSION_WITH_BATCHES = 3
 FIRST_VERSION_WITH_TOPIC_IDS = 13
 
 KEPT_BYTES_IN_RUN = 1_024
-"""The bytes that a request of a run keeps while it waits for its acknowledgement: its response."""
+"""The estimated size in bytes of the response that a waiting request of a run keeps in memory."""
 
 
 @serves(ProduceRequest, runs=ProduceRuns())
 def produce(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) -> Reply:
     """Append the batches of all requests of a run.
 
-    :raises BarnabasError: an append with acks=0 failed. Only the end of the connection can notify the producer.
+    :raises BarnabasError: an append with acks=0 failed. The connection is then closed, because there is no response
+        that could contain the error.
     """
     appends = _append_all(topics, replicas, run, call)
     if any(append.is_waiting for append in appends.by_place.values()):
@@ -349,7 +358,7 @@ def produce(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) -> R
 
 
 def _reply(responses: Sequence[Response]) -> Reply:
-    """Return the responses before the first awaitable one immediately, and the others later."""
+    """Return a reply that sends the responses before the first awaitable immediately, and the other responses later."""
     for number, response in enumerate(responses):
         if type(response) is not bytes and isinstance(response, Awaitable):
             rest = responses[number:]
@@ -358,7 +367,7 @@ def _reply(responses: Sequence[Response]) -> Reply:
 
 
 class _Append:
-    """The batches of a run for one partition, and the outcomes of their append, in the order of the requests."""
+    """The batches of a run for one partition, and the outcome of each batch, in the order of the requests."""
 
     __slots__ = (
         "_acks",
@@ -390,7 +399,8 @@ class _Append:
         self.partition: LeaderReplica | None = None
         self.outcomes: deque[Outcome] = deque()
         self.pack: PackAnswer | None = None
-        """The response template for requests for only this partition; None if an acknowledgement may have to wait."""
+        """The response template for requests with only this partition, or None if an acknowledgement may have to wait.
+        """
         self._waiting: asyncio.Future[list[Outcome]] | None = None
         self._acks = acks
         self._refusal = refusal
@@ -418,14 +428,14 @@ class _Append:
         return self.pack is not None and all(isinstance(outcome, AppendInfo) for outcome in self.outcomes)
 
     def when_all_acknowledged(self) -> Waiter | None:
-        """Return the wait that must precede the acknowledgement of all batches."""
+        """Return the future that must complete before the batches are acknowledged, or None."""
         assert self.partition
         last = max((each for each in self.outcomes if isinstance(each, AppendInfo)), key=_last_offset)
         return self.partition.when_acknowledged(last, self._acks)
 
     @property
     def usable_pack(self) -> PackAnswer | None:
-        """`pack`, or None if acknowledgements must wait, for example because the flush policy changed meanwhile."""
+        """`pack`, or None if acknowledgements must wait, for example because the topic has a flush policy now."""
         return self.pack if self.partition is not None and self.partition.acknowledges_at_once(self._acks) else None
 
     def start(self) -> None:
@@ -445,12 +455,12 @@ class _Append:
             self._take(outcomes)
 
     async def wait(self) -> None:
-        """Wait for the end of the append."""
+        """Wait until the append is complete."""
         if self._waiting is not None:
             self._take(await self._waiting)
 
     def next_outcome(self) -> Outcome:
-        """Return the outcome of the next request, in the order of the run."""
+        """Return the outcome of the next batch, in the order of the requests."""
         outcome = self.outcomes.popleft()
         if isinstance(outcome, BarnabasError):
             number = len(self.records) - len(self.outcomes) - 1
@@ -467,7 +477,7 @@ class _Append:
 
 
 Place = tuple[str | bytes, int, bool]
-"""The topic name or topic id, the partition, and whether the batch belongs to a transaction."""
+"""The topic name or topic id, the partition number, and True if the batch is transactional."""
 
 
 class _Appends:
@@ -482,9 +492,9 @@ class _Appends:
         self.by_id = call.version >= FIRST_VERSION_WITH_TOPIC_IDS
         self.by_place: dict[Place, _Append] = {}
         self.by_request: dict[int, _Append] = {}
-        """The append of a request for one partition, by `id()` of the request.
+        """The append of each request with only one partition, by the `id()` of the request.
 
-        Several received requests may be the same object.
+        Several requests of a run may be the same object.
         """
 
     def add(self, received: Received) -> None:
@@ -495,7 +505,7 @@ class _Appends:
             named = topic.topic_id if self.by_id else topic.name
             for data in topic.partition_data:
                 append = self.at((named, data.index, in_transaction), request)
-                # The log rejects an empty batch.
+                # Missing records become an empty batch, which the log rejects.
                 append.records.append((data.records or b"") if records is None else records)
                 if records is not None:
                     self.by_request[id(request)] = append
@@ -503,7 +513,7 @@ class _Appends:
                         append.pack = packer(self._call.version, topic.name, topic.topic_id, data.index)
 
     def at(self, place: Place, request: ProduceRequest) -> _Append:
-        """Return the append of a partition; create it if it is missing."""
+        """Return the append of a partition. Create it if it does not exist."""
         if (append := self.by_place.get(place)) is None:
             refusal = _refusal(request, self._call)
             topic, number, _ = place
@@ -521,7 +531,7 @@ def _append_all(topics: Topics, replicas: ReplicaManager, run: Run, call: Call) 
         if append is None:
             appends.add(received)
         else:
-            append.records.append(received[1])  # type: ignore[arg-type]  # not None for a request with one partition
+            append.records.append(received[1])  # type: ignore[arg-type]  # set because the request has one partition
     for append in appends.by_place.values():
         append.start()
     return appends
@@ -543,14 +553,17 @@ def _last_offset(info: AppendInfo) -> int:
 
 
 def _is_packed(partition: LeaderReplica, acks: int) -> bool:
-    """Return whether a template can encode the responses: none has to wait, or all wait for the high watermark."""
+    """Return whether a template can encode the responses.
+
+    It can if no response has to wait, or if all wait for the high watermark.
+    """
     return acks == Acks.ALL or partition.acknowledges_at_once(acks)
 
 
 def _acknowledged_together(run: Run, appends: _Appends) -> Reply | None:
-    """Acknowledge requests with acks=all that wait for the high watermark, with one wait for each partition.
+    """Acknowledge all requests of a run with acks=all together, with one wait for the high watermark per partition.
 
-    :returns: None if the requests must be answered one by one.
+    :returns: None if the requests must be answered separately.
     """
     places = appends.by_place.values()
     if run[0][0].acks != Acks.ALL or all(append.usable_pack for append in places):
@@ -635,7 +648,7 @@ def _result(index: int, append: _Append, request: ProduceRequest, waiting: Waiti
 
 
 def _check_all_appended(appends: _Appends) -> None:
-    """Raise the first error of an append with acks=0. The connection is closed then, which notifies the producer.
+    """Raise the first error of a run with acks=0. The connection is then closed, which notifies the producer.
 
     :raises ApiError: an append failed.
     """

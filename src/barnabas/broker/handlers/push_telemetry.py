@@ -1,8 +1,9 @@
-"""PushTelemetry, version 0: metrics of a client, which this broker exports at `/metrics`.
+"""PushTelemetry, version 0: store the metrics that a client pushes. This broker exports them at `/metrics`.
 
 The errors are INVALID_REQUEST after a terminating push, THROTTLING_QUOTA_EXCEEDED within the interval,
 UNKNOWN_SUBSCRIPTION_ID, UNSUPPORTED_COMPRESSION_TYPE, TELEMETRY_TOO_LARGE above `telemetry.max.bytes` (compressed or
-decompressed), and INVALID_RECORD for undecodable data. Histograms and summaries are ignored; Kafka's clients push none.
+decompressed), and INVALID_RECORD for undecodable data. Histograms and summaries are ignored, because Kafka's clients do
+not push them.
 """
 
 from __future__ import annotations

@@ -1,11 +1,10 @@
-"""Fetch of a follower, versions 15 to 18, only on the inter-broker listener (CVE-2018-1288).
+"""Fetch requests of followers, versions 15 to 18. Only the inter-broker listener accepts them (CVE-2018-1288).
 
-A follower reads up to the log end offset. Its fetch offset shows the leader which records the follower has, and
-advances the high watermark (`barnabas.broker.leader_replica`). Each request belongs to a session
-(`barnabas.broker.follower_sessions`). Without news, the response waits for news or for another request of the follower
-(`barnabas.broker.delayed_fetch`). A new high watermark does not end the wait; the next response contains it.
-
-The follower's id and broker epoch must be those of a registered broker (KIP-903).
+A follower reads up to the log end offset. The follower has all records below its fetch offset, so fetches advance the
+high watermark (`barnabas.broker.leader_replica`). Each request belongs to a session
+(`barnabas.broker.follower_sessions`). If there is nothing to send, the response waits for new records, or for another
+request of the follower (`barnabas.broker.delayed_fetch`). A new high watermark does not end the wait, but the next
+response contains it. The follower's broker id and broker epoch must match a registered broker (KIP-903).
 """
 
 from __future__ import annotations
@@ -53,7 +52,7 @@ def replica_fetch(
     request: FetchRequest,
     call: Call,
 ) -> Steps[FetchResponse | Reply]:
-    """Read; if there are too few bytes and no reason to respond now, wait and read again."""
+    """Read records. If there are too few bytes and no reason to respond now, wait and read again."""
     try:
         session = _session_of(follower_sessions, check_broker, request, call)
         yield from session.update(request, clock.monotonic())
@@ -91,7 +90,7 @@ async def _read_later(
     sessions: FollowerSessions,
     connection: ConnectionState,
 ) -> Steps[FetchResponse]:
-    """Wait; return the steps that read again and respond."""
+    """Wait for records, then return the steps that read again and respond."""
     try:
         await delayed.wait()
     except asyncio.CancelledError:
@@ -110,7 +109,7 @@ def _read_at_last(session: FollowerSession, read: FollowerRead) -> Steps[FetchRe
 def _session_of(
     sessions: FollowerSessions, check_broker: CheckBroker, request: FetchRequest, call: Call
 ) -> FollowerSession:
-    """Return the session of a request, which may be new.
+    """Return the fetch session of a request, or open a new session.
 
     :raises ApiError: the session does not exist, or the follower is not registered.
     """
@@ -123,9 +122,9 @@ def _session_of(
 
 
 def _check_broker(check_broker: CheckBroker, claimed: ReplicaState, connection: ConnectionState) -> None:
-    """Check that a fetch has the epoch of the registered broker.
+    """Check that the broker epoch in a fetch request matches the registered broker.
 
-    :raises ApiError: STALE_BROKER_EPOCH if it has another one.
+    :raises ApiError: STALE_BROKER_EPOCH if it does not match.
     """
     try:
         check_broker(claimed.replica_id, claimed.replica_epoch)

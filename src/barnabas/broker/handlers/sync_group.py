@@ -1,6 +1,6 @@
-"""SyncGroup, versions 0 to 5: the leader sends all assignments, and each member gets its own.
+"""SyncGroup, versions 0 to 5: the group leader sends all assignments, and each member gets its assignment.
 
-While a SyncGroup request waits, only the assignments stay in memory, and the group counts their bytes.
+While a request waits, its group keeps the assignments and counts their size. The request itself is freed.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.protocol.messages.sync_group import SyncGroupRequest, SyncGroupRes
 
 @serves(SyncGroupRequest, ends_with_client=True, burst_prone=True, bytes_max=GROUP_DATA_BYTES_MAX)
 def sync_group(groups: GroupService, request: SyncGroupRequest, call: Call) -> Reply:
-    """Return this member's assignment, when it is available."""
+    """Return this member's assignment when it is available."""
     sync = SyncRequest(
         member_id=request.member_id,
         generation=request.generation_id,

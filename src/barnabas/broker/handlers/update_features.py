@@ -1,4 +1,4 @@
-"""UpdateFeatures, versions 0 to 2: each feature has a fixed level in Barnabas, so no update has an effect."""
+"""UpdateFeatures, versions 0 to 2. Each feature has a fixed level in Barnabas, so no update has an effect."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.protocol.messages.update_features import (
 
 @serves(UpdateFeaturesRequest)
 def update_features(request: UpdateFeaturesRequest, call: Call) -> UpdateFeaturesResponse:
-    """Reject the whole request if a feature would change, like Kafka's controllers."""
+    """Reject the whole request if it would change a feature level, as in Kafka."""
     for wanted in request.feature_updates:
         if problem := _problem(wanted):
             return UpdateFeaturesResponse(error_code=ErrorCode.INVALID_UPDATE_VERSION, error_message=problem)

@@ -1,12 +1,13 @@
-"""The metrics of a broker. A thread reads them (`barnabas.net.status_server`), and the event loop never waits for it.
+"""The metrics of a broker.
 
-Each part of the broker counts in its own integers. The modules here read these integers from another thread, without
+A separate thread collects them (`barnabas.net.status_server`), and the event loop never waits for it. Each component of
+the broker counts in its own integers. The modules of this package read these integers from another thread without
 locks, by three rules:
 
-- Read a value that is replaced as a whole (the metadata image, the offsets of a log) once.
+- Read an object that is replaced as a whole (the metadata image, the offsets of a log) only once.
 - Copy a dict that the event loop changes before iterating over it.
-- Of two values that are compared, first read the one that must not be ahead.
+- Before comparing two values, first read the value that must not be larger.
 
-The names are those of kafka_exporter and Strimzi's JMX exporter if these have the metric. All other names begin with
-`barnabas_`. `docs/reference/metrics.md` lists all metrics.
+If kafka_exporter or Strimzi's JMX exporter has a metric, its name is used. All other names begin with `barnabas_`.
+`docs/reference/metrics.md` lists all metrics.
 """

@@ -27,7 +27,7 @@ from barnabas.storage.filesystem import FileSystem
 
 @dataclass(frozen=True, slots=True)
 class BrokerMetrics:
-    """The parts of a broker that have metrics. Any thread may call `collect`.
+    """Collects the metrics of the components of a broker. Any thread may call `collect`.
 
     :param pipelines: the request pipelines of all listeners.
     :param listeners: the listeners, by name.

@@ -1,6 +1,6 @@
-"""The data for the lag of groups: the end offsets of the partitions they read, and the arrival times of records.
+"""The data for consumer group lag: the end offsets of partitions, and the arrival times of records.
 
-A broker has the end offsets of its own replicas. It requests the log end offsets of all other partitions from their
+A broker knows the end offsets of its own replicas. It requests the log end offsets of all other partitions from their
 leaders, over the inter-broker listener.
 """
 
@@ -27,13 +27,13 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 )
 
 LOOK_S = 5.0
-"""The interval of reads of all end offsets, and the maximum wait for another broker, in seconds."""
+"""The interval between updates of all end offsets, and the maximum wait for another broker, in seconds."""
 
 log = logging.getLogger(__name__)
 
 
 class EndOffsets:
-    """The end offsets of the partitions for which groups of this broker have committed offsets.
+    """The end offsets of the partitions for which this broker's groups have committed offsets.
 
     `run` updates them on the event loop; any thread may read them.
     """
@@ -48,7 +48,7 @@ class EndOffsets:
         self._clock = clock
         self._arrivals: dict[TopicPartition, ArrivalTimes] = {}
         self._elsewhere: Mapping[TopicPartition, int] = {}
-        """The end offsets of partitions without a replica on this broker; replaced as a whole."""
+        """The end offsets of partitions without a replica on this broker. The mapping is replaced as a whole."""
 
     async def run(self) -> None:
         """Update the end offsets periodically until cancelled."""
@@ -56,11 +56,11 @@ class EndOffsets:
             try:
                 await self.look()
             except Exception:
-                log.exception("cannot read the end offsets of the partitions of groups; retrying in %g s", LOOK_S)
+                log.exception("cannot update the end offsets for the lag of groups; retrying in %g s", LOOK_S)
             await asyncio.sleep(LOOK_S)
 
     async def look(self) -> None:
-        """Update the end offsets, and drop those of partitions for which no group has an offset."""
+        """Update the end offsets once. Drop the partitions for which no group has a committed offset."""
         wanted: set[TopicPartition] = set()
         for shard in self._groups.served_shards():
             for _, offsets in shard.machine.offsets.copies():
@@ -75,16 +75,18 @@ class EndOffsets:
                 self._arrivals.setdefault(where, ArrivalTimes()).note(self._clock.monotonic(), end)
 
     def end_of(self, where: TopicPartition) -> int | None:
-        """Return the high watermark of a replica here, or another broker's log end offset; None if unknown."""
+        """Return the high watermark of this broker's replica, or the log end offset on the leader, or None if
+        unknown.
+        """
         replica = self._topics.replicas.get(where)
         return self._elsewhere.get(where) if replica is None else replica.log.high_watermark
 
     def age_s(self, where: TopicPartition, offset: int) -> float | None:
-        """Return the time in seconds since the record at an offset arrived; None if unknown."""
+        """Return the time in seconds since the record at an offset was appended, or None if unknown."""
         arrivals = self._arrivals.get(where)
         return None if arrivals is None else arrivals.age_s(offset, self._clock.monotonic())
 
-    # -- partitions that other brokers have ------------------------------------------------------------------
+    # -- partitions on other brokers ------------------------------------------------------------------
 
     async def _ask_leaders(self, wanted: Iterable[TopicPartition]) -> None:
         image, by_leader = self._topics.image, dict[int, dict[TopicPartition, int]]()
@@ -100,7 +102,9 @@ class EndOffsets:
         self._elsewhere = known
 
     async def _ask(self, leader: int, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
-        """Return the log end offsets of a leader's partitions; an empty dict if it does not respond.
+        """Request the log end offsets of partitions from their leader.
+
+        Return an empty dict if the leader does not respond.
 
         :param epochs: the leader epoch of each partition.
         """
@@ -117,7 +121,9 @@ class EndOffsets:
                 with closing(await self._connect(leader)) as connection:
                     response: OffsetForLeaderEpochResponse = await connection.send(request)
         except (BarnabasError, TimeoutError) as error:
-            log.debug("cannot read log end offsets from broker %d: %r", leader, error)
+            log.debug(
+                "cannot read log end offsets from broker %d: %r; the lag of some groups is unknown", leader, error
+            )
             return {}
         return {
             TopicPartition(topic.topic, each.partition): each.end_offset

@@ -1,4 +1,4 @@
-"""The metrics of consumer groups. The coordinator of a group reports them."""
+"""The metrics of consumer groups. Each group is reported by its coordinator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ LAG = gauge(
 )
 LAG_SUM = gauge("kafka_consumergroup_lag_sum", "Sum of a group's lag in a topic.", "consumergroup", "topic")
 
-# The names of Strimzi's JMX exporter.
+# These metrics have the names of Strimzi's JMX exporter.
 _MANAGER = "kafka_coordinator_group_groupmetadatamanager"
 GROUPS = gauge(f"{_MANAGER}_numgroups", "Groups that this broker coordinates.")
 OFFSETS = gauge(f"{_MANAGER}_numoffsets", "Committed offsets of these groups.")
@@ -83,7 +83,7 @@ def collect_groups(
         yield metric.sample(states[state])
     for group_id, count in members.items():
         yield MEMBERS.sample(count, group_id)
-    # Read the end offsets after the commits. Otherwise a lag could be negative.
+    # Read the end offsets after the committed offsets. Otherwise, the lag could be negative.
     yield from _offsets(committed, image(), ends)
     yield from _coordinator(groups)
 
@@ -113,7 +113,7 @@ def _offsets(committed: dict[str, Commits], image: MetadataImage, ends: EndOffse
 
 
 def _is_valid(where: TopicPartition, committed: Committed, image: MetadataImage) -> bool:
-    """Return whether the topic of a commit exists."""
+    """Return whether a committed offset belongs to an existing topic."""
     topic = image.topics.get(where.topic)
     return topic is not None and committed.topic_id in {ZERO_UUID, topic.topic_id}
 

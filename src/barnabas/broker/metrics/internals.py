@@ -15,7 +15,7 @@ from barnabas.metrics.metric import Observations, Sample, counter, gauge, histog
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.filesystem import FSYNC_BOUNDS_S, FileSystem, MeasuredFileSystem
 
-# The names of Strimzi's JMX exporter.
+# These metrics have the names of Strimzi's JMX exporter.
 ISR_SHRINKS = counter(
     "kafka_server_replicamanager_isrshrinks_total", "ISR changes of this leader that removed replicas."
 )

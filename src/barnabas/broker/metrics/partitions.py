@@ -1,8 +1,8 @@
 """The metrics of topics, partitions and replicas, and of the whole cluster.
 
-The leader reports a partition, and a replica's broker reports the replica. The broker that acts as controller reports
-the values of the whole cluster. Each value therefore comes from one broker, and a sum over all brokers counts nothing
-twice.
+The leader reports the metrics of a partition, and each broker reports the metrics of its replicas. The broker that
+clients see as the controller reports the metrics of the whole cluster. So each value comes from one broker, and a sum
+over all brokers counts nothing twice.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ UNDER_REPLICATED = gauge(
     "kafka_topic_partition_under_replicated_partition", "1 if a replica is out of sync, otherwise 0.", *_PARTITION
 )
 
-# The names of Strimzi's JMX exporter.
+# These metrics have the names of Strimzi's JMX exporter.
 LOG_SIZE = gauge("kafka_log_log_size", "Size of a replica's log in bytes.", *_PARTITION)
 LOG_SEGMENTS = gauge("kafka_log_log_numlogsegments", "Number of segments of a replica's log.", *_PARTITION)
 LOG_START = gauge("kafka_log_log_logstartoffset", "Log start offset of a replica.", *_PARTITION)
@@ -120,7 +120,7 @@ class _Sums:
 
     def add(self, replica: Replica) -> None:
         topic, log = replica.topic_partition.topic, replica.log
-        # Read these first: the log counts a record before the follower does.
+        # Read the followers' offsets before the leader's log end offset, so that the lag is not negative.
         replicated_bytes, replicated_records = log.replicated_bytes, log.replicated_records
         self.produced_bytes[topic] += log.appended_bytes - replicated_bytes
         self.produced_records[topic] += log.appended_records - replicated_records
@@ -166,7 +166,10 @@ def collect_partitions(broker_id: int, topics: Topics) -> Iterator[Sample | None
         if replica.is_deleted:
             continue
         where = replica.topic_partition
-        labels = where.topic, str(where.partition)  # One object for all samples; `Metric.sample` would copy it.
+        labels = (
+            where.topic,
+            str(where.partition),
+        )  # All samples share this label object. `Metric.sample` would copy it.
         yield from _of_log(replica.log, labels)
         sums.add(replica)
         if isinstance(replica, LeaderReplica) and replica.is_led and (info := image.partition(where)) is not None:

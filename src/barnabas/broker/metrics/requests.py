@@ -12,7 +12,7 @@ from barnabas.errors import ErrorCode
 from barnabas.metrics.metric import Observations, Sample, counter, gauge, histogram
 from barnabas.net.listener import Listener
 
-# The names of Strimzi's JMX exporter.
+# These metrics have the names of Strimzi's JMX exporter.
 REQUESTS = counter("kafka_network_requestmetrics_requests_total", "Requests, by API and version.", "request", "version")
 ERRORS = counter(
     "kafka_network_requestmetrics_errors_total",
