@@ -239,7 +239,7 @@ def test_tree_from_a_backup_loses_nothing_that_was_acknowledged_since(site: Site
         assert "views" not in admin.list_topics()
         with pytest.raises(BarnabasError, match="belongs to an unknown topic"):
             admin.create_topic("views", partitions=1, replication_factor=3)
-    assert "belongs to no topic; it is left as it is" in site.cluster.brokers[1].log.read_text()
+    assert "belongs to no topic; keeping the directory" in site.cluster.brokers[1].log.read_text()
 
 
 def test_folder_from_a_backup_loses_nothing_that_was_acknowledged_since(site: Site) -> None:

@@ -187,7 +187,7 @@ class Membership:
 
     def _fence(self, replicas: ReplicaManager, why: str) -> list[LeaderReplica]:
         """Fence all partitions that this broker leads, and return these partitions."""
-        log.warning("fencing all partitions that this broker leads: %s", why, extra=event(LogEvent.NOT_LEADING))
+        log.warning("stopping leadership of all partitions: %s", why, extra=event(LogEvent.NOT_LEADING))
         led = [partition for partition in replicas.leaders() if partition.is_led]
         for partition in led:
             partition.fence()
@@ -206,7 +206,7 @@ class Membership:
                     last_error = str(error)
                 await asyncio.sleep(AGAIN_S)
             else:
-                log.info("registered this broker again, with a new broker epoch")
+                log.info("the broker is registered again, with a new broker epoch")
                 return
 
     def _on_session_end(self) -> None:

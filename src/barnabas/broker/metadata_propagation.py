@@ -26,7 +26,7 @@ LOOK_S, LOOK_MAX_S = 0.005, 0.2
 """The first and the maximum pause between two requests to a broker, in seconds. The pause doubles after each request.
 """
 KNOWN_S = 2.0
-"""The maximum wait in seconds. It is longer than a session timeout, after which a hanging broker is no longer live."""
+"""The maximum wait in seconds. The wait for a hanging broker also ends when its session expires."""
 
 log = logging.getLogger(__name__)
 

@@ -64,11 +64,11 @@ class PartitionReassignment:
             try:
                 await self.advance()
             except BarnabasError as error:
-                log.warning("cannot advance the reassignment of partitions: %s; retrying", error)
+                log.warning("cannot advance partition reassignments: %s; retrying", error)
                 await asyncio.sleep(LOOK_S)
                 self._is_due.set()
             except Exception:
-                log.exception("cannot advance the reassignment of partitions; retrying")
+                log.exception("cannot advance partition reassignments; retrying")
                 await asyncio.sleep(LOOK_S)
                 self._is_due.set()
 
@@ -111,7 +111,8 @@ class PartitionReassignment:
             return False
         return is_complete(info.replica_set, info.state.isr, partition.config.min_insync_replicas)
 
-    # -- a sole replica that gets followers -------------------------------------------------------------------
+    # -- partitions with one replica that get followers
+    # -------------------------------------------------------------------
 
     async def _keep_account_of_followers(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
         """Begin a new leader epoch for each partition that had one replica and gets followers.
@@ -144,7 +145,8 @@ class PartitionReassignment:
             where = partition.topic_partition
             topic = image.topics.get(where.topic)
             if state is not None and topic is not None:
-                # The version of the state that the change replaces: a write over a newer state fails.
+                # Use the version after the current state, so that the write fails if the metadata store has a newer
+                # state.
                 changes[partition] = StateChange(where, topic.topic_id, state, info.version + 1)
         if changes:
             await self._controlled_shutdown.transfer(changes)
@@ -154,7 +156,7 @@ class PartitionReassignment:
         by_topic: dict[str, list[End]] = {}
         for partition, info in partitions.items():
             followers = partition.followers
-            # Recheck, because the transfers took time.
+            # Check again, because the leadership transfers took time.
             if followers is None or followers.is_changing or not partition.is_led:
                 continue
             state = end_state(info.replica_set, info.state)
@@ -171,15 +173,15 @@ class PartitionReassignment:
         return await self._each_on_its_own(by_topic, end_those_of)
 
     async def _read_again(self) -> list[BarnabasError]:
-        """Read the unknown results of completions again; return the errors of topics that cannot be read."""
+        """Read the topics with unknown completion results. Return the errors of topics that cannot be read."""
         names = sorted({partition.topic_partition.topic for partition in self._in_doubt})
         return await self._each_on_its_own(names, lambda name: self._topics.reread_topics([name]))
 
     async def _each_on_its_own(self, names: Iterable[str], do: Callable[[str], Awaitable[None]]) -> list[BarnabasError]:
-        """Call a function for each topic, and settle the topic's unknown results; return the errors.
+        """Call a function for each topic, and then apply the topic's ISRs. Return the errors.
 
-        An error of one topic, such as a damaged node, does not stop the others: while a change has no known result, no
-        follower can leave the ISR.
+        If one topic fails, for example because of a damaged node, the other topics continue. While the result of an ISR
+        change is unknown, no follower can leave the ISR.
         """
         refused: list[BarnabasError] = []
         for name in names:
@@ -192,7 +194,7 @@ class PartitionReassignment:
         return refused
 
     def _settle(self, name: str) -> None:
-        """Apply the ISRs in the metadata store to the partitions of a topic."""
+        """Apply the ISRs from the metadata store to the partitions of a topic whose completion result was unknown."""
         in_doubt = {each: end for each, end in self._in_doubt.items() if end.where.topic == name}
         for partition, end in in_doubt.items():
             del self._in_doubt[partition]

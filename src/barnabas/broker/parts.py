@@ -1,4 +1,7 @@
-"""The parts of a running broker that request handlers use. Each handler declares the parts that it needs."""
+"""The components ("parts") of a running broker that request handlers use.
+
+Each handler declares the parts that it needs.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +29,7 @@ from barnabas.storage.data_folders import DataFolders
 
 @dataclass(frozen=True, slots=True)
 class Parts:
-    """The parts. A handler's parameter receives the part with the same name."""
+    """The parts of a broker. Each parameter of a handler receives the part with the same name."""
 
     topics: Topics
     replicas: ReplicaManager
@@ -48,5 +51,5 @@ class Parts:
     served: ServedApis
 
     def bind_all(self) -> ServedApis:
-        """Return the served APIs with handlers that are bound to these parts."""
+        """Bind the handlers of the served APIs to these parts, and return the APIs."""
         return {key: each.bind(self) for key, each in self.served.items()}

@@ -1,9 +1,9 @@
-"""The producer ids for idempotent producers, in blocks from the metadata store (KIP-98).
+"""Assigns producer ids to idempotent producers, from blocks that the broker takes from the metadata store (KIP-98).
 
-No producer id is assigned twice; a broker that stops wastes the rest of its block. The counter in the metadata store
-may be missing, or older than the logs after a restore. Each broker therefore raises it above the highest id in its
-logs: at its start, and whenever producers or replication bring a higher one. If another broker's raise shows that a
-block comes from an older counter, the broker drops the block.
+No producer id is assigned twice. When a broker stops, the rest of its block is lost. After a restore, the counter in
+the metadata store may be missing, or older than the logs. Each broker therefore raises the counter above the highest
+producer id in its logs, at its start and periodically. If the counter was raised above the broker's current block, the
+block comes from an older counter, and the broker drops it.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from barnabas.errors import BarnabasError
 from barnabas.model import NO_PRODUCER_ID
 
 RAISE_INTERVAL_S = 5.0
-"""The interval of comparisons of the counter with the logs, in seconds."""
+"""The interval in seconds between comparisons of the producer id counter with the logs."""
 
 log = logging.getLogger(__name__)
 
@@ -30,8 +30,8 @@ log = logging.getLogger(__name__)
 class ProducerIds:
     """Assigns producer ids. Used from the event loop's thread only.
 
-    :param replicas: the replicas; their logs contain the used ids.
-    :param scheduler: runs other requests while this object checks many logs.
+    :param replicas: the replicas, whose logs contain the used producer ids.
+    :param scheduler: lets other requests run while many logs are checked.
     """
 
     def __init__(
@@ -54,7 +54,7 @@ class ProducerIds:
     async def next(self) -> int:
         """Return the next producer id.
 
-        :raises CoordinationError: no block could be taken from the metadata store.
+        :raises CoordinationError: the broker cannot take a block from the metadata store.
         """
         async with self._taking:
             while True:
@@ -63,12 +63,14 @@ class ProducerIds:
                     self._block = await self._in_metadata_thread(take, self._tree, self._broker_id)
                     self._highest_taken = max(self._highest_taken, self._block[-1])
                 producer_id, self._block = self._block[0], self._block[1:]
-                # A client may have used an id of the block before this broker assigns it.
+                # Skip ids that already occur in a log, because a client may have used an id before it was assigned.
                 if not await self._is_used(producer_id):
                     return producer_id
 
     async def raise_counter(self) -> None:
-        """Raise the counter above all ids in the logs of this broker, and drop a block from an older counter.
+        """Raise the counter above all producer ids in the logs of this broker.
+
+        Drop a block that comes from an older counter.
 
         :raises CoordinationError: the metadata store is unreachable.
         """
@@ -89,7 +91,7 @@ class ProducerIds:
                 last_error = ""
             except BarnabasError as error:
                 if str(error) != last_error:
-                    log.warning("cannot compare the counter of producer ids with the logs: %s; retrying", error)
+                    log.warning("cannot compare the producer id counter with the logs: %s; retrying", error)
                     last_error = str(error)
 
     async def _is_used(self, producer_id: int) -> bool:

@@ -1,8 +1,8 @@
 """The readiness of a broker, which `/readyz` shows (`barnabas.net.status_server`).
 
 A broker is ready when it is registered, its logs and groups are loaded, and its replicas are in sync. A rolling restart
-waits for that before it stops the next broker. Missing replicas of other brokers do not count: one broker that is down
-for long must not make all others unready.
+waits until the broker is ready before it stops the next broker. Offline replicas on other brokers are ignored.
+Otherwise, one broker that is down for a long time would make all other brokers unready.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ STOPPING = "the broker is stopping"
 
 @dataclass(frozen=True, slots=True)
 class Readiness:
-    """The checks of readiness. Any thread may call `reasons_against`.
+    """The readiness checks. Any thread may call `reasons_against`.
 
     :param out_of_sync_max: the number of this broker's replicas that may be out of sync.
     """
@@ -32,7 +32,7 @@ class Readiness:
     out_of_sync_max: int
 
     def reasons_against(self) -> list[str]:
-        """Return the reasons why the broker is not ready; an empty list if it is."""
+        """Return the reasons why the broker is not ready, or an empty list if it is ready."""
         reasons = []
         if not self.membership.is_member:
             reasons.append("this broker is not registered in the metadata store, and leads no partitions")

@@ -1,18 +1,20 @@
-"""The rejected batches of a connection, and the batches that the producer had already sent behind them.
+"""Tracks the rejected batches of a connection, to reject the batches that an idempotent producer has already sent after
+them.
 
-An idempotent producer has up to five batches in flight (KIP-98). After a rejected batch, the batches behind it still
-arrive, possibly when the reason is gone: this broker leads the partition by then, or enough replicas are in sync again.
-The log must not see these batches, for two reasons:
+An idempotent producer has up to five batches in flight (KIP-98). After a batch is rejected, the following batches still
+arrive. By then, the reason for the rejection may no longer exist, for example because enough replicas are in sync
+again. The log must not get these batches, for two reasons:
 
-- A log with state of the producer would return OUT_OF_ORDER_SEQUENCE_NUMBER, as Apache Kafka's does. librdkafka then
-  begins a new epoch, and sends all unacknowledged records again, to any partition. Records that were in a log already
-  are then duplicated (librdkafka issue 4953).
-- A log without state of the producer rejects a sequence number other than 0 once, and then accepts it (KIP-360). The
-  rejected batch must come first: librdkafka assumes that all batches sent before an acknowledged batch are in the log.
+- If the log has state for the producer, it would return OUT_OF_ORDER_SEQUENCE_NUMBER, as in Apache Kafka. librdkafka
+  then begins a new producer epoch, and sends all unacknowledged records again, to any partition. This duplicates
+  records that are already in a log (librdkafka issue 4953).
+- If the log has no state for the producer, it rejects a sequence number other than 0 once, and then accepts it
+  (KIP-360). But the rejected batch must be appended first, because librdkafka assumes that all batches before an
+  acknowledged batch are in the log.
 
-`RefusedBatches` therefore rejects such a batch with the error of the batch before it. The producer then sends all of
-them again, in order. Each batch is rejected in this way once. If it arrives again without the batch before it, the log
-decides, because the producer has given up the earlier batch.
+`RefusedBatches` therefore rejects such a batch with the error of the batch before it. The producer then sends all
+rejected batches again, in order. Each batch is rejected in this way only once. If it arrives again without the batch
+before it, the producer has given up the earlier batch, so the log decides.
 """
 
 from __future__ import annotations
@@ -34,28 +36,31 @@ REFUSED_FOR_NOW = frozenset(
         ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
     }
 )
-"""The retriable error codes for a batch that is not in the log."""
+"""The retriable error codes of batches that are not in the log."""
 
 PLACES_MAX = 1_000
-"""The maximum number of partitions with remembered batches; the oldest are dropped first."""
+"""The maximum number of partitions with tracked rejections. The oldest partitions are dropped first."""
 
 Place = tuple[str | bytes, int]
 """A topic, by name or id, and a partition number."""
 
 
 class _Behind(NamedTuple):
-    """The expected batch behind a rejected one."""
+    """The batch that the producer sent after a rejected batch, which is expected next."""
 
     producer_id: int
     producer_epoch: int
     base_sequence: int
     code: ErrorCode
     message: str
-    """The message of the rejection. The exception itself would keep the request in memory through its traceback."""
+    """The error message of the rejected batch.
+
+    Keeping the exception would keep its request in memory through the traceback.
+    """
 
     @property
     def error(self) -> ApiError:
-        """The error for this batch."""
+        """The error for this batch, which is the error of the rejected batch."""
         return ApiError(self.code, self.message)
 
 
@@ -68,7 +73,7 @@ class RefusedBatches:
         self._behind: dict[Place, _Behind] = {}
 
     def refusals(self, place: Place, requests: Sequence[Buffer]) -> dict[int, BarnabasError]:
-        """Return the errors of the batches for a partition that must be rejected before the log sees them.
+        """Return the errors of the batches for a partition that must be rejected without passing them to the log.
 
         :param requests: the batches, in their order.
         :returns: the errors by index in `requests`. The caller must pass these batches to `note`, too.
@@ -83,19 +88,20 @@ class RefusedBatches:
                 found[number] = behind.error
                 behind = _after(header, behind.code, behind.message)
             else:
-                # The producer has begun again, at the rejected batch or at another one.
+                # The producer has begun to send batches again, so the log decides.
                 behind = None
                 del self._behind[place]
         return found
 
     def note(self, place: Place, records: Buffer, error: BarnabasError) -> BarnabasError:
-        """Record a rejected batch, after all earlier ones; return the error for the producer."""
+        """Record a rejected batch, in the order of the batches. Return the error for the producer."""
         header = _header(records)
         if header is None or len(place[0]) > TOPIC_NAME_CHARACTERS_MAX:
             return error
         code = error_code(error)
         if code is ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER:
-            # Both batches arrived together, and only the log could detect that the earlier one is missing.
+            # The rejected batch and this batch arrived together, so `refusals` could not reject this batch. The log
+            # detected the missing batch.
             behind = self._behind.get(place)
             if behind is None or not _is(behind, header):
                 return error
@@ -110,7 +116,7 @@ class RefusedBatches:
 
 
 def _header(records: Buffer) -> BatchHeader | None:
-    """Return the header of a batch with a sequence number. No other part of the batch has been checked."""
+    """Return the header of a batch that has a sequence number, or None. The rest of the batch is not checked yet."""
     if len(records) < BATCH_HEADER_SIZE:
         return None
     header = read_header(records)

@@ -1,8 +1,8 @@
-"""The type of a broker's replica: it has one role in each leader epoch.
+"""The type of a broker's replica, which has one role (leader or follower) in each leader epoch.
 
-A role is an object: a `LeaderReplica` or a `FollowerReplica`. Both use a `ReplicaStorage` for the work on the log that
-the two roles share. At the end of a leader epoch, the role resigns and its work ends. The next role then begins with
-the same log (`barnabas.broker.replica_manager`).
+A role is an object: a `LeaderReplica` or a `FollowerReplica`. Both classes use a `ReplicaStorage` for the log
+operations that leaders and followers share. At the end of a leader epoch, the role resigns, and its work on the log
+ends. The next role then begins with the same log (`barnabas.broker.replica_manager`).
 """
 
 from __future__ import annotations

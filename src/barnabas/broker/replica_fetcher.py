@@ -1,20 +1,19 @@
 """Fetches from one leader over one connection, and passes the batches to the replicas that follow the leader.
 
 `barnabas.replication.fetch_state` decides what to fetch, and `barnabas.replication.truncation` finds where two logs
-diverge. The fetcher handles a response in one call: the followers append, and the next request, which has their new
-fetch offsets, leaves in the same round of the event loop. A log that takes longer, for a roll or a truncation, is left
-out of requests until it is done. Other partitions continue. A partition with an error pauses, and one log line has the
-error.
+diverge. The fetcher handles a response in one call. The followers append, and the next request with their new fetch
+offsets is sent in the same iteration of the event loop. If a log needs longer, for a segment roll or a truncation, its
+partition is omitted from requests until the work is done. Other partitions continue. If a partition has an error, its
+replication pauses, and one log line contains the error. If a leader responds immediately without records, closes
+connections or sends invalid responses, the fetcher doubles its pauses (`barnabas.net.client_connection`) until a fetch
+returns records again. A damaged partition does not affect other partitions.
 
-If a leader answers at once without records, closes connections or sends invalid responses, the fetcher doubles its
-pauses (`barnabas.net.client_connection`) until a fetch returns records again. Damage of one partition pauses that
-partition only.
+A throttled partition (`barnabas.broker.throttles`) is omitted from requests while its quota is exceeded. Other
+partitions do not wait.
 
-A throttled partition (`barnabas.broker.throttles`) is left out while its quota is exceeded. Other partitions do not
-wait.
-
-`LogStarts` stores log start offsets durably before the leader learns them (KIP-107). The leader answers DeleteRecords
-after all in-sync replicas have deleted the records, and a crash must not restore them.
+`LogStarts` stores log start offsets durably before the fetcher reports them to the leader (KIP-107). The leader
+responds to DeleteRecords when all in-sync replicas have deleted the records, and a crash must not restore these
+records.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ StoreLogStarts = Callable[[], Awaitable[None]]
 """Stores the log start offsets of all logs durably."""
 
 OnStored = Callable[[Followed[FollowerReplica], int], None]
-"""Called with a replica and its log start offset after the offset is durable."""
+"""Called with a replica and its log start offset when this offset is durable."""
 
 
 class LogStarts:
@@ -60,13 +59,13 @@ class LogStarts:
         self._is_error_logged = False
 
     def store(self, followed: Followed[FollowerReplica]) -> None:
-        """Store the log start offset of a replica, together with those of other waiting replicas."""
+        """Store the log start offset of a replica, together with the log start offsets of other waiting replicas."""
         self._wanted[followed] = None
         if self._storing is None:
             self._storing = asyncio.get_running_loop().create_task(self._store_all())
 
     def close(self) -> None:
-        """Stop. No more calls of `on_stored` follow."""
+        """Stop storing offsets. `on_stored` is not called any more."""
         self._wanted.clear()
         if self._storing is not None:
             self._storing.cancel()
@@ -90,10 +89,12 @@ class LogStarts:
             self._storing = None
 
     def _log_once(self, error: BarnabasError) -> None:
-        """Log a failure once, until the next success."""
+        """Log an error, unless an error has been logged since the last success."""
         if not self._is_error_logged:
             self._is_error_logged = True
-            log.warning("cannot store log start offsets: %s; retrying every %g s", error, self._pause_s)
+            log.warning(
+                "cannot store the log start offsets of followers: %s; retrying every %g s", error, self._pause_s
+            )
 
 
 DialLeader = Callable[[], Awaitable[ClientConnection]]
@@ -103,22 +104,25 @@ SOON_OVER = frozenset(
     {ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_LEADER_EPOCH, ErrorCode.FENCED_LEADER_EPOCH,
      ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION}
 )  # fmt: skip
-"""The leader's errors for another leader epoch than the follower's: usually one of the two brokers is late."""
+"""Leader errors that are usually temporary: one of the two brokers has not yet read the latest metadata."""
 
 
 HELD_BACK_S_MIN = 0.05
 HELD_BACK_S_MAX = 1.0
-"""The limits of the pause before throttled partitions are checked again: their topic's settings may have changed."""
+"""The minimum and maximum pause in seconds before throttled partitions are checked again.
+
+The throttle settings may change in between.
+"""
 
 
 class ReplicaFetcher:
-    """The fetches over one connection. Used from the event loop's thread only.
+    """Fetches from one leader over one connection. Used from the event loop's thread only.
 
-    :param leader: the name of the leader's broker for log lines.
-    :param dial: connects to that broker.
+    :param leader: the name of the leader's broker in log lines.
+    :param dial: connects to the leader's broker.
     :param own: returns the id and the broker epoch of this broker.
     :param store_log_starts: stores the log start offsets of all logs durably.
-    :param timeout_s: the time in seconds for a response, in addition to the leader's maximum wait.
+    :param timeout_s: the response timeout in seconds, in addition to the leader's maximum wait.
     :param throttle: the replication throttle.
     """
 
@@ -142,9 +146,9 @@ class ReplicaFetcher:
         self._state: FetchState[FollowerReplica] = FetchState(limits)
         self._pacing = RequestBackoff(self._pause_s)
         self._has_news = False
-        """True if the current response has records, or moved a log start offset or a high watermark."""
+        """True if the current response contained records, or moved a log start offset or a high watermark."""
         self._has_trouble = False
-        """True if a partition paused because of the current response."""
+        """True if the current response caused an error or a truncation of a partition."""
         self._log_starts = LogStarts(store_log_starts, self._start_stored, self._pause_s)
         self._followed: dict[FollowerReplica, Followed[FollowerReplica]] = {}
         self._throttle = throttle
@@ -154,7 +158,7 @@ class ReplicaFetcher:
         self._swept_s = now_s() - HELD_BACK_S_MIN
         self._connection: ClientConnection | None = None
         self._session = object()
-        """Identifies the time since the last failure: responses to earlier requests are ignored."""
+        """Identifies the current fetch session. Responses to requests of an earlier session are ignored."""
         self._is_error_logged = False
         self._troubles: dict[FollowerReplica, str] = {}
         self._log_lines = LogAggregator(log)
@@ -201,7 +205,9 @@ class ReplicaFetcher:
     # --- requests ---
 
     def _go_on_soon(self) -> None:
-        """Send a request in the next round of the event loop, so that it includes all changes of this round."""
+        """Send a request in the next iteration of the event loop, so that it includes all changes of the current
+        iteration.
+        """
         if not self._is_due:
             self._is_due = True
             asyncio.get_running_loop().call_soon(self._send_next)
@@ -235,7 +241,7 @@ class ReplicaFetcher:
         if request is None:
             return
         try:
-            # The leader may answer early at the beginning of a session, and if it has new records or offsets.
+            # An empty response before half of the maximum wait is too early, except at the beginning of a session.
             wait_s = request.max_wait_ms / 1000
             answered = partial(self._answered, self._session, self._now_s() + wait_s / 2 if wait_s else None)
             connection.submit(request, answered, timeout_s=self._timeout_s)
@@ -269,7 +275,7 @@ class ReplicaFetcher:
         self._state.reset_session()
 
     def _log_once(self, message: str) -> None:
-        """Log an error of the leader's broker once, until its next successful response."""
+        """Log an error of the leader's broker, unless an error has been logged since its last successful response."""
         if not self._is_error_logged:
             self._is_error_logged = True
             log.warning("%s", message)
@@ -281,7 +287,8 @@ class ReplicaFetcher:
     ) -> None:
         """Handle a response.
 
-        :param empty_from_s: the monotonic time before which an empty response counts as futile; None: never.
+        :param empty_from_s: the monotonic time in seconds before which an empty response is too early (futile). None if
+            it never is.
         """
         if session is not self._session or self._is_closed:
             return
@@ -293,7 +300,9 @@ class ReplicaFetcher:
         except ApiError as refusal:
             self._refused(refusal)
             return
-        self._is_due = True  # The next request includes all changes of this response.
+        # Let the partitions not schedule requests: `_send_next` below sends one request with all changes of this
+        # response.
+        self._is_due = True
         self._has_news = self._has_trouble = False
         for followed, data in news:
             self._take(followed, data)
@@ -301,12 +310,13 @@ class ReplicaFetcher:
         self._send_next()
 
     def _pace(self, empty_from_s: float | None) -> None:
-        """Delay the next request after a futile response. Send it immediately after any other response."""
+        """Increase the pause after a futile response: an early response without records. Reset it after progress."""
         now_s = 0.0 if self._has_news or empty_from_s is None else self._now_s()
         if self._has_news or (empty_from_s is not None and now_s >= empty_from_s):
             self._is_error_logged = False
             self._pacing.note_progress()
-        # If another request is in flight, the leader answers the earlier one immediately.
+        # An empty response is normal if another request is in flight, because the leader then responds to the earlier
+        # request.
         elif empty_from_s is not None and not self._has_trouble and not self._state.in_flight:
             self._pacing.note_futile(now_s)
             if self._pacing.is_slow:
@@ -316,7 +326,7 @@ class ReplicaFetcher:
                 )
 
     def _refused(self, error: ApiError) -> None:
-        """Handle an error for the whole request."""
+        """Handle an error response to a whole request."""
         self._begin_anew()
         self._pacing.note_futile(self._now_s())
         if error.code in SESSION_LOST:
@@ -338,7 +348,7 @@ class ReplicaFetcher:
                 self._do_beside(followed, self._truncate(followed.replica, epoch), is_cut=True)
             else:
                 self._append(followed, data)
-        except Exception as error:  # noqa: BLE001 - an error of one partition must not stop the others
+        except Exception as error:  # noqa: BLE001 - an error of one partition must not stop other partitions
             self._has_trouble = True
             self._trouble(followed, error)
 
@@ -360,14 +370,15 @@ class ReplicaFetcher:
                 self._state.note_log_end(followed, replica_log.log_end_offset)
                 self._resume(followed)
             elif replica_log.log_start_offset > followed.log_start_offset:
-                # The follower's own retention reached the leader's log start offset. A request must report the new
-                # offset.
+                # The follower's own retention has reached the leader's log start offset. Report the new log start
+                # offset in a request.
                 self._log_starts.store(followed)
 
     def _take_error(self, followed: Followed[FollowerReplica], data: PartitionData) -> None:
         self._has_trouble = True
         if data.error_code == ErrorCode.OFFSET_OUT_OF_RANGE and data.log_start_offset >= 0:
-            # If the logs were identical up to this offset, the leader would have returned a diverging epoch.
+            # The fetch offset is below the leader's log start offset. Above the leader's log end, the leader would
+            # return a diverging epoch.
             self._do_beside(followed, followed.replica.truncate_fully_and_start_at(data.log_start_offset), is_cut=True)
             return
         self._trouble(followed, ApiError(data.error_code, f"{self._leader}, the leader, returned an error"))
@@ -381,7 +392,7 @@ class ReplicaFetcher:
     # --- partitions ---
 
     def _resume(self, followed: Followed[FollowerReplica]) -> None:
-        """Fetch from the log end offset again."""
+        """Resume fetching a partition at its log end offset."""
         self._held_back.pop(followed.replica, None)
         if self._throttle.holds_back(followed.replica):
             self._hold_back(followed)
@@ -396,7 +407,7 @@ class ReplicaFetcher:
         self._go_on_soon()
 
     def _hold_back(self, followed: Followed[FollowerReplica]) -> None:
-        """Leave a partition out of requests while its quota is exceeded."""
+        """Omit a throttled partition from requests while the quota is exceeded."""
         self._state.pause(followed)
         self._held_back[followed.replica] = followed
         if self._release_timer is None and not self._is_closed:
@@ -406,8 +417,8 @@ class ReplicaFetcher:
     def _hold_back_all(self) -> None:
         """Remove throttled partitions from the fetch session when the quota is exceeded.
 
-        The leader returns records for every partition in the session. A request in flight may still return some of
-        them, so this waits for its response.
+        The leader returns records for every partition in the session. A request in flight may also return records, so
+        do nothing before its response.
         """
         count = self._throttle.quota.overdraft_count
         if self._state.in_flight or count == self._overdrafts or self._now_s() - self._swept_s < HELD_BACK_S_MIN:
@@ -418,14 +429,14 @@ class ReplicaFetcher:
                 self._hold_back(followed)
 
     def _release(self) -> None:
-        """Fetch throttled partitions again. The partition with the oldest records comes first."""
+        """Fetch throttled partitions again, beginning with the partition that has waited longest for records."""
         self._release_timer = None
         for followed in sorted(self._held_back.values(), key=lambda each: each.brought_s):
             self._resume(followed)
         self._go_on_soon()
 
     def _start_stored(self, followed: Followed[FollowerReplica], log_start_offset: int) -> None:
-        """Report a durable log start offset to the leader."""
+        """Report a log start offset to the leader after it was stored durably."""
         followed.log_start_offset = log_start_offset
         if self._state.is_followed(followed) and not followed.is_paused:
             self._resume(followed)
@@ -433,19 +444,19 @@ class ReplicaFetcher:
     def _do_beside(
         self, followed: Followed[FollowerReplica], work: Coroutine[Any, Any, None], *, is_cut: bool = False
     ) -> None:
-        """Leave a partition out of requests until work on its log is done.
+        """Omit a partition from requests until an operation on its log is done.
 
-        :param is_cut: True if the leader's response truncates the log.
+        :param is_cut: True if the operation is a truncation that the leader's response requires.
         """
         self._state.pause(followed)
         task = asyncio.get_running_loop().create_task(self._finish(followed, work, is_cut))
-        self._tasks.add(task)  # The event loop keeps only a weak reference.
+        self._tasks.add(task)  # Keep a reference, because the event loop keeps only a weak reference to the task.
         task.add_done_callback(self._tasks.discard)
 
     async def _finish(self, followed: Followed[FollowerReplica], work: Coroutine[Any, Any, None], is_cut: bool) -> None:
         try:
             await work
-        except Exception as error:  # noqa: BLE001 - an error of one partition must not stop the others
+        except Exception as error:  # noqa: BLE001 - an error of one partition must not stop other partitions
             self._trouble(followed, error)
         else:
             if is_cut and self._state.note_truncation(followed):

@@ -1,4 +1,7 @@
-"""The fetchers of this broker: one or more for each broker that leads partitions that this broker follows."""
+"""Manages the replica fetchers of this broker.
+
+For each broker that leads followed partitions, there are one or more fetchers.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +26,8 @@ class ReplicaFetcherManager:
     """Assigns each follower to a fetcher. Used from the event loop's thread only.
 
     :param dial: connects to an inter-broker listener.
-    :param own: returns this broker's id and broker epoch; its argument is the id of the leader that receives them.
+    :param own: returns this broker's id and broker epoch for fetch requests to a leader. Its argument is the leader's
+        id.
     :param store_log_starts: stores the log start offsets durably.
     :param throttle: the replication throttle.
     """
@@ -48,7 +52,7 @@ class ReplicaFetcherManager:
         self._loop_of: dict[FollowerReplica, tuple[int, int]] = {}
 
     def follow(self, follower: FollowerReplica, leader: Node) -> None:
-        """Start fetching for a replica; `unfollow` stops it.
+        """Start fetching for a replica.
 
         :param leader: the leader's id and inter-broker address. All followers of this leader use the new address.
         """

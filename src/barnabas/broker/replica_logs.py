@@ -1,7 +1,9 @@
-"""The logs of this broker's replicas. They are opened, created, deleted and checked outside the event loop's thread.
+"""The logs of this broker's replicas.
 
-The metadata store decides which topics exist. If the topic of a partition directory does not exist, the directory
-stays, and a log line names it. Only a deletion record in the metadata store that names this broker allows its deletion.
+Logs are opened, created, deleted and checked on other threads than the event loop's.
+
+The metadata store decides which topics exist. If the topic of a partition directory does not exist, the broker logs a
+warning and keeps the directory. It deletes a directory only if a deletion note in the metadata store permits this.
 """
 
 from __future__ import annotations
@@ -26,9 +28,9 @@ from barnabas.storage.log_config import LogConfig
 
 
 def log_configs(tree: MetadataStore, config: BrokerConfig) -> dict[str, LogConfig]:
-    """Return the log settings of all topics with settings of their own, by topic.
+    """Return the log settings of all topics that override settings, by topic name.
 
-    Topics with damaged nodes are left out; `Topics.load` logs them.
+    Topics with damaged nodes are omitted. `Topics.load` logs these topics.
     """
     configs = {}
     for name, info in topic_metadata_store.each_topic(tree):
@@ -44,7 +46,7 @@ CreateLog = Callable[[TopicPartition, LogConfig, bytes], Awaitable[Log]]
 """The type of `ReplicaLogs.create`."""
 
 CREATED_AT_ONCE = 8
-"""The number of logs created in parallel: each creation waits for the disk several times."""
+"""The number of logs that are created in parallel, because each creation waits for the disk several times."""
 
 log = logging.getLogger(__name__)
 
@@ -52,9 +54,10 @@ log = logging.getLogger(__name__)
 async def create_logs(
     make: CreateLog, places: Sequence[TopicPartition], config: LogConfig, topic_id: bytes
 ) -> list[Log]:
-    """Create the logs of replicas of one topic in parallel; return them in the order of `places`.
+    """Create the logs of replicas of one topic in parallel. Return the logs in the order of `places`.
 
-    :raises BarnabasError: the first error of `make`. No other creation is in progress then; some logs may exist.
+    :raises BarnabasError: the first error of `make`. No other creation is in progress then, but some logs may have been
+        created.
     """
     made: list[Log] = []
     for start in range(0, len(places), CREATED_AT_ONCE):
@@ -68,9 +71,9 @@ async def create_logs(
 
 
 class ReplicaLogs:
-    """The logs of this broker. Used from the event loop's thread only, except for methods that say otherwise.
+    """The logs of this broker's replicas. Used from the event loop's thread only, unless a method says otherwise.
 
-    :param run: runs a function that may wait for the disk, on a thread.
+    :param run: runs a function that may block on the disk, on another thread.
     """
 
     def __init__(self, logs: AnyLogs, run: Run) -> None:
@@ -79,18 +82,21 @@ class ReplicaLogs:
         self._in_doubt: frozenset[str] = frozenset()
 
     def doubt(self, names: Iterable[str]) -> None:
-        """Treat logs of these topics as doubtful: `restore` uses their records only if the topic id matches."""
+        """Mark topics as doubtful. `restore` uses records of a doubtful topic's logs only if the topic id matches."""
         self._in_doubt = frozenset(names)
 
     def restore(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
-        """Return the log of a replica that should exist; see `LogManager.restore`."""
+        """Open and return the log of an existing replica. See `LogManager.restore`."""
         in_doubt = where.topic in self._in_doubt
         opened = self._logs.restore(where, config, uuid.UUID(bytes=topic_id), in_doubt=in_doubt)
         self._flush_what_was_recovered(opened, config)
         return opened
 
     async def restore_all(self, places: Sequence[TopicPartition], config: LogConfig, topic_id: bytes) -> list[Log]:
-        """Restore the logs of replicas of one topic, in order. Create missing partition directories on a thread."""
+        """Open the logs of existing replicas of one topic, in order.
+
+        Missing partition directories are created on another thread.
+        """
         identity = uuid.UUID(bytes=topic_id)
         new = [each for each in places if not self._logs.is_known(each, identity)]
         await create_logs(functools.partial(self._run, self.restore), new, config, topic_id)
@@ -99,7 +105,7 @@ class ReplicaLogs:
     async def create(self, where: TopicPartition, config: LogConfig, topic_id: bytes) -> Log:
         """Create and return the log of a new replica.
 
-        :raises ApiError: INVALID_TOPIC_EXCEPTION if a partition directory of another topic has its name.
+        :raises ApiError: INVALID_TOPIC_EXCEPTION if another topic's partition directory has the same name.
         :raises StorageError: a write to the disk failed.
         """
         made: Log = await self._run(self._create, where, config, topic_id)
@@ -116,16 +122,17 @@ class ReplicaLogs:
         identity = uuid.UUID(bytes=topic_id)
         if self._logs.topic_ids.get(where) != identity:
             self.check_free(where)
-            self._logs.delete(where)  # An existing partition directory has no records here.
+            self._logs.delete(where)  # If a partition directory exists here, `check_free` has found no records in it.
         opened = self._logs.create(where, config, identity)
         self._flush_what_was_recovered(opened, config)
         return opened
 
     def check_free(self, where: TopicPartition) -> None:
-        """Check that no partition directory of another topic that has records has the name of this replica.
+        """Check that there is no partition directory with the name of this replica that contains records of another
+        topic.
 
-        :raises ApiError: INVALID_TOPIC_EXCEPTION. The directory stays as it is: an operator may need the records of a
-            topic that the metadata store does not have.
+        :raises ApiError: INVALID_TOPIC_EXCEPTION. The directory is not changed, because the topic may be unknown only
+            to this metadata store, and an operator may need its records.
         """
         stray = self._logs.get(where)
         if stray is not None and not self._logs.has_no_records(where):
@@ -136,11 +143,11 @@ class ReplicaLogs:
             raise ApiError(ErrorCode.INVALID_TOPIC_EXCEPTION, message)
 
     def is_there(self, where: TopicPartition) -> bool:
-        """Return whether a log of this partition exists."""
+        """Return whether a log of a partition exists on this broker."""
         return self._logs.get(where) is not None
 
     def belongs_to(self, where: TopicPartition, topic_id: bytes) -> bool:
-        """Return whether a log of this partition exists and has this topic id."""
+        """Return whether a log of a partition exists on this broker and has the given topic id."""
         identity = self._logs.topic_ids.get(where)
         return self.is_there(where) and identity is not None and identity.bytes == topic_id
 
@@ -150,15 +157,18 @@ class ReplicaLogs:
         return NO_LEADER_EPOCH if opened is None else opened.leader_epochs.latest
 
     def may_have_more(self, topic: str) -> bool:
-        """Return whether a later start may find more partition directories of a topic. Its deletion stays open then."""
+        """Return whether more partition directories of a topic may be found at a later start.
+
+        The topic's deletion must then stay pending.
+        """
         return self._logs.may_have_more(topic)
 
     def was_missing(self, where: TopicPartition) -> bool:
-        """Return whether `restore` found no log of a replica, and created an empty one."""
+        """Return whether `restore` found no log of a replica, and created an empty log."""
         return where in self._logs.missing
 
     def is_gone(self, where: TopicPartition) -> bool:
-        """Return whether the log was missing, and may have had records that an operator can restore."""
+        """Return whether the log of a replica was missing, and may have had records that an operator can restore."""
         return where in self._logs.gone
 
     def is_in_old_copy(self, where: TopicPartition) -> bool:
@@ -170,7 +180,10 @@ class ReplicaLogs:
         return self._logs.is_in_newer_folder(where)
 
     def delete(self, partitions: Iterable[TopicPartition]) -> StorageError | None:
-        """Rename partition directories for deletion; return the first error, if any. May be called from any thread."""
+        """Rename partition directories for deletion.
+
+        Return the first error, or None. Any thread may call this method.
+        """
         refused = None
         for where in partitions:
             try:
@@ -180,14 +193,18 @@ class ReplicaLogs:
         return refused
 
     def remove_deleted_records(self) -> None:
-        """Store the log start offsets durably, and delete the segment files before them. Called on a thread.
+        """Store the log start offsets durably, and delete the segment files below these offsets.
+
+        Must not be called on the event loop's thread.
 
         :raises StorageError: a write to the disk failed.
         """
         self._logs.remove_deleted_records()
 
     def set_deleted_aside(self, deleted: Collection[bytes], untouched: Collection[str]) -> set[bytes]:
-        """Rename the partition directories of deleted topics, except those of topics with unreadable metadata.
+        """Rename the partition directories of deleted topics for deletion.
+
+        Directories of topics with unreadable metadata are not changed.
 
         :returns: the ids of the topics with partition directories that could not be renamed.
         """
@@ -204,15 +221,16 @@ class ReplicaLogs:
         deleted: Collection[bytes],
         living: Collection[bytes],
     ) -> set[bytes]:
-        """Complete the deletions and creations of the last run, and leave all other partition directories alone.
+        """Clean up after deletions and creations that the last run of the broker did not finish.
 
-        An empty directory is left over from a creation if it has no topic id, or if its topic has no such partition.
-        The broker creates the directories of a growing topic before the metadata store has its new partitions.
+        Partition directories of deleted topics are deleted. An empty directory is also deleted if it has no topic id,
+        or if its topic has no such partition: the broker creates directories before it writes new partitions to the
+        metadata store. All other directories are not changed.
 
         :param known: the replicas that should exist.
         :param untouched: the names of topics whose metadata is unreadable.
         :param deleted: the ids of deleted topics.
-        :param living: the ids of existing topics.
+        :param living: the topic ids of existing topics.
         :returns: the ids of the topics with partition directories that could not be renamed.
         """
         left: dict[bytes, list[TopicPartition]] = {topic_id: [] for topic_id in deleted}
@@ -225,22 +243,25 @@ class ReplicaLogs:
             elif (identity is None or identity.bytes in living) and self._logs.has_no_records(stray):
                 self._is_refused([stray])
             else:
-                log.warning("the partition directory of %s belongs to no topic; it is left as it is", stray)
+                log.warning(
+                    "the partition directory of %s belongs to no topic; keeping the directory",
+                    stray,
+                )
         return {topic_id for topic_id, partitions in left.items() if self._is_refused(partitions)}
 
     def _is_refused(self, partitions: Iterable[TopicPartition]) -> bool:
         refused = self.delete(partitions)
         if refused:
-            log.warning("cannot delete a partition directory: %s", refused)
+            log.warning("cannot delete a partition directory: %s; retrying at the next start", refused)
         return refused is not None
 
     def _flush_what_was_recovered(self, recovered: Log, config: LogConfig) -> None:
-        """Flush a recovered log before the first read if its topic has a flush policy.
+        """Flush a recovered log before the first read, if its topic has a flush policy.
 
-        A killed broker leaves records in the page cache that it may not have exposed to consumers.
+        After the broker was killed, the page cache may contain records that were never exposed to consumers.
         """
         if config.has_flush_policy and not recovered.is_offline:
             try:
                 recovered.flush()
             except StorageError as error:
-                log.warning("cannot flush a recovered log: %s", error)
+                log.warning("cannot flush a log after its recovery: %s", error)

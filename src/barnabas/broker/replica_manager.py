@@ -1,11 +1,10 @@
-"""The replicas of this broker: their logs, their roles, and the work that the broker does on all of them.
+"""Manages the replicas of this broker: their logs, their roles, and operations on all replicas.
 
-`ReplicaManager` has a replica from the opening of its log until the final resignation of its role. `Topics` decides
-which replicas exist and applies the metadata. `Topics` holds its lock (`Topics.changing`) during calls that change
-replicas.
+`ReplicaManager` keeps each replica from the opening of its log until its last role has resigned. `Topics` decides which
+replicas exist and applies the metadata. `Topics` holds its lock (`Topics.changing`) during calls that change replicas.
 
-Each leader epoch has its own role object (`barnabas.broker.replica`). If the metadata names another leader or leader
-epoch, `RoleTransitions` ends the old role, and begins the new role with the same log.
+Each leader epoch has its own role object (`barnabas.broker.replica`). If the leader or the leader epoch of a partition
+changes, `RoleTransitions` ends the old role, and begins a new role with the same log.
 
 Used from the event loop's thread only.
 """
@@ -45,10 +44,10 @@ class RoleTransitions:
         self._clock = clock
         self._events = events
         self.leader_count = 0
-        """The number of leader roles that have begun on this broker."""
+        """The number of times that a replica on this broker has become leader."""
 
     def begin(self, where: TopicPartition, opened: Log, info: PartitionInfo, config: TopicConfig) -> Replica:
-        """Begin the first role of a log, and return it."""
+        """Begin the first role of a replica with an opened log. Return the role."""
         leader = self._leader(where, info)
         if leader == self._broker_id:
             replica: Replica = self._become_leader(where, opened, info, config)
@@ -58,7 +57,7 @@ class RoleTransitions:
         return replica
 
     async def transition(self, replica: Replica, info: PartitionInfo) -> Replica:
-        """Return the role that the metadata gives a replica: its current role, or a new one after the old has ended."""
+        """End the current role of a replica and begin a new role, if the metadata requires this. Return the role."""
         leader = self._leader(replica.topic_partition, info)
         if (replica.leader, replica.leader_epoch) == (leader, info.state.leader_epoch):
             if isinstance(replica, LeaderReplica) and replica.followers is not None:
@@ -68,19 +67,20 @@ class RoleTransitions:
         leads_on = isinstance(replica, LeaderReplica) and leader == self._broker_id
         await self.resign(replica, why, leads_on=leads_on)
         if isinstance(replica, LeaderReplica) and info.state.is_doubted and not replica.log.is_offline:
-            # A replica with a log newer than the metadata store deposed this leader. This leader may have acknowledged
-            # other records. A leader that is deposed in any other way has a successor with all acknowledged records.
+            # A replica whose log is newer than the metadata store has caused a new election, and this leader may have
+            # acknowledged records that the next leader lacks. After any other election, the next leader has all
+            # acknowledged records.
             replica.log.mark_newer_than_tree()
         following = self.begin(replica.topic_partition, replica.log, info, replica.config)
         if isinstance(replica, LeaderReplica):
             if isinstance(following, LeaderReplica):
                 following.take_over_from(replica)
-            elif leads_on:  # This broker has registered again meanwhile, and must claim the partition first.
+            elif leads_on:  # This broker has registered again, so it must claim the partition before it leads.
                 replica.end_waits(_has_ended(replica, why))
         return following
 
     async def resign(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:
-        """End a role; return when no work of the role is in progress.
+        """End a role, and wait until none of its work is in progress.
 
         :param leads_on: True if this broker also leads in the next epoch.
         """
@@ -96,7 +96,7 @@ class RoleTransitions:
         self._events.publish(IsrChangeDue(replica))
 
     def _leader(self, where: TopicPartition, info: PartitionInfo) -> int:
-        """Return the leader's id; -1 if an earlier registration of this broker led."""
+        """Return the leader's id, or -1 if the leader is this broker with an earlier registration."""
         state = info.state
         if state.leader != self._broker_id or self._metadata.leads_in_this_incarnation(self._broker_id, where, state):
             return state.leader
@@ -114,7 +114,7 @@ class RoleTransitions:
     ) -> LeaderReplica:
         state, followers = info.state, None
         self.leader_count += 1
-        # No other replica has the lost records. Later epochs begin with the log as it is.
+        # This replica became leader, so its log is valid as it is, even if it has lost records.
         opened.accept_loss()
         opened.mark_compared()
         if len(info.replicas) > 1:
@@ -129,7 +129,7 @@ class RoleTransitions:
                 self._clock.monotonic(),
             )
         elif config.log.has_flush_policy and not opened.is_offline:
-            # From now on the leader only raises the high watermark.
+            # Set the high watermark before the role begins, because the leader role only raises it.
             opened.move_high_watermark(opened.recovery_point)
         return LeaderReplica(
             where,
@@ -144,10 +144,10 @@ class RoleTransitions:
 
 
 def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionInfo) -> None:
-    """Apply the replicas and the ISR of the metadata to a leader.
+    """Apply the replicas and the ISR from the metadata to a leader.
 
-    If the leader has these values already, they may be older than an ISR change of the leader that is in progress. That
-    change continues.
+    If they equal the leader's current replicas and ISR, do nothing, because the leader may have an ISR change in
+    progress.
     """
     if info.state.isr != followers.isr:
         followers.adopt(info.state.isr)
@@ -159,23 +159,23 @@ def _adopt(partition: LeaderReplica, followers: RemoteReplicas, info: PartitionI
 
 
 def _has_ended(replica: Replica, why: str) -> ApiError:
-    """Return the error for all requests that wait for a role that has ended."""
+    """Return the error for requests that wait when the role of a replica ends."""
     return ApiError(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"{replica.topic_partition}: {why}")
 
 
 TRANSITIONS_PER_PAUSE = 64
-"""The number of role transitions between two pauses of the event loop."""
+"""The number of role transitions before other tasks of the event loop run."""
 
 NO_REPLICAS: Mapping[int, Replica] = {}
 
 PartitionsOf = Callable[[str], Sequence[PartitionInfo] | None]
-"""Returns the partitions of a topic that clients see; None if clients see no such topic."""
+"""Returns the partitions of a topic that are visible to clients, or None if the topic is not visible."""
 
 
 class ReplicaManager:
     """All replicas on this broker.
 
-    :param partitions_of: returns the partitions of a topic; error messages use them.
+    :param partitions_of: returns the partitions of a topic, for error messages.
     """
 
     def __init__(
@@ -196,7 +196,7 @@ class ReplicaManager:
         self._events = events
         self.roles = self._roles = RoleTransitions(broker_id, metadata, work, clock, events)
         self._replicas: dict[str, Mapping[int, Replica]] = {}
-        """The replicas of each topic, by partition number. A change replaces the mapping of a topic."""
+        """The replicas by topic and partition number. A change replaces the whole mapping of a topic."""
         self._transition_count = 0
 
     # -- lookup ----------------------------------------------------------------------------------------------
@@ -251,16 +251,18 @@ class ReplicaManager:
         return [replica for replica in self.all() if isinstance(replica, LeaderReplica)]
 
     def shared_name(self, where: TopicPartition) -> TopicPartition:
-        """Return the `TopicPartition` of the replica here: one shared object instead of many equal objects."""
+        """Return the `TopicPartition` object of this broker's replica if there is one, to share one object instead of
+        many equal objects.
+        """
         replica = self.get(where)
         return where if replica is None else replica.topic_partition
 
     # -- opening ---------------------------------------------------------------------------------------------
 
     async def restore(self, info: TopicInfo, config: TopicConfig) -> None:
-        """Open the logs of a topic whose replicas this broker has, and begin their roles.
+        """Open the logs of this broker's replicas of a topic, and begin their roles.
 
-        The broker calls this at the start, and later for a topic whose node was unreadable at the start.
+        The broker calls this method at its start. If a topic's node was unreadable then, it calls this method later.
         """
         own = self._own(info)
         logs = await self._replica_logs.restore_all(
@@ -293,7 +295,7 @@ class ReplicaManager:
     # -- transitions -----------------------------------------------------------------------------------------
 
     async def transition(self, topic: str, numbers: Iterable[int]) -> None:
-        """Begin the roles that the metadata gives replicas of a topic. Requests find them when all have begun."""
+        """Begin new roles of replicas as the metadata requires. Requests see the new roles when all have begun."""
         replicas = dict(self.of_topic(topic))
         for number in dict.fromkeys(numbers):
             if number in replicas:
@@ -307,14 +309,19 @@ class ReplicaManager:
         self._replicas[topic] = replicas
 
     def restart_followers_of(self, broker_ids: Iterable[int]) -> None:
-        """Restart the followers of brokers that have registered again: such a leader may have another address."""
+        """Restart the followers of brokers that have registered again, because the leader's address may have
+        changed.
+        """
         registered = frozenset(broker_ids)
         for replica in self.all():
             if replica.leader in registered:
                 self._events.publish(RoleBegan(replica))
 
     def remove(self, topic: str, numbers: Iterable[int]) -> list[Replica]:
-        """Remove replicas of a topic, so that no request finds them, and return them. The caller must call `resign`."""
+        """Remove replicas of a topic, so that requests no longer find them.
+
+        Return the replicas. The caller must call `resign`.
+        """
         replicas = dict(self.of_topic(topic))
         taken = [replicas.pop(number) for number in numbers]
         self._replicas[topic] = replicas
@@ -325,18 +332,18 @@ class ReplicaManager:
         return list(self._replicas.pop(topic, NO_REPLICAS).values())
 
     async def resign(self, replica: Replica, why: str) -> None:
-        """End the role of a removed replica; return when no work of the role is in progress."""
+        """End the role of a removed replica, and wait until none of its work is in progress."""
         await self._roles.resign(replica, why)
 
     async def delete(self, replicas: Sequence[Replica]) -> StorageError | None:
         """Delete removed replicas: end their roles, and rename their partition directories.
 
-        :returns: the error of the first directory that could not be renamed; None if all were renamed.
+        :returns: the error of the first directory that could not be renamed, or None.
         """
         for replica in replicas:
             self._events.publish(RoleEnded(replica))
             replica.mark_deleted()
-        # Not on the event loop: the thread waits for flushes in progress.
+        # Use another thread, because the deletion waits for flushes in progress.
         partitions = [each.topic_partition for each in replicas]
         refused: StorageError | None = await self._work.for_all(self._replica_logs.delete, partitions)
         return refused
@@ -344,14 +351,14 @@ class ReplicaManager:
     # -- retention -------------------------------------------------------------------------------------------
 
     async def store_log_starts(self) -> None:
-        """Store the log start offsets durably, and delete the segment files before them.
+        """Store the log start offsets durably, and delete the segment files below these offsets.
 
         :raises StorageError: a write fails.
         """
         await self._work.for_all(self._replica_logs.remove_deleted_records)
 
     async def delete_old_records(self) -> None:
-        """Delete the segments that the retention settings of the topics no longer keep."""
+        """Delete the segments of all replicas that exceed the retention settings."""
         for replica in self.all():
             await replica.delete_old_records()
             await asyncio.sleep(0)

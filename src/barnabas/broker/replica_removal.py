@@ -1,7 +1,7 @@
-"""The deletion of replicas that a reassignment moved from this broker (`barnabas.coordination.reassignments`).
+"""Deletes replicas that a reassignment has moved away from this broker (`barnabas.coordination.reassignments`).
 
-At the end of a reassignment, the metadata store names the brokers that must delete their replica. A broker that was
-down deletes its replica after its restart. A replica that is not named keeps its partition directory.
+At the end of a reassignment, the leader writes removal nodes for the brokers that must delete their replica. A broker
+that was down deletes its replica after its restart. Without a removal node, the partition directory is kept.
 
 Used from the event loop's thread only.
 """
@@ -26,7 +26,7 @@ log = logging.getLogger(__name__)
 
 
 class ReplicaRemoval:
-    """The replicas that this broker must delete because other brokers have them now."""
+    """The replicas that this broker must delete, because they have moved to other brokers."""
 
     def __init__(
         self, broker_id: int, tree: MetadataStore, in_metadata_thread: InMetadataThread, replica_logs: ReplicaLogs
@@ -42,7 +42,8 @@ class ReplicaRemoval:
     async def make_room(self, topics: Mapping[str, TopicInfo], untouched: Collection[str]) -> None:
         """Rename the partition directories of replicas that moved to other brokers while this broker was down.
 
-        A replica that this broker should have again stays, and so does a log that is newer than the metadata store.
+        A directory is kept if this broker has been assigned the replica again, or if its log is newer than the metadata
+        store.
 
         :param topics: the topics in the metadata store, by name.
         :param untouched: the names of topics whose metadata is unreadable.
@@ -64,18 +65,21 @@ class ReplicaRemoval:
                     await self._end(where, topic_id)
                     continue
                 if refused := self._replica_logs.delete([where]):
-                    log.warning("cannot delete the partition directory of %s, a removed replica: %s", where, refused)
+                    log.warning(
+                        "cannot delete the partition directory of the removed replica %s: %s; retrying at the next "
+                        "start",
+                        where,
+                        refused,
+                    )
                     continue
-                log.info(
-                    "%s moved to other brokers while this broker was down; its partition directory is deleted", where
-                )
+                log.info("%s moved to other brokers while this broker was down; deleted its partition directory", where)
             if is_held or not self._replica_logs.may_have_more(where.topic):
                 await self._end(where, topic_id)
 
     def _is_older(self, info: PartitionInfo, where: TopicPartition) -> bool:
         """Return whether the metadata store is older than the log (see `barnabas.replication.unclean_recovery.doubt`).
 
-        A replica that such a metadata store names for deletion may be the only one left.
+        If the metadata store is older, a replica that it marks for deletion may be the only remaining replica.
         """
         known = self._replica_logs.known_epoch(where)
         if known <= info.state.leader_epoch:
@@ -88,18 +92,21 @@ class ReplicaRemoval:
         return True
 
     async def execute(self, where: TopicPartition, topic_id: bytes, work: DiskWork) -> None:
-        """Delete a replica whose role has ended if the metadata store names it. If it is unreachable, retry later."""
+        """Delete a replica whose role has ended, if it has a removal node.
+
+        If the metadata store is unreachable, retry later.
+        """
         self._pending[Removal(topic_id, where)] = None
         await self._execute(where, topic_id, work)
 
     def check_soon(self) -> None:
-        """Schedule a check for removals in the metadata store, also of replicas that this broker does not have."""
+        """Schedule a check for all removal nodes of this broker in the metadata store."""
         self._may_be_named = True
 
     async def resume(self, is_held: Callable[[TopicPartition, bytes], bool], work: DiskWork) -> None:
         """Retry the failed deletions. The caller must not apply metadata updates during this call.
 
-        :param is_held: returns whether this broker has a replica again.
+        :param is_held: returns whether this broker has been assigned a replica again.
         :raises CoordinationError: the metadata store is unreachable.
         """
         if self._may_be_named:
@@ -131,7 +138,7 @@ class ReplicaRemoval:
             log.error(message, where, extra=event(LogEvent.REMOVAL_REFUSED))
             return False
         if refused := await work.for_all(self._replica_logs.delete, [where]):
-            log.warning("cannot delete the partition directory of %s: %s; the next start retries", where, refused)
+            log.warning("cannot delete the partition directory of %s: %s; retrying at the next start", where, refused)
             return False
         log.info("deleted the partition directory of %s, which moved to other brokers", where)
         return True

@@ -1,13 +1,13 @@
-"""The log of one replica in one leader epoch, and the work on it that leaders and followers share.
+"""The log of one replica in one leader epoch, and the log operations that leaders and followers share.
 
-Used from the event loop's thread only; this thread never waits for the disk here. Work that changes files runs on a
-thread (`DiskQueue`). Work that excludes appends runs in the replica's `AppendQueue`: later appends wait behind it, and
-other partitions continue. Producers and administrators wait for offsets with `Acknowledgements`.
+Used from the event loop's thread only. This thread never blocks on the disk here. Operations that change files run on a
+separate thread (`DiskQueue`). Operations that exclude appends run in the replica's `AppendQueue`. Later appends to the
+partition wait for them. Producers and administrators wait for offsets with `Acknowledgements`.
 
 A replica calls its listeners on the event loop's thread, inside the call that caused the event. A listener must not
 block, and must not raise.
 
-Invariant: the next role begins after `end` has returned. Two roles therefore never change one log at the same time.
+Invariant: the next role begins after `end` has returned, so two roles never change a log at the same time.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ T = TypeVar("T")
 
 
 class ReadListener(Protocol):
-    """A listener that waits for records below the high watermark."""
+    """A listener that waits for new records below the high watermark."""
 
     def on_readable(self, size: int) -> None:
         """React to a higher high watermark.
@@ -50,25 +50,25 @@ class ReadListener(Protocol):
         """
 
     def on_reads_changed(self) -> None:
-        """React to an event after which a read may have another result.
+        """React to an event that may change the result of a read.
 
-        The replica has resigned, or is fenced or deleted; a flush has failed; the log was truncated; its indexes are
-        rebuilt; or the high watermark has passed records whose size the replica does not have.
+        Examples are resignation, fencing, deletion, a failed flush, a truncation, and rebuilt indexes. The high
+        watermark may also have risen by an unknown number of bytes.
         """
 
 
 class LogEndListener(Protocol):
-    """A listener that follows a leader's log up to its end, for a follower."""
+    """A listener for appends to a leader's log, on behalf of a follower."""
 
     def on_appended(self, size: int, *, is_urgent: bool) -> None:
         """React to an append.
 
         :param size: the number of appended bytes.
-        :param is_urgent: True if a consumer waits until the followers have fetched the records.
+        :param is_urgent: True if a consumer is waiting for the records, which followers must fetch first.
         """
 
     def on_fetch_awaited(self) -> None:
-        """React to a producer or an administrator that waits for the next fetch of the followers."""
+        """React to a request that waits for the next fetches of the followers."""
 
     def on_offsets_moved(self) -> None:
         """React to a move of the high watermark or the log start offset without an append."""
@@ -78,19 +78,20 @@ class LogEndListener(Protocol):
 
 
 class AppendQueue:
-    """Runs steps one at a time, in the order of their submission. Used from the event loop's thread only."""
+    """Runs steps one at a time, in the order of submission. Used from the event loop's thread only."""
 
     __slots__ = ("_steps", "_task", "is_busy")
 
     def __init__(self) -> None:
-        # Created when needed: a broker has thousands of replicas, and an empty deque takes 600 bytes.
+        # Create the deque only when it is needed: a broker has thousands of replicas, and an empty deque takes 600
+        # bytes.
         self._steps: deque[Callable[[], Awaitable[None]]] | None = None
         self._task: asyncio.Task[None] | None = None
         self.is_busy = False
-        """True while a step runs or waits. A plain attribute, because each append reads it."""
+        """True while a step is running or queued. This is a plain attribute, because each append reads it."""
 
     def run(self, step: Callable[[], Awaitable[T]]) -> asyncio.Future[T]:
-        """Run a step after all earlier steps; return a future of its result."""
+        """Run a step after all earlier steps. Return a future of its result."""
         ended: asyncio.Future[T] = asyncio.get_running_loop().create_future()
 
         async def take_turn() -> None:
@@ -112,7 +113,7 @@ class AppendQueue:
         return ended
 
     async def wait_until_idle(self) -> None:
-        """Return when no step runs or waits."""
+        """Wait until no step is running or queued."""
         while self._task is not None:
             await asyncio.wait([self._task])
 
@@ -127,7 +128,7 @@ class AppendQueue:
 
 
 Waiter = asyncio.Future[None]
-"""The wait of one request. It raises a BarnabasError if the batches must not be acknowledged."""
+"""A future for which a request waits. It raises a BarnabasError if the request must fail."""
 
 
 def refused(error: BarnabasError) -> Waiter:
@@ -138,7 +139,7 @@ def refused(error: BarnabasError) -> Waiter:
 
 
 class Acknowledgements:
-    """The waiting requests of one partition, each with the offset that it waits for."""
+    """The requests that wait until an offset of a partition is flushed, replicated or deleted."""
 
     __slots__ = ("_closed_with", "_waiting")
 
@@ -147,7 +148,7 @@ class Acknowledgements:
         self._closed_with: BarnabasError | None = None
 
     def wait_for(self, last_offset: int) -> Waiter:
-        """Return a future that completes when the settled offset is above `last_offset`."""
+        """Return a future that completes when `settle` is called with an offset above `last_offset`."""
         if self._closed_with is not None:
             return refused(self._closed_with)
         waiter: Waiter = asyncio.get_running_loop().create_future()
@@ -155,12 +156,12 @@ class Acknowledgements:
         return waiter
 
     def take_over(self, others: Acknowledgements) -> None:
-        """Take the waiting requests of another object."""
+        """Move the waiting requests of another object to this object."""
         waiting, others._waiting = others._waiting, []
         self._waiting += waiting
 
     def settle(self, end_offset: int, error: BarnabasError | None = None) -> None:
-        """Complete the waits for offsets below `end_offset`; if there is an error, fail them."""
+        """Complete the waits for offsets below `end_offset`. If `error` is not None, fail them with this error."""
         if not self._waiting:
             return
         still_waiting = []
@@ -176,33 +177,33 @@ class Acknowledgements:
         self._waiting = still_waiting
 
     def end(self, error: BarnabasError) -> None:
-        """Fail all waits with an error."""
+        """Fail all current waits with an error."""
         waiting, self._waiting = self._waiting, []
         for _, waiter in waiting:
             if not waiter.done():
                 waiter.set_exception(error)
 
     def close(self, error: BarnabasError) -> None:
-        """Fail all waits with an error, and all later ones."""
+        """Fail all current and later waits with an error."""
         self._closed_with = error
         self.end(error)
 
 
 ConsumerRead: TypeAlias = ReadResult | Coroutine[Any, Any, ReadResult]
-"""The result of a read, or a coroutine that returns it if the offset is in a remote segment."""
+"""The result of a read. If the offset is in a remote segment, it is a coroutine that returns the result."""
 
 
 UNEXPOSED_APPENDS_MAX = 1024
-"""The maximum number of appends that are counted separately. The last one also counts all later appends."""
+"""The maximum number of appends with separate entries. Further appends are added to the last entry."""
 
 
 class UnexposedAppends:
-    """The sizes of the appends above the high watermark, in the order of the log."""
+    """The sizes of the appends above the high watermark, in log order."""
 
     __slots__ = ("_appends",)
 
     def __init__(self) -> None:
-        # A list, because a broker has thousands of replicas, and an empty deque takes 760 bytes.
+        # Use a list, because a broker has thousands of replicas, and an empty deque takes 760 bytes.
         self._appends: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
@@ -228,7 +229,7 @@ class UnexposedAppends:
             size += size_of_append
             count += 1
         if count == len(appends):
-            self._appends = []  # `clear` and `del` may keep the memory of many entries.
+            self._appends = []  # Create a new list, because `clear` and `del` may not free the memory of many entries.
         else:
             del appends[:count]
         return size
@@ -239,14 +240,14 @@ class UnexposedAppends:
 
 
 def _ignore_flush(_error: BarnabasError | None) -> None:
-    """Ignore a flush: `on_flushed` of a role that has ended."""
+    """Do nothing. This replaces the `on_flushed` callback of a role that has ended."""
 
 
 class ReplicaStorage:
     """The log of a replica, with its flusher, its queues and its listeners.
 
-    :param work: runs work that may wait for the disk.
-    :param on_flushed: called after each flush of the topic's flush policy.
+    :param work: runs work that may block on the disk.
+    :param on_flushed: called after each flush that the topic's flush policy causes.
     """
 
     __slots__ = (
@@ -281,18 +282,18 @@ class ReplicaStorage:
         self.leader_epoch = leader_epoch
         self.config = config
         self.disk = DiskQueue(work)
-        """The queue of work that changes the log's files."""
+        """The queue of operations that change the log's files."""
         self.append_queue = AppendQueue()
-        """The queue of work that excludes appends."""
+        """The queue of operations that exclude appends."""
         self.flusher: Flusher | None = None
-        """Flushes the log by the topic's flush policy; None without a policy."""
+        """Flushes the log by the topic's flush policy; None if the topic has no flush policy."""
         self.flushed = Acknowledgements()
         """The waits for flushes."""
         self.refusal: ApiError | None = None
-        """The error for all requests after the end of the role; None before."""
+        """The error for all requests after the role has ended, or None."""
         self.is_deleted = False
         self._on_flushed = on_flushed
-        # Dicts, because a broker has thousands of replicas, and an empty set takes more memory.
+        # Use dicts, because a broker has thousands of replicas, and an empty set takes more memory.
         self.readers: dict[ReadListener, None] = {}
         self._index_repairs: dict[SealedSegment, asyncio.Task[None]] = {}
         self._swapping: asyncio.Future[None] | None = None
@@ -310,14 +311,15 @@ class ReplicaStorage:
             self.flushed.settle(self.log.log_end_offset)
         elif config.log.has_flush_policy:
             self.flusher = Flusher(self.log, self._note_flush, self.disk)
-            # Records of an earlier role or policy may be unflushed, and no later append may trigger a flush.
+            # Schedule a flush now: earlier records may be unflushed, and there may be no later append that triggers a
+            # flush.
             self.flusher.note_append()
 
     # --- the end of the role ---
 
     @property
     def has_ended(self) -> bool:
-        """True if the topic was deleted, or the role has ended."""
+        """True if the topic was deleted, or the replica no longer has this role."""
         return self.is_deleted or self.refusal is not None
 
     def resign(self, error: ApiError) -> None:
@@ -327,21 +329,21 @@ class ReplicaStorage:
         self.reads_changed()
 
     async def end(self) -> None:
-        """Return when no work that changes the log is in progress."""
+        """Wait until no work that changes the log is in progress."""
         await self.append_queue.wait_until_idle()
         await self.disk.end()
-        # No flush follows. Breaking the reference cycle frees the role without a garbage collection.
+        # There are no more flushes. Break the reference cycle, so that the role is freed without a garbage collection.
         self._on_flushed = _ignore_flush
 
     def mark_deleted(self) -> None:
-        """End the role because the topic was deleted."""
+        """End the role of the replica, because the topic was deleted."""
         self._stop_flushes()
         self.is_deleted = True
         self.reads_changed()
 
     @property
     def deletion_error(self) -> ApiError:
-        """The error for requests that wait when the topic is deleted."""
+        """The error for waiting requests if the topic is deleted."""
         return ApiError(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{self.topic_partition} was deleted")
 
     def _stop_flushes(self) -> None:
@@ -373,7 +375,8 @@ class ReplicaStorage:
     def readable(self, size: int) -> None:
         """Notify the listeners of a higher high watermark.
 
-        :param size: the number of bytes that became readable; 0 if unknown, so that the listeners must read again.
+        :param size: the number of bytes that became readable, or 0 if it is unknown. The listeners must then read
+            again.
         """
         if not size:
             self.reads_changed()
@@ -382,7 +385,7 @@ class ReplicaStorage:
             each.on_readable(size)
 
     def reads_changed(self) -> None:
-        """Notify the listeners that a read may have another result."""
+        """Notify the listeners that the result of a read may have changed."""
         for each in tuple(self.readers):
             each.on_reads_changed()
 
@@ -391,9 +394,10 @@ class ReplicaStorage:
     def run_in_queue(
         self, step: Callable[[], Awaitable[T]], instead: Callable[[ApiError], T] | None = None
     ) -> asyncio.Future[T]:
-        """Run work that excludes appends, after the work that is already in the queue.
+        """Run an operation that excludes appends, after all operations in the queue.
 
-        :param instead: returns the result if the role has ended before; None: the future raises `refusal`.
+        :param instead: returns the result if the role has ended before the operation. If None, the future raises
+            `refusal`.
         """
         return self.append_queue.run(lambda: self._unless_ended(step, instead))
 
@@ -425,7 +429,7 @@ class ReplicaStorage:
 
     @property
     def is_being_moved(self) -> bool:
-        """True while the log is copied to another log directory. It must not be compacted then."""
+        """True while the log is being copied to another log directory. It must not be compacted during the copy."""
         return self._is_being_moved
 
     def begin_move(self) -> None:
@@ -442,12 +446,12 @@ class ReplicaStorage:
         swap: Callable[[], Log],
         configure: Callable[[TopicConfig], None],
     ) -> None:
-        """Replace the log by a copy of it. Appends wait during the exchange; reads continue.
+        """Replace the log by a copy in another log directory. Appends wait during the exchange, and reads continue.
 
         :param complete: appends the missing batches to the copy.
-        :param swap: returns the copy, which is durable up to its end; a thread calls it.
-        :param configure: applies the topic's settings to the replica with the copy.
-        :raises BarnabasError: `complete` or `swap` failed and the old log stays, or the role has ended.
+        :param swap: returns the copy, which is durable up to its end. It is called on another thread.
+        :param configure: applies the topic's settings to the replica after the exchange.
+        :raises BarnabasError: `complete` or `swap` failed, or the role has ended. The old log is kept.
         """
 
         async def exchange() -> None:
@@ -473,7 +477,7 @@ class ReplicaStorage:
             self._note_flush(None)
 
     async def _until_exchanged(self) -> None:
-        """Wait for the end of an exchange: the old log must not receive a new log start offset."""
+        """Wait until no log exchange is in progress, because a new log start offset must not go to the old log."""
         if self._swapping is not None:
             await asyncio.wait([self._swapping])
 
@@ -483,7 +487,7 @@ class ReplicaStorage:
         """Return whole batches below the high watermark, from the first batch that ends at or after `offset`.
 
         :param committed: True to read below the last stable offset instead.
-        :returns: as `read` does; a coroutine that returns the result if the offset is in a remote segment.
+        :returns: the same as `read`, or a coroutine that returns the result if the offset is in a remote segment.
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         offsets = self.log.offsets
@@ -498,7 +502,7 @@ class ReplicaStorage:
     def read(self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> ReadResult:
         """Return whole batches below `end_offset`, from the first batch that ends at or after `offset`; see `Log.read`.
 
-        :returns: no batches if a thread has to rebuild an index first; `on_reads_changed` follows the rebuild.
+        :returns: no batches if an index must be rebuilt first. After the rebuild, `on_reads_changed` is called.
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
         try:
@@ -507,7 +511,7 @@ class ReplicaStorage:
             return self._begin_repair(error)
 
     async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
-        """Return whole batches up to the log end offset, for the broker itself; a thread reads the bytes.
+        """Return whole batches up to the log end offset, for use inside the broker. The read runs on a separate thread.
 
         :raises BarnabasError: see `read`.
         """
@@ -539,14 +543,15 @@ class ReplicaStorage:
             self.reads_changed()
 
     async def first_record_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Return the first record with this timestamp or a later one; None if no record has one.
+        """Return the offset and timestamp of the first record whose timestamp is at least `timestamp_ms`, or None.
 
         :raises BarnabasError: a read from the disk failed, or the batches are damaged.
         """
         return await self._search(self.log.time_search().first_at, timestamp_ms)
 
     async def latest_record(self) -> OffsetAndTimestamp:
-        """Return the first record with the greatest timestamp; (-1, -1) if the log is empty.
+        """Return the offset and timestamp of the first record with the highest timestamp, or (-1, -1) if the log is
+        empty.
 
         :raises BarnabasError: a read from the disk failed, or the batches are damaged.
         """
@@ -563,7 +568,7 @@ class ReplicaStorage:
     # --- retention ---
 
     async def delete_records_before(self, offset: int) -> int:
-        """Raise the log start offset; return it. See `Log.delete_records_before`.
+        """Raise the log start offset, and return it. See `Log.delete_records_before`.
 
         :raises BarnabasError: see `Log.delete_records_before`.
         """
@@ -573,13 +578,13 @@ class ReplicaStorage:
         return self.log.delete_records_before(offset)
 
     async def delete_old_records(self) -> None:
-        """Delete the segments that the retention settings no longer keep. Errors are logged, and not raised."""
+        """Delete the segments that exceed the retention settings. Errors are logged, not raised."""
         if self.has_ended or self.log.is_offline:
             return
         try:
             await self._delete_old_records()
         except SegmentReplacedError:
-            return  # Compaction has replaced segments during the search; the next search finds the new ones.
+            return  # Compaction replaced segments during the search. The next search uses the new segments.
         except (BarnabasError, OSError) as error:
             if not self.has_ended:
                 log.warning("%s: cannot delete old segments: %s", self.topic_partition, error)
@@ -597,12 +602,12 @@ class ReplicaStorage:
             await self._roll()
         await self._until_exchanged()
         start = self.log.delete_records_before(end)
-        log.info("%s: deleted old segments; the log start offset is now %d", self.topic_partition, start)
+        log.info("%s: deleted segments by retention; the log start offset is now %d", self.topic_partition, start)
 
     # --- compaction ---
 
     async def roll_if_due(self) -> None:
-        """Roll the log if its settings require it: compaction never cleans the active segment.
+        """Roll the active segment if the settings require it, because compaction never cleans the active segment.
 
         :raises BarnabasError: a write to the disk failed.
         """
@@ -610,7 +615,7 @@ class ReplicaStorage:
             await self._roll()
 
     async def find_cleanable(self) -> CleanableRange | None:
-        """Return the offsets and segments that can be compacted; None if there are none.
+        """Return the offsets and segments that can be compacted, or None if there are none.
 
         :raises BarnabasError: the log is offline or damaged, or its segments were replaced.
         :raises OSError: a read from the disk failed.

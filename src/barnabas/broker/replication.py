@@ -1,7 +1,7 @@
-"""This broker's part in replication: its fetches from leaders, and the fetches of its followers.
+"""Replication on this broker: it fetches from leaders, and serves the fetches of followers.
 
-Followers fetch at the inter-broker listener (`barnabas.broker.inter_broker`). A fetch must name a registered broker and
-its current broker epoch.
+Followers fetch from the inter-broker listener (`barnabas.broker.inter_broker`). A fetch request must contain the id of
+a registered broker and its current broker epoch.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ CONNECT_TIMEOUT_S = 10.0
 
 
 class Replication:
-    """Runs fetchers for the followers here, and serves other followers. Used from the event loop's thread only.
+    """Runs fetchers for the followers on this broker, and serves followers on other brokers.
+
+    Used from the event loop's thread only.
 
     :param own_epoch: returns the broker epoch of this broker's registration.
     :param throttles: the replication throttles.
@@ -67,7 +69,7 @@ class Replication:
         self.requests = inter_broker_requests(
             topics, topics.replicas, sessions, self._check_broker, self.elections, scheduler, environment.clock
         )
-        """The request pipeline for other brokers."""
+        """The request pipeline for requests of other brokers."""
 
     def begin(self) -> None:
         """Start fetching for all followers on this broker."""

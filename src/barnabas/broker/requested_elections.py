@@ -1,8 +1,8 @@
-"""The elections that an administrator requests: of preferred replicas, or unclean elections (ElectLeaders, KIP-460).
+"""Runs the preferred and unclean leader elections that administrators request (ElectLeaders, KIP-460).
 
-No broker can appoint another leader: the current leader transfers its leadership, and the first candidate claims a
-partition without a leader. The broker that receives a request therefore forwards each partition to the broker that can
-act, over the inter-broker listener.
+No broker can make another broker the leader of a third broker's partition. A current leader transfers its own
+leadership, and the first candidate claims a partition without a leader. So the broker that receives a request forwards
+it to these brokers, over the inter-broker listener.
 
 Used from the event loop's thread only.
 """
@@ -32,9 +32,9 @@ from barnabas.protocol.messages.elect_leaders import (
 from barnabas.replication.leader_election import candidacy, transfer_leadership
 
 LOOK_S = 0.02
-"""The interval of checks for another broker's change in the image, in seconds."""
+"""The interval in seconds between checks whether the metadata image contains another broker's change."""
 KNOWN_S = 5.0
-"""The maximum wait for another broker's change, in seconds."""
+"""The maximum wait until the metadata image contains another broker's change, in seconds."""
 
 Outcome = ApiError | None
 Connect = Callable[[int], Awaitable[ClientConnection]]
@@ -42,7 +42,7 @@ Connect = Callable[[int], Awaitable[ClientConnection]]
 
 
 class RequestedElections:
-    """Runs the elections that clients and other brokers request."""
+    """Runs the leader elections that clients and other brokers request."""
 
     def __init__(self, topics: Topics, broker_id: int, connect: Connect, scheduler: CooperativeScheduler) -> None:
         self._topics = topics
@@ -56,7 +56,7 @@ class RequestedElections:
         return [TopicPartition(topic.name, n) for topic in topics for n in range(len(topic.partitions))]
 
     async def elect(self, wanted: Iterable[TopicPartition], kind: int) -> dict[TopicPartition, Outcome]:
-        """Elect leaders of partitions, on this broker or on others; return the error or None for each partition.
+        """Elect leaders of partitions, on this broker and on other brokers. Return an error or None for each partition.
 
         :param kind: PREFERRED_ELECTION or UNCLEAN_ELECTION.
         """
@@ -102,7 +102,7 @@ class RequestedElections:
     def _who_can(self, where: TopicPartition, kind: int) -> int:
         """Return the broker that can run the requested election of a partition.
 
-        :raises ApiError: no broker can, or the election is not necessary.
+        :raises ApiError: no broker can run the election, or the election is not needed.
         """
         image = self._topics.image
         info = image.partition(where)
@@ -171,7 +171,7 @@ class RequestedElections:
         return outcomes
 
     async def _until_known(self, elected: list[TopicPartition], broker_id: int, kind: int) -> None:
-        """Wait until the image of this broker has the new leaders."""
+        """Wait until the metadata image of this broker contains the new leaders."""
 
         def is_known(where: TopicPartition) -> bool:
             info = self._topics.image.partition(where)
@@ -188,7 +188,7 @@ _NO_ELIGIBLE = ErrorCode.ELIGIBLE_LEADERS_NOT_AVAILABLE
 
 
 def _transferring_broker(where: TopicPartition, info: PartitionInfo, image: MetadataImage) -> int:
-    """Return the leader, if it is not the preferred replica and the preferred replica can lead.
+    """Return the leader that can transfer its leadership to the preferred replica.
 
     :raises ApiError: ELECTION_NOT_NEEDED, PREFERRED_LEADER_NOT_AVAILABLE.
     """

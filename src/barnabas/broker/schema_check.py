@@ -1,8 +1,9 @@
-"""The check of values against schemas, for topics with `barnabas.value.schema.validation`.
+"""Validates record values against schemas, for topics with `barnabas.value.schema.validation`.
 
 A value is valid if it begins with the id of a schema that the registry has as a version of the subject `TOPIC-value`.
-The check ignores the bytes after the id: decoding them would cost more than all other work of the broker. Null values
-are valid, because they are tombstones. The check runs on a thread, between the other checks of a batch and its append.
+The bytes after the id are not checked, because decoding them would cost more than all other work of the broker. Null
+values are valid, because they are tombstones. The validation runs on a separate thread, after the other checks of a
+batch and before its append.
 """
 
 from __future__ import annotations
@@ -29,7 +30,10 @@ if TYPE_CHECKING:
     from barnabas.records.header import Buffer
 
 REGISTRY_TIMEOUT_S = 5.0
-"""The maximum time in seconds that appends to a partition wait for the registry before the producer must retry."""
+"""The timeout for a response of the schema registry in seconds.
+
+After it, the append fails, and the producer must retry.
+"""
 NUMBERS_MAX = 1_000
 """The maximum number of invalid records that an error lists."""
 
@@ -41,7 +45,7 @@ def _registry(url: str) -> SchemaRegistry:
 
 
 def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> None:
-    """Check that each value of a batch has a schema of the topic's subject.
+    """Check that each value in a batch has a schema of the topic's subject.
 
     :param batch: a batch whose header and CRC were checked.
     :param url: the URL of the registry.
@@ -63,7 +67,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
     subject = f"{topic}-value"
     for schema_id, numbers in ids.items():
         if not _is_version(url, subject, schema_id):
-            # Only the first unknown id: one batch could contain thousands, each of which costs a request.
+            # Report only the first unknown id, because a batch may contain thousands of ids, and each costs a request.
             reason = (
                 f"schema {schema_id} is not a version of the subject {subject!r} (barnabas.value.schema.validation)"
             )
@@ -73,7 +77,7 @@ def check_values(batch: Buffer, topic: str, url: str, batch_bytes_max: int) -> N
 def _values(batch: Buffer, bytes_max: int) -> list[bytes | None]:
     try:
         with memoryview(batch) as view:
-            # Producers may send any base offset, because the log assigns another one.
+            # Producers may send any base offset, because the log assigns the offsets.
             header = read_header(view)._replace(base_offset=0)
             _, lists = records_of(view, 0, header, Decompressor(bytes_max))
     except CorruptBatchError as error:

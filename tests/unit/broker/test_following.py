@@ -354,7 +354,7 @@ def test_disk_that_does_not_store_where_a_followers_log_begins_is_tried_again(
         await deleted
         assert failures < 0
         assert [each.getMessage() for each in caplog.records].count(
-            "cannot store log start offsets: the disk is full; retrying every 0.1 s"
+            "cannot store the log start offsets of followers: the disk is full; retrying every 0.1 s"
         ) == 1
 
     run(tmp_path, scenario)

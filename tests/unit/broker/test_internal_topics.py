@@ -67,7 +67,7 @@ def test_groups_are_not_available_where_it_cannot_be_made_and_one_line_says_why(
             assert await find(caller, "a") == [ErrorCode.COORDINATOR_NOT_AVAILABLE]
 
     run(tmp_path, scenario)
-    assert len([each for each in caplog.records if f"cannot create {CONSUMER_OFFSETS}" in each.getMessage()]) == 1
+    assert len([each for each in caplog.records if f"cannot create topic {CONSUMER_OFFSETS}" in each.getMessage()]) == 1
 
 
 def test_metadata_says_that_it_is_internal(tmp_path: Path) -> None:

@@ -211,7 +211,7 @@ def test_broker_that_does_not_hear_is_waited_for_in_vain(
             assert await maker.create("clicks") == [0]
         assert maker.others.closed == [2]
         (line,) = caplog.messages
-        assert line == "broker 2 has not read new topics within 0.05 s; not waiting for it"
+        assert line == "broker 2 has not read new topics within 0.05 s; not waiting for this broker"
 
     run(scenario)
 

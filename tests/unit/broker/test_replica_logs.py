@@ -172,7 +172,7 @@ def test_folders_of_deleted_topics_go_and_all_others_stay(home: Home, caplog: py
     home.make(unread, bytes(16))
     assert home.replica_logs.set_strays_aside({VIEWS}, {"unread"}, {FIRST, THIRD}, ()) == set()
     assert home.folders() == {"clicks-1", "views-0", "unread-0"}
-    assert "the partition directory of clicks-1 belongs to no topic; it is left as it is" in caplog.text
+    assert "the partition directory of clicks-1 belongs to no topic; keeping the directory" in caplog.text
     assert caplog.text.count("belongs to no topic") == 1
 
 

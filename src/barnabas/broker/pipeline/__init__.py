@@ -1,6 +1,6 @@
-"""The path of every request through the broker: frame, call, stages, handler, reply, frame.
+"""The request pipeline: the path of a request from its frame through stages and handler to the response frame.
 
 `scheduler` takes frames from a connection, and decides when requests run, and which requests run together. `call`
-decodes requests and encodes responses. `chain` has the stages that every call passes, with the handler among them. The
-modules here contain no code for specific APIs: a `ServedApi` has the rules of an API.
+decodes requests and encodes responses. `chain` contains the stages that each call passes before and after its handler.
+These modules contain no code for specific APIs. A `ServedApi` contains the rules of an API.
 """

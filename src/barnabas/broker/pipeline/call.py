@@ -1,28 +1,26 @@
-"""A call: one request from its frame to the frame of its response, the API that serves it, and the handler's reply.
+"""Calls: the decoding of requests, the declaration of served APIs, the replies of handlers, and the encoding of
+responses.
 
 A handler declares the API that it serves. ApiVersions and the pipeline use this declaration:
 
     @serves(HeartbeatRequest)
     def heartbeat(groups: GroupService, request: HeartbeatRequest, call: Call) -> HeartbeatResponse: ...
 
-The parameters before request and call are parts of the broker, by their names in `barnabas.broker.parts`. The handler
-receives them once, when the broker starts (`ServedApi.bind`).
+The parameters before `request` and `call` are parts of the broker, with the names in `barnabas.broker.parts`. They are
+bound once, when the broker starts (`ServedApi.bind`). The pipeline calls each handler as `handle(request, call) ->
+Reply`. `serves` converts the result of the handler to a reply:
 
-The pipeline calls every handler as `handle(request, call) -> Reply`. `serves` makes the reply from the result of the
-handler:
+- A function returns its response, or a `Reply`, which may contain a later response.
+- A coroutine function responds later. While it waits, the request counts with its full size, without record data.
+- A generator function may take long. It yields after each `ENTRIES_PER_STEP` entries, so that other requests can run
+  (`barnabas.broker.pipeline.scheduler`). It returns its response or a `Reply`.
 
-- A function returns its response, or a `Reply` with a later response.
-- A coroutine function replies later. While it waits, the request counts with its whole size without record data.
-- A generator function may take long. It yields after about `ENTRIES_PER_STEP` entries, and returns its response or a
-  `Reply`. Other requests run in between (`barnabas.broker.pipeline.scheduler`).
+With `runs`, a handler gets a `Run` instead of a request: consecutive requests on one connection with the same API
+version. The response in its reply is a list with one response per request.
 
-With `runs`, a handler takes a `Run` instead of a request: consecutive requests of one version on one connection. The
-response in its reply is a list with one response for each request.
-
-A request has a budget: array entries, and bytes without record data. A request above its budget ends the connection
-with one log line. A large frame is decoded in slices.
-
-Templates are caches of the decoder. A request that a template recognizes passes the same stages as any other.
+A request has a budget of array entries, and of bytes without record data. If a request exceeds its budget, the broker
+closes the connection and logs one line. A large frame is decoded in slices. Templates are decoder caches. A request
+that a template recognizes passes the same stages as any other request.
 """
 
 from __future__ import annotations
@@ -55,30 +53,31 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 Steps = Generator[None, None, R]
-"""A generator for work that may take long: it yields wherever it may pause, and returns its result."""
+"""A generator for long work. It yields wherever other work may run, and returns its result."""
 
 ENTRIES_PER_STEP = 32
-"""The number of entries between two pauses of long work. Each entry takes some microseconds."""
+"""The number of entries that long work processes before it yields. Each entry takes some microseconds."""
 LAST_OF_STEP = ENTRIES_PER_STEP - 1
 
 
 def is_pause_due(number: int) -> bool:
-    """Return whether a generator should yield at this entry; never at the first one."""
+    """Return whether a generator should yield at this entry. It never yields at the first entry."""
     return number % ENTRIES_PER_STEP == LAST_OF_STEP
 
 
 WAITING_BYTES = 2_048
-"""The memory of the task and the futures of any waiting request, in bytes."""
+"""The estimated memory in bytes for the task and the futures of a waiting request."""
 
 WAITING_ENTRY_BYTES = 256
-"""The memory of a waiting request for each topic or partition of its response, in bytes."""
+"""The estimated memory in bytes of a waiting request for each topic and partition in its response."""
 
 
 class Reply:
     """The reply of a handler: a response now, a response later (`LaterReply`, `StepsReply`), or no response.
 
-    The response to a run is a list with one item for each request: None for a request without a response, bytes for
-    a frame that a template created. The first requests of a run may have responses now, and the others later.
+    The response to a run is a list with one item per request. An item is None if the request has no response, or bytes
+    if a template created the response frame. Some first requests of a run may have responses now, and the other
+    requests later.
     """
 
     __slots__ = ("response",)
@@ -93,10 +92,11 @@ class Reply:
 class LaterReply(Reply):
     """A response that is available later.
 
-    :param later: returns the response, or the steps that create it.
-    :param kept_bytes: the memory of the waiting request in addition to `WAITING_BYTES`; None: the size of the frame.
-    :param end: ends the wait; called if waiting requests use too much memory.
-    :param before: futures of work that needs the frame. The wait begins when they are done.
+    :param later: an awaitable of the response, or of the steps that create it.
+    :param kept_bytes: the memory of the waiting request in bytes, in addition to `WAITING_BYTES`. None means the size
+        of the frame.
+    :param end: ends the wait. It is called if waiting requests use too much memory.
+    :param before: futures of work that needs the frame. The frame is released when they are done.
     :param response: the responses to the first requests of a run.
     """
 
@@ -130,17 +130,20 @@ class StepsReply(Reply):
 
 
 ENTRIES_MAX = 50_000
-"""The maximum number of array entries of a request: enough to name each of 10,000 topics twice."""
+"""The maximum number of array entries in a request. It is sufficient for twice the names of 10,000 topics."""
 
 BYTES_MAX = 4 * 1024 * 1024
-"""The maximum size of a request without its record data. A decoded byte may need many bytes of memory."""
+"""The maximum size in bytes of a request without its record data.
+
+A decoded request may need many times its size in memory.
+"""
 
 HandlerFunction = Callable[..., Any]
-"""A function with parts of the broker, a request or a run, and the call as parameters."""
+"""A handler function. Its parameters are parts of the broker, a request or a run, and the call."""
 
 
 class RunRules(Protocol):
-    """The rules of an API whose requests run together (a run), or are split into pieces."""
+    """The rules of an API whose requests may be combined into runs, or divided into pieces."""
 
     def requests_max(self, first: Any) -> int:
         """Return the maximum number of requests in a run that begins with this request."""
@@ -151,7 +154,7 @@ class RunRules(Protocol):
         ...
 
     def wants_answer(self, request: Any) -> bool:
-        """Return whether a request has a response."""
+        """Return whether the client expects a response to a request."""
         ...
 
     def entry_count(self, request: Any) -> int:
@@ -159,19 +162,23 @@ class RunRules(Protocol):
         ...
 
     def only_partition(self, request: Any) -> Any:
-        """Return the data for the only partition of a request; None if the request does not have exactly one."""
+        """Return the data for the only partition of a request, or None if the request does not have exactly one
+        partition.
+        """
         ...
 
     def must_be_in_pieces(self, request: Any, size: int) -> bool:
-        """Return whether a request of this size must run in pieces."""
+        """Return whether a request of this size must be divided into pieces."""
         ...
 
     def pieces(self, request: Any) -> Iterator[tuple[Any, bool]]:
-        """Yield a request for each piece, in order, and True if the piece continues the topic before it."""
+        """Yield a request for each piece, in order, and True if the piece continues the last topic of the previous
+        piece.
+        """
         ...
 
     def join(self, responses: Sequence[tuple[Any, bool]]) -> Any:
-        """Return the response to a request from the responses to its pieces."""
+        """Join the responses to the pieces of a request into one response."""
         ...
 
 
@@ -183,20 +190,23 @@ class ServedApi:
     key: int
     """The key of the API."""
     function: HandlerFunction
-    """The handler without its parts."""
+    """The handler function, without bound parts."""
     handle: HandlerFunction
-    """The handler; after `bind`, a function that takes a request and its call, and returns a `Reply`."""
+    """The handler. After `bind`, it is a function that takes a request and a call, and returns a `Reply`."""
     runs: RunRules | None = None
-    """The rules of runs; None if the handler takes single requests."""
+    """The rules of runs, or None if the handler takes single requests."""
     ends_with_client: bool = False
-    """True if the request ends with its connection. All other requests run to their end."""
+    """True if the request is cancelled when its connection closes. Other requests are completed."""
     burst_prone: bool = False
     """True if many clients are likely to send this request at the same moment.
 
-    Such requests take turns, so that other requests do not wait for all of them.
+    The scheduler spreads such requests over time, so that other requests do not have to wait for all of them.
     """
     answers_any_version: bool = False
-    """True if an unsupported version also gets a response, in version 0, with None as the request."""
+    """True if a request with an unsupported version gets a response of version 0.
+
+    The handler then gets None as the request.
+    """
     entries_max: int = ENTRIES_MAX
     bytes_max: int = BYTES_MAX
 
@@ -211,14 +221,17 @@ class ServedApi:
         return _parts_of(self.function)
 
     def bind(self, parts: object) -> ServedApi:
-        """Return this API with a handler that is bound to its parts."""
+        """Return a copy of this API with a handler that is bound to its parts."""
         given = [getattr(parts, name) for name in self.parts]
         return replace(self, handle=_replying(self.function, given)) if given else self
 
 
 @functools.cache
 def _parts_of(function: HandlerFunction) -> list[str]:
-    """Return the parameters for parts. Cached, because the inspection for all APIs would slow down each start."""
+    """Return the names of the parameters for parts.
+
+    The result is cached, because inspecting all handlers would slow down each start.
+    """
     return [*inspect.signature(function).parameters][:-2]
 
 
@@ -236,9 +249,9 @@ def serves(
     entries_max: int = ENTRIES_MAX,
     bytes_max: int = BYTES_MAX,
 ) -> Callable[[HandlerFunction], ServedApi]:
-    """Declare that a function serves the API of `request`, in all declared versions. See `ServedApi`.
+    """Declare that a function serves the API of `request` in all declared versions. See `ServedApi`.
 
-    :param runs: if not None, the function takes runs by these rules.
+    :param runs: if not None, the function gets runs that follow these rules.
     :param entries_max: the maximum number of entries in all arrays of a request.
     :param bytes_max: the maximum size of a request in bytes, without record data.
     """
@@ -258,7 +271,7 @@ def serves(
 
 
 def _replying(function: HandlerFunction, given: Sequence[Any]) -> HandlerFunction:
-    """Return a function with some arguments bound that converts the results of `function` to replies."""
+    """Bind the first arguments of `function`, and return a function that converts its results to replies."""
     bound = functools.partial(function, *given)
     if inspect.iscoroutinefunction(function):
         return lambda *asked: LaterReply(bound(*asked))
@@ -283,7 +296,7 @@ def _replying(function: HandlerFunction, given: Sequence[Any]) -> HandlerFunctio
 
 
 class FrameTemplate(Protocol):
-    """A request that serves as a template: other frames are compared with its bytes."""
+    """A request that serves as a template, because later frames are likely to repeat its bytes."""
 
     served: ServedApi
     version: int
@@ -291,7 +304,7 @@ class FrameTemplate(Protocol):
 
 
 class RepeatedRequest(Protocol):
-    """A request that repeats a template. Its handler receives it instead of a decoded request."""
+    """A request that repeats a template. The handler receives this object instead of a decoded request."""
 
     @property
     def template(self) -> FrameTemplate:
@@ -306,23 +319,25 @@ class RecogniseFrame(Protocol):
     """A template that recognizes whole frames."""
 
     def recognise(self, frame: Frame) -> RepeatedRequest | None:
-        """Return the request of a frame; None if the frame must be decoded."""
+        """Return the request if its frame repeats the template, or None if the frame must be decoded."""
         ...
 
 
 class ConnectionTemplates:
-    """The templates of one connection, for requests that it repeats."""
+    """The templates of one connection, for repeated requests."""
 
     __slots__ = ("_batches", "_client_id", "frame")
 
     def __init__(self) -> None:
         self.frame: RecogniseFrame | None = None
-        """The template that a handler created for the frames of its API; None if there is none."""
+        """The template for whole frames that a handler has created, or None."""
         self._batches: RequestTemplates | None = None
         self._client_id: str | None = None
 
     def batches(self, served: ServedApi, version: int, client_id: str | None) -> RequestTemplates:
-        """Return the template for requests of one version and client that differ in their record batches only."""
+        """Return the templates for requests with this version and client id that differ only in their record
+        batches.
+        """
         known = self._batches
         if known is None or known.version != version or self._client_id != client_id:
             flexible = message_of(served.api.request).flexible(version)
@@ -351,10 +366,10 @@ class WaitingRequest(Protocol):
 
 
 class ConnectionState:
-    """The state of one connection. One part of the broker writes each field; all other parts only read it.
+    """The state of one connection. Each field has one writer, and all other code only reads it.
 
     :param listener: the listener that accepted the connection.
-    :param link: the connection in the network layer.
+    :param link: the connection object of the network layer.
     """
 
     __slots__ = (
@@ -378,13 +393,11 @@ class ConnectionState:
         self.templates = ConnectionTemplates()
         """The templates of this connection. The decoder and some handlers add templates."""
         self.refused_batches: RefusedBatches | None = None
-        """The rejected batches. Written by the handler of Produce."""
+        """The rejected batches of this connection. Written by the Produce handler."""
         self.has_refused_follower = False
-        """True if a log line has reported a rejected follower. Written by the handler of followers' fetches."""
+        """True if a rejected follower has been logged. Written by the handler of follower fetches."""
         self.delayed_fetch: WaitingRequest | None = None
-        """The follower's waiting fetch, which the next request completes.
-
-        Written by the handler of followers' fetches.
+        """The follower's waiting fetch, which the next request completes. Written by the handler of follower fetches.
         """
 
     @property
@@ -399,7 +412,7 @@ class ConnectionState:
 
 
 class Call:
-    """A request that the broker runs.
+    """A request that the broker is processing.
 
     :param served: the API.
     :param size: the size of the frame in bytes.
@@ -433,20 +446,20 @@ class Call:
 
 
 class RunCall(Call):
-    """The call of a run. It has the correlation id of the first request, and the size of all requests."""
+    """The call of a run. It has the correlation id of the first request, and the total size of all requests."""
 
     __slots__ = ("left_count", "request_count")
 
 
 Received: TypeAlias = "tuple[Any, memoryview | None, int]"
-"""A request of a run, its record bytes, and its correlation id.
+"""A request in a run, its record bytes, and its correlation id.
 
-The record bytes are None if the request contains them. A request for one partition does not: the same object may then
-represent many requests that differ in their record bytes only.
+The record bytes are None if the request object contains them. A request object for one partition does not contain them,
+because it may represent many requests that differ only in their record bytes.
 """
 
 Run: TypeAlias = "Sequence[Received]"
-"""Consecutive requests of one version on one connection, which a handler runs together."""
+"""Consecutive requests on one connection with the same API version, which a handler processes together."""
 
 
 def decode_in_slices(served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Steps[Any]:
@@ -478,19 +491,27 @@ def received(
     correlation_id: int,
     known: RequestTemplates,
 ) -> Received:
-    """Return a decoded request as a part of a run. If it has one batch, make a template without its record bytes."""
+    """Return a decoded request as a part of a run.
+
+    If it contains one batch, make a template of it, without the record bytes.
+    """
     assert served.runs is not None
     data = served.runs.only_partition(request)
     if data is None or len(spans) != 1:
         return request, None, correlation_id
     _, start, end = spans[0]
-    data.records = b""  # Otherwise the template would keep the frame in memory.
+    data.records = (
+        b""  # Drop the record bytes, because they would keep the frame in memory as long as the template exists.
+    )
     known.learn(frame, spans[0], request)
     return request, memoryview(frame)[start:end], correlation_id
 
 
 ANSWER_BYTES_MAX = 100_000_000
-"""The maximum size of a response without record data: librdkafka's default of `receive.message.max.bytes`."""
+"""The maximum size of a response in bytes without record data.
+
+It is librdkafka's default of `receive.message.max.bytes`.
+"""
 
 
 def encode(call: Call, response: Any) -> Answer:
@@ -499,7 +520,7 @@ def encode(call: Call, response: Any) -> Answer:
 
 
 def encode_in_slices(call: Call, response: Any) -> Steps[Answer]:
-    """Return the frame of a response, with pauses. The response is None for a request without a response.
+    """Encode a response in steps, and return its frame. The response is None if the request has no response.
 
     :raises MalformedMessageError: the response is too large.
     """
@@ -512,9 +533,9 @@ def encode_in_slices(call: Call, response: Any) -> Steps[Answer]:
 
 
 def encode_run(version: int, responses: Sequence[Any], correlation_ids: Sequence[int]) -> Answer:
-    """Return the frames of the responses to some requests of a run as one buffer; an empty list without responses.
+    """Encode the responses to some requests of a run into one buffer. Return an empty list if there are no responses.
 
-    One buffer is cheaper to send than several.
+    Sending one buffer costs less than sending several.
     """
     answer: Answer = []
     for response, correlation_id in zip(responses, correlation_ids, strict=False):
@@ -522,4 +543,5 @@ def encode_run(version: int, responses: Sequence[Any], correlation_ids: Sequence
             answer.append(response)
         elif response is not None:
             answer += response_frame(response, version, correlation_id)
-    return [b"".join(answer)] if len(answer) > 1 else answer  # type: ignore[arg-type]  # without file regions
+    # this buffer has no file regions
+    return [b"".join(answer)] if len(answer) > 1 else answer  # type: ignore[arg-type]

@@ -1,11 +1,11 @@
 """The stages that every call passes in a fixed order, and the stage that measures requests.
 
-A call enters each stage before its handler, and leaves each stage with its responses. A stage that overrides no method
-costs nothing.
+A call enters each stage before its handler runs, and leaves each stage when its responses are ready. Methods that a
+stage does not override cost nothing.
 
-`RequestCounts` counts the requests of each listener by API, version, client and error code. The error code is that of
-the response, or `NO_RESPONSE` if the connection ended without one. A frame with an unsupported API or version is not
-counted. `RequestCounts` also measures the bytes and times of requests by API.
+`RequestCounts` counts the requests of each listener by API, version, client and error code. The error code is the error
+code of the response, or `NO_RESPONSE` if the connection ended without a response. A frame with an unsupported API or
+version is not counted. `RequestCounts` also measures the bytes and times of requests by API.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Stage:
         """Inspect a call before its handler runs.
 
         :param request: the decoded request, a run, or a `RepeatedRequest`.
-        :returns: a reply that ends the call here; None to continue.
+        :returns: a reply if the call ends at this stage, or None to continue.
         :raises BarnabasError: the connection must end.
         """
         del call, request
@@ -50,11 +50,11 @@ class Stage:
             size = 0
 
     def fail(self, call: Call, error: BaseException) -> None:
-        """Inspect the error that ended a call, and its connection, without a response."""
+        """Inspect the error of a call without a response. The error also ends the connection."""
 
 
 class Chain:
-    """The stages around the handlers.
+    """The stages that calls pass before and after their handlers.
 
     :param stages: the stages, in the order in which calls enter them.
     """
@@ -65,12 +65,15 @@ class Chain:
         self._entering = [each.enter for each in stages if type(each).enter is not Stage.enter]
         self._leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
         self.leave: Callable[[Call, Any, int], None] = self._leaving[0] if len(self._leaving) == 1 else self._leave_all
-        """Passes a response through the stages; bound to the method of the stage if there is only one."""
+        """Passes a response through the stages.
+
+        If only one stage overrides this method, it is the method of this stage.
+        """
         self._leaving_runs = [each.leave_run for each in stages if type(each).leave is not Stage.leave]
         self._failing = [each.fail for each in stages if type(each).fail is not Stage.fail]
 
     def enter(self, call: Call, request: Any) -> Reply | None:
-        """Return the reply of the stage that ends a call; None if no stage does.
+        """Pass a call through the stages. Return the reply if a stage ends the call, or None.
 
         :raises BarnabasError: the connection must end.
         """
@@ -82,7 +85,7 @@ class Chain:
     def carry_out(self, call: Call, request: Any) -> Reply:
         """Pass a call through the stages and its handler.
 
-        :raises BarnabasError: the call failed, and its error cannot be sent as a response. The connection must end.
+        :raises BarnabasError: the call failed, and its error cannot be sent in a response. The connection must end.
         """
         try:
             if self._entering and (reply := self.enter(call, request)) is not None:
@@ -109,16 +112,16 @@ class Chain:
 
 
 NO_RESPONSE = -2
-"""The error code in the counters for requests without a response. Kafka's own codes begin at -1."""
+"""The error code of requests without a response in the counters. Kafka's error codes begin at -1."""
 
 TIME_BOUNDS_S = (0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 30.0)
 
 CLIENTS_MAX = 1_000
 CLIENT_ID_CHARACTERS_MAX = 255
 OTHER_CLIENTS = "(others)"
-"""The client id in the counters for all clients beyond `CLIENTS_MAX`, and for too long ids.
+"""The client id in the counters for all clients above `CLIENTS_MAX`, and for clients whose id is too long.
 
-Clients choose their ids.
+The limits exist because clients choose their ids.
 """
 
 
@@ -147,7 +150,7 @@ class ApiCounts:
         self._total_s = 0.0
 
     def note(self, count: int, size: int, response_size: int, took_s: float) -> None:
-        """Count requests with the same duration.
+        """Count several requests with the same duration.
 
         :param size: the size of all these requests in bytes.
         :param response_size: the size of all their responses in bytes.
@@ -159,15 +162,15 @@ class ApiCounts:
         self._total_s += took_s * count
 
     def times(self) -> Observations:
-        """Return the durations of requests in seconds, with the bounds `TIME_BOUNDS_S`.
+        """Return a histogram of request durations in seconds, with the bounds `TIME_BOUNDS_S`.
 
-        A duration begins with the decoding and ends when the response is encoded. It includes all waits.
+        A duration begins before decoding and ends when the response is encoded. It includes all waits.
         """
         return Observations(tuple(self._times), self._total_s)
 
 
 class _Count:
-    """The number of requests with the same labels."""
+    """The number of requests with the same labels, and the counters of their API."""
 
     __slots__ = ("api", "requests")
 
@@ -184,7 +187,7 @@ class RequestCounts(Stage):
 
     def __init__(self, now_s: Callable[[], float]) -> None:
         self._now_s = now_s
-        # One dict, so that each request needs only one lookup.
+        # Use one dict for all labels, so that each request needs only one lookup.
         self._counts: dict[tuple[int, int, str | None, int], _Count] = {}
         self._apis: dict[int, ApiCounts] = {}
         self.waiting: Counter[int] = Counter()
@@ -193,16 +196,16 @@ class RequestCounts(Stage):
         self._readers: dict[tuple[type, int], ReadError] = {}
 
     def counts(self) -> dict[RequestKind, int]:
-        """Return the number of requests, by labels."""
+        """Return the number of requests by labels."""
         return {RequestKind(*kind): count.requests for kind, count in self._counts.copy().items()}
 
     def apis(self) -> dict[int, ApiCounts]:
-        """Return the counters of each API that clients have used, by API key."""
+        """Return the counters of each API that has been used, by API key."""
         return self._apis.copy()
 
     def leave(self, call: Call, response: Any, size: int) -> None:
         if response is None or type(response) is bytes:
-            error_code = NO_ERROR  # Templates create frames of successful responses only.
+            error_code = NO_ERROR  # Templates only create frames of successful responses.
         else:
             try:
                 error_code = self._readers[type(response), call.version](response)
@@ -216,7 +219,7 @@ class RequestCounts(Stage):
             if response is None or type(response) is bytes:
                 without_error += 1
             else:
-                # Bytes are counted per API, so one request of the run may carry the bytes of all responses.
+                # Response bytes are counted per API. Count the bytes of the whole run for one of its responses.
                 self.leave(call, response, size)
                 size = 0
         if without_error:
@@ -233,12 +236,12 @@ class RequestCounts(Stage):
             api = self._apis.setdefault(call.served.key, ApiCounts())
             counted = self._counts.setdefault(kind, _Count(api))
         counted.requests += count
-        # Each request of a run counts with an equal share of its bytes.
+        # Divide the bytes of a run equally among its requests.
         size = call.size if count == call.request_count else call.size * count // call.request_count
         counted.api.note(count, size, response_size, self._now_s() - call.began_s)
 
     def _known(self, client_id: str | None) -> str | None:
-        """Return a client id, or `OTHER_CLIENTS` above the limits."""
+        """Return the client id to count, which is `OTHER_CLIENTS` above the limits."""
         if client_id not in self._clients:
             if len(self._clients) >= CLIENTS_MAX or len(client_id or "") > CLIENT_ID_CHARACTERS_MAX:
                 return OTHER_CLIENTS

@@ -1,19 +1,18 @@
-"""The scheduler: it shares the event loop, and decides when requests run, and which requests run together.
+"""The request scheduler, which shares the event loop among requests, and decides when requests run, and which run
+together.
 
-Long work is a generator that yields wherever it may pause (`run_slice`, `finish`), or a coroutine that awaits `pause`
-regularly. All long work together gets about `SLICE_S` in each round of the event loop. Unfinished work waits in line,
-and each later round continues one piece of it. For any number of expensive requests, a short request of another client
-waits for a few milliseconds only.
+Long work is a generator that yields wherever other work may run (`run_slice`, `finish`), or a coroutine that awaits
+`pause` regularly. In each iteration of the event loop, all long work together gets about `SLICE_S`. Unfinished work
+waits in a queue, and each later iteration continues the first entry. So a short request waits only a few milliseconds,
+even if other clients send many expensive requests.
 
-The scheduler alone knows when requests run. A small request runs immediately, a long request in slices. If many clients
-send a burst-prone request at the same moment, these requests take turns. Consecutive requests of some APIs run together
-(a run). A request that is too large for that runs in pieces (`RunRules`).
+A small request runs immediately, and a long request runs in slices. If many clients send a burst-prone request at the
+same time, these requests are spread over several iterations. For some APIs, consecutive requests run together as a run,
+and requests that are too large for a run are divided into pieces (`RunRules`). As in Kafka, a request with an
+unsupported API or version ends the connection with one log line, because no response format is supported by both sides.
 
-An unsupported API or version ends the connection with one log line, as in Kafka: there is no format for a response that
-both sides support.
-
-A waiting request releases the memory of its frame, and counts with the bytes that it still needs
-(`ConnectionContext.release_frame`). No waiting task has a reference to the frame.
+When a request waits, it releases the memory of its frame, and only counts with the memory that it still needs
+(`ConnectionContext.release_frame`). A waiting task must not have a reference to the frame.
 
 Used from the event loop's thread only.
 """
@@ -57,21 +56,23 @@ T = TypeVar("T")
 
 SLICE_S = 0.002
 SHORT_TURNS = 8
-"""The number of short pieces of work in one round: single requests or single responses."""
+"""The maximum number of short queue entries (single requests or responses) that run in one iteration of the event loop.
+"""
 
 
 class Unfinished:
-    """The result of `run_slice` for unfinished work."""
+    """The type of the result that `run_slice` returns for unfinished work."""
 
 
 UNFINISHED = Unfinished()
 
 
 class CooperativeScheduler:
-    """Shares the time of one event loop.
+    """Shares the time of one event loop among requests.
 
     :param now_s: returns monotonic seconds.
-    :param call_soon: calls a function in the next round of the event loop; None: the running loop's own function.
+    :param call_soon: calls a function in the next iteration of the event loop. None means `call_soon` of the running
+        loop.
     """
 
     def __init__(
@@ -79,27 +80,29 @@ class CooperativeScheduler:
     ) -> None:
         self.now_s = self._now_s = now_s
         self._call_soon = call_soon
-        self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = deque()  # future, result, True for short work
+        self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = (
+            deque()
+        )  # each entry: future, its result, True for short work
         self._is_open = False  # True if work has used time of this round
-        self._ends_at_s = 0.0  # the end of this round's time for long work
+        self._ends_at_s = 0.0  # the end of the time for long work in this iteration
         self._wakes_left = 0
         self._wakes_again_s = -SLICE_S
         self._round_ends = False  # True if a call of `_end_round` is scheduled
 
     @property
     def waiting(self) -> int:
-        """The number of waiting pieces of work."""
+        """The number of entries in the queue."""
         return len(self._line)
 
     def is_over(self) -> bool:
-        """Return whether the time of this round is used up."""
+        """Return whether the time for long work in this iteration of the event loop is used up."""
         if self._is_open:
             return self._now_s() >= self._ends_at_s
         self._open()
         return False
 
     def run_slice(self, steps: Generator[None, None, T], at_least: int = 1) -> T | Unfinished:
-        """Run steps until they end, or until the time of this round is used up.
+        """Run steps until they end, or until the time for long work in this iteration is used up.
 
         :param at_least: the number of steps that run even if the time is used up.
         :returns: the result of the steps, or `UNFINISHED`.
@@ -118,7 +121,7 @@ class CooperativeScheduler:
             return result
 
     async def finish(self, steps: Generator[None, None, T]) -> T:
-        """Run all steps, with pauses for other work. Work of one step runs without a pause."""
+        """Run all steps, and let other work run in between. The first step runs without a pause."""
         try:
             next(steps)
         except StopIteration as end:
@@ -130,22 +133,26 @@ class CooperativeScheduler:
         return found
 
     async def pause(self, *, is_short: bool = False) -> None:
-        """Let other work run if the time of this round is used up.
+        """Let other work run if the time for long work in this iteration is used up.
 
-        :param is_short: True if the remaining work takes a fraction of a slice. One round runs several of such pieces.
+        :param is_short: True if the remaining work takes only a fraction of `SLICE_S`. One iteration runs several short
+            queue entries.
         """
         if self.is_over():
             await self._stand_in_line(is_short=is_short)
 
     async def each(self, entries: Iterable[T]) -> AsyncIterator[T]:
-        """Yield entries, with pauses for other work."""
+        """Yield entries, and let other work run in between."""
         for count, entry in enumerate(entries, start=1):
             yield entry
             if not count % ENTRIES_PER_STEP:
                 await self.pause()
 
     def wake(self, waiter: asyncio.Future[Any], result: Any = None) -> None:
-        """Set the result of a future in its turn. Many futures at once would block the event loop."""
+        """Set the result of a future, now or later in the queue.
+
+        Completing many futures in one iteration would block the event loop.
+        """
         now_s = self._now_s()
         if now_s >= self._wakes_again_s:
             self._wakes_again_s = now_s + 2 * SLICE_S
@@ -176,7 +183,7 @@ class CooperativeScheduler:
             call_soon(self._end_round)
 
     def _end_round(self) -> None:
-        """Begin another round with the first waiting work, or with the first few pieces if they are short."""
+        """Begin the next iteration with the first queue entry, or with the first few entries if they are short."""
         self._round_ends = self._is_open = False
         turns_left = SHORT_TURNS
         while self._line and (turns_left == SHORT_TURNS or (turns_left and self._line[0][2])):
@@ -196,17 +203,17 @@ def _resolve(waiter: asyncio.Future[Any], result: Any) -> bool:
 
 
 AT_ONCE_BYTES_MAX = 20_000
-"""The size in bytes above which a frame is decoded in slices, since it may have many entries."""
+"""The maximum size in bytes of a frame that is decoded without pauses. A larger frame may have many entries."""
 
 DECODING_STEPS_AT_ONCE = 16
-"""The maximum number of steps for the decoding of a large batch of a few partitions, which runs immediately."""
+"""The number of decoding steps that run without a pause. They suffice for large batches of a few partitions."""
 
 RUN_BYTES_MAX = 1024 * 1024
 RUN_ENTRIES_MAX = 2048
-"""A run ends with the request that exceeds `RUN_BYTES_MAX` or `RUN_ENTRIES_MAX`."""
+"""The limits of a run. A run ends at the first request that exceeds `RUN_BYTES_MAX` or `RUN_ENTRIES_MAX`."""
 
 REPEATED_ENTRIES = 2
-"""The entries of a request that a template recognizes: a topic and a partition."""
+"""The number of entries in a request that a template recognizes: one topic and one partition."""
 
 
 class RequestPipeline:
@@ -221,10 +228,10 @@ class RequestPipeline:
         self.scheduler = scheduler
         self.listener = listener
         self.counts = RequestCounts(scheduler.now_s)
-        self.chain = Chain([self.counts])  # in the order in which calls enter; the handler follows
+        self.chain = Chain([self.counts])  # in the order in which calls enter them
 
     def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
-        """Return the handler of the requests of a new connection."""
+        """Return the object that runs the requests of a new connection."""
         return ConnectionRequests(self, ConnectionState(self.listener, link))
 
 
@@ -242,19 +249,19 @@ class ConnectionRequests:
         self.state = state
 
     def note_request_behind(self) -> None:
-        """Complete the waiting fetch, because another request has arrived behind it."""
+        """Complete the waiting fetch, because another request has arrived on the connection."""
         if self.state.delayed_fetch is not None:
             self.state.delayed_fetch.complete()
 
     def note_gone(self) -> None:
-        """Do nothing: no state outlives the connection."""
+        """Do nothing, because no state outlives the connection."""
 
     def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
-        """Run the first request, and possibly some of the requests behind it.
+        """Run the first request, and possibly some of the requests that follow it.
 
         :raises MalformedMessageError: the first frame is not a valid request, or exceeds its budget.
         :raises UnsupportedVersionError: the API or version is not supported.
-        :raises BarnabasError: the request failed, and its error cannot be sent as a response. The connection must end.
+        :raises BarnabasError: the request failed, and its error cannot be sent in a response. The connection must end.
         """
         frame, state = frames[0], self.state
         template = state.templates.frame
@@ -315,7 +322,7 @@ class ConnectionRequests:
         return FrameReply(1, self._encode(call, reply.response))
 
     def _first_step(self, call: Call, steps: Steps[Any]) -> Any:
-        """Run steps up to the first pause. Small requests have no pause, so this usually completes them.
+        """Run steps up to the first pause. Small requests have no pause, so this method usually completes them.
 
         :returns: the result, or the remaining steps.
         """
@@ -341,7 +348,7 @@ class ConnectionRequests:
         return answer
 
     def _all_steps(self, call: Call, decoding: Steps[Any]) -> Steps[Answer | LaterReply]:
-        """Decode a request, run it and encode the response."""
+        """Decode a request, run it, and encode its response."""
         try:
             request = yield from decoding
         except BaseException as error:
@@ -357,7 +364,7 @@ class ConnectionRequests:
         return (yield from self._encode_steps(call, reply.response if reply.steps is None else reply.steps))
 
     def _encode_steps(self, call: Call, response: Any) -> Steps[Answer | LaterReply]:
-        """Encode a response, or the result of steps; return the reply if it comes later.
+        """Encode a response, or the result of steps. Return a `LaterReply` unchanged.
 
         :raises MalformedMessageError: the response is too large.
         """
@@ -376,7 +383,7 @@ class ConnectionRequests:
         return answer
 
     def _in_slices(self, call: Call, steps: Steps[Answer | LaterReply]) -> FrameReply:
-        """Run as many steps as this round has time for, and the rest later."""
+        """Run steps until the time of this iteration is used up, and the remaining steps later."""
         result = self._scheduler.run_slice(steps)
         if isinstance(result, list):
             return FrameReply(1, result)
@@ -388,7 +395,7 @@ class ConnectionRequests:
         return result if isinstance(result, list) else await self._answer_later(call, result)
 
     async def _in_turn(self, call: Call, header: RequestHeader, frame: bytes) -> Answer:
-        """Run a request when it has its turn."""
+        """Run a burst-prone request when it reaches the head of the queue."""
         await self._scheduler.pause(is_short=True)
         reply = self._carry_out(call, self._decode(call, header, frame))
         del frame
@@ -458,7 +465,7 @@ class ConnectionRequests:
     ) -> list[Received]:
         """Return the first request and the following requests of the same run.
 
-        The run ends before a request that does not belong to it, is damaged, or is so large that it must run alone.
+        The run ends before a request that does not belong to it, is invalid, or is so large that it must be divided.
         """
         run = [first]
         request = first[0]
@@ -481,7 +488,7 @@ class ConnectionRequests:
         return run
 
     def _another(self, call: Call, frame: Frame, known: RequestTemplates, rules: RunRules) -> Received | None:
-        """Return the request of a frame; None if it does not belong to the run."""
+        """Decode a frame, and return its request, or None if the request does not belong to the run."""
         spans: list[RecordsSpan] = []
         try:
             header = read_request_header(frame)
@@ -503,7 +510,7 @@ class ConnectionRequests:
             raise
 
     def _decode_at_once(self, served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Any:
-        """Return the request, or the remaining steps of a long decoding."""
+        """Decode a request. If this takes long, return the remaining decoding steps."""
         if len(frame) <= AT_ONCE_BYTES_MAX:
             return decode_request(served.api.request, header, frame, spans)
         steps = decode_in_slices(served, header, frame, spans)
@@ -526,7 +533,7 @@ class ConnectionRequests:
         return answer
 
     def _steps_in_pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Answer | LaterReply]:
-        """Pass a request through the stages as a whole, run it in pieces, and encode the response."""
+        """Pass a request through the stages as a whole, process it in pieces, and encode the response."""
         try:
             reply = self._chain.enter(call, [(request, None, call.correlation_id)])
             if reply is None:
@@ -537,9 +544,9 @@ class ConnectionRequests:
         return (yield from self._reply_steps(call, reply))
 
     def _pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Reply]:
-        """Run the pieces of a request.
+        """Process the pieces of a request one by one.
 
-        :raises BarnabasError: a piece failed, and the request has no response.
+        :raises BarnabasError: a piece failed, and its error cannot be sent in a response. The connection must end.
         """
         replies: list[tuple[Reply, bool]] = []
         failure: BarnabasError | None = None
@@ -564,16 +571,16 @@ class ConnectionRequests:
 
 
 async def _join_later(replies: Sequence[tuple[Reply, bool]], waiting: Sequence[Awaitable[Any]], rules: RunRules) -> Any:
-    """Return the response to a request whose pieces have replies, of which some come later."""
+    """Wait for the later responses to the pieces of a request, and join all responses into one."""
     settled = iter(await asyncio.gather(*waiting))
     pieces = [((reply.response or next(settled))[0], continues) for reply, continues in replies]
     return rules.join(pieces)
 
 
 async def _wait_for_all(waiting: Sequence[Awaitable[Any]], failure: BarnabasError | None) -> None:
-    """Wait for all pieces of a request without a response, even if one fails.
+    """Wait for all pieces of a request that expects no response, even if one piece fails.
 
-    :param failure: the error of a piece that has failed already.
+    :param failure: the error of a piece that has already failed.
     :raises BarnabasError: the first error of all pieces.
     """
     settled = await asyncio.gather(*waiting, return_exceptions=True)

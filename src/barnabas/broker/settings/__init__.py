@@ -3,13 +3,13 @@
 | module | |
 |---|---|
 | `static` | the declarations of a broker's settings |
-| `loading` | their values from file, environment and flags |
+| `loading` | reads these settings from file, environment and flags |
 | `dynamic` | values that are changed while the broker runs, and stored in the metadata store |
-| `in_force` | both together: the effective value and its source |
+| `in_force` | the effective value of each setting, and its source |
 | `topic_table` | the declarations of all topic settings |
 | `topic_config` | the settings of a topic over the defaults of the broker |
-| `resources` | the settings as administrators see and change them |
+| `resources` | the settings of each resource type, for requests that describe or change settings |
 | `rules` | the valid values of a setting |
-| `kafka_names` | Kafka's settings that exist here under other names, or not at all |
+| `kafka_names` | Kafka's settings that have another name in Barnabas, or no effect |
 | `unused` | Kafka's settings that are stored without effect |
 """

@@ -1,6 +1,6 @@
 """Dynamic settings of brokers and groups, which are stored in the metadata store and take effect immediately.
 
-Used by the event loop's thread; writes to the metadata store run on its own thread.
+Used from the event loop's thread. Reads and writes of the metadata store run on the metadata store's thread.
 """
 
 from __future__ import annotations
@@ -31,11 +31,14 @@ ALL_BROKERS = ""
 log = logging.getLogger(__name__)
 
 Change = Callable[[Mapping[str, str]], Mapping[str, str]]
-"""A function from the current dynamic settings to the new ones. It may be called on any thread and several times."""
+"""A function that returns the new dynamic settings for the current ones.
+
+It may be called on any thread and several times.
+"""
 
 
 class DynamicSettings:
-    """The dynamic settings of this broker, of all brokers and of groups.
+    """The dynamic settings of this broker, the cluster-wide dynamic settings, and the settings of groups.
 
     :param put_into_force: called with the broker's settings after each change.
     """
@@ -61,14 +64,14 @@ class DynamicSettings:
         """The effective settings of this broker."""
 
     def _read(self, known: BrokerSettings, name: str) -> Mapping[str, str]:
-        """Read dynamic settings. A value that this version does not support is logged and left out."""
+        """Read dynamic settings from the metadata store. Log and omit values that this version does not support."""
         found = configs.read_broker_config(self._tree, name)
         if found is not None:
             return self._understood(known, name, found)
         return (known.of_all if name == ALL_BROKERS else known.own) or KEEP_RECORDS
 
     def _understood(self, known: BrokerSettings, name: str, found: Mapping[str, str]) -> dict[str, str]:
-        """Return the supported settings of this broker, or of all brokers; log the others."""
+        """Return the supported settings, and log the unsupported settings."""
         usable, problems = usable_settings(known, found, is_of_all=name == ALL_BROKERS)
         configs.report_settings(self._tree, paths.broker_config(name), problems)
         return usable
@@ -89,11 +92,12 @@ class DynamicSettings:
         return groups
 
     async def alter_broker(self, name: str, change: Change, *, validate_only: bool = False) -> None:
-        """Change the dynamic settings of this broker or of all brokers. They are effective when it returns.
+        """Change the dynamic settings of this broker or of all brokers. They are in effect when this method returns.
 
-        :raises ApiError: another broker is named, or a setting is invalid or cannot be changed at runtime.
+        :raises ApiError: the name is another broker's, or a setting is invalid or cannot be changed at runtime.
         """
-        # Not cancelled if the client disconnects: otherwise metadata store and memory could disagree.
+        # Complete the change even if the client disconnects. Otherwise the settings in memory could differ from the
+        # metadata store.
         await asyncio.shield(asyncio.ensure_future(self._alter_broker(name, change, validate_only)))
 
     async def _alter_broker(self, name: str, change: Change, validate_only: bool) -> None:
@@ -125,7 +129,7 @@ class DynamicSettings:
             await self._put_into_force(self.config)
 
     async def alter_group(self, name: str, change: Change, *, validate_only: bool = False) -> None:
-        """Change the dynamic settings of a group, which may have no members.
+        """Change the dynamic settings of a group. The group need not have members.
 
         :raises ApiError: a setting is invalid.
         """
@@ -152,7 +156,7 @@ class DynamicSettings:
                 del self.groups[name]
 
     async def end_changes(self) -> None:
-        """Return when all running changes are complete."""
+        """Wait until no change of settings is in progress."""
         async with self._changing:
             pass
 
@@ -173,7 +177,7 @@ class DynamicSettings:
                 await self._put_into_force(self.config)
 
     def check_broker(self, name: str) -> None:
-        """Check that a name is the id of this broker or represents all brokers.
+        """Check that a resource name is the id of this broker or `ALL_BROKERS`.
 
         :raises ApiError: INVALID_REQUEST for another broker.
         """
@@ -182,16 +186,16 @@ class DynamicSettings:
 
 
 def _is_not_kept(name: str) -> bool:
-    """Return whether a setting has no effect and a secret value, which is therefore not stored."""
+    """Return whether a setting is not stored, because it has no effect and its value is a secret."""
     return is_without_effect(name) and is_secret(name)
 
 
 def _log_without_effect(settings: Mapping[str, str], known: Mapping[str, str]) -> None:
-    """Log new or changed settings without effect."""
+    """Log new or changed settings that have no effect."""
     changed = (name for name, value in settings.items() if known.get(name) != value)
     names = sorted(name for name in changed if has_no_effect(name) or is_without_effect(name))
     if names:
-        log.warning("broker settings without effect: %s", ", ".join(map(_with_own_name, names)))
+        log.warning("storing broker settings that have no effect: %s", ", ".join(map(_with_own_name, names)))
 
 
 def _with_own_name(name: str) -> str:

@@ -1,10 +1,10 @@
-"""The effective settings of this broker: static ones, overridden by dynamic ones (KIP-226).
+"""The effective settings of this broker: its static settings, overridden by dynamic settings (KIP-226).
 
 Static settings come from the file, the environment and flags. Dynamic settings are in the metadata store, for all
-brokers (`/config/brokers/<default>`) or for one (`/config/brokers/0`). They override static settings, and those of one
-broker override those of all brokers. Only settings that take effect immediately can be dynamic: the defaults of topic
-settings and those of compaction, connection limits, replication rates and topic deletion. Kafka's settings without
-effect are stored and described. The module does no I/O.
+brokers (`/config/brokers/<default>`) or for one broker (`/config/brokers/0`). They override static settings, and
+settings of one broker override settings of all brokers. Only settings that take effect immediately can be dynamic:
+defaults of topic settings, and settings of compaction, connection limits, replication rates and topic deletion. Kafka's
+settings that have no effect in Barnabas are stored and described. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class ConfigSource(enum.IntEnum):
 
 
 class Synonym(NamedTuple):
-    """A possible source of a setting's value. A list of synonyms begins with the effective one."""
+    """A configured value of a setting and its source. The first synonym in a list is the effective value."""
 
     name: str
     value: str
@@ -50,7 +50,7 @@ class Synonym(NamedTuple):
 
 
 class DescribedSetting(NamedTuple):
-    """A setting with its effective value, which is that of the first synonym."""
+    """A setting with its effective value, which is the value of the first synonym."""
 
     name: str
     kind: ConfigType
@@ -75,7 +75,10 @@ _SPECIFIC_RULES = {name: each.rule for name, (_, each) in _DECLARED.items() if e
     name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()
 }
 _WITHOUT_EFFECT = WITHOUT_EFFECT | (TOPIC_SETTINGS.keys() - _SPECIFIC_RULES.keys())
-"""The dynamic settings without effect. Kafka accepts unknown names, also those of topic settings; tools rely on it."""
+"""The dynamic settings that have no effect.
+
+They include topic settings, because Kafka accepts unknown names, and tools rely on this.
+"""
 
 DYNAMIC_RULES: dict[str, Rule] = (
     dict.fromkeys(sorted(_WITHOUT_EFFECT), text())
@@ -90,7 +93,9 @@ _PARSERS: dict[type, Callable[[str], Any]] = {bool: parse_flag, int: int, float:
 
 
 class BrokerSettings(NamedTuple):
-    """All settings of a broker: static ones, dynamic ones of all brokers, and its own dynamic ones."""
+    """All settings of a broker: static settings, dynamic settings of all brokers, and the broker's own dynamic
+    settings.
+    """
 
     static: BrokerConfig
     of_all: Mapping[str, str] = {}
@@ -111,7 +116,7 @@ class BrokerSettings(NamedTuple):
         return dataclasses.replace(self.static, **values)
 
     def synonyms(self, name: str) -> tuple[Synonym, ...]:
-        """Return the possible sources of a setting's value, beginning with the effective one."""
+        """Return the configured values of a setting with their sources, beginning with the effective value."""
         found = []
         name = ALIASES.get(name, name)
         for said, source in (
@@ -130,7 +135,10 @@ class BrokerSettings(NamedTuple):
         return (*found, Synonym(name, default, ConfigSource.DEFAULT))
 
     def inherited(self, name: str, *, by_all: bool) -> tuple[Synonym, ...]:
-        """Return the sources of a setting's value without the dynamic ones of this broker, or of all with `by_all`."""
+        """Return the synonyms of a setting without this broker's dynamic settings.
+
+        `by_all` also omits the dynamic settings of all brokers.
+        """
         own = {ConfigSource.DYNAMIC_BROKER}
         if by_all:
             own.add(ConfigSource.DYNAMIC_DEFAULT_BROKER)
@@ -157,7 +165,9 @@ def is_without_effect(name: str) -> bool:
 
 
 def describe_of_all(of_all: Mapping[str, str]) -> Iterator[DescribedSetting]:
-    """Yield the descriptions of the dynamic settings of all brokers, as Kafka does for the broker without a name."""
+    """Yield the descriptions of the dynamic settings of all brokers, as Kafka does for a broker resource with an empty
+    name.
+    """
     for name, value in of_all.items():
         _, declared = _DECLARED.get(ALIASES.get(name, name), ("", None))
         documentation = NO_EFFECT if declared is None else declared.about
@@ -187,17 +197,17 @@ def _rule_of(name: str) -> Rule:
 
 DECIDE_ON_DELETION = frozenset({"log.retention.ms", "log.retention.bytes", "log.cleanup.policy"})
 KEEP_RECORDS = {"log.retention.ms": "-1", "log.retention.bytes": "-1", "log.cleanup.policy": "delete"}
-"""The replacement for unreadable settings of a broker: no record may be deleted while its settings are unknown."""
+"""The settings that replace unreadable broker settings. No record may be deleted while the settings are unknown."""
 
 
 def usable_settings(
     known: BrokerSettings, found: Mapping[str, str], *, is_of_all: bool
 ) -> tuple[dict[str, str], list[str]]:
-    """Return the supported settings of this broker, or of all brokers, and the problems with the others.
+    """Return the supported settings, and the problems with unsupported settings.
 
     If an unsupported setting controls the deletion of records, the broker keeps all records.
 
-    :param known: the other effective settings.
+    :param known: the current settings of the broker.
     """
     usable: dict[str, str] = {}
     problems = []
@@ -226,5 +236,5 @@ def _not_dynamic(name: str) -> ApiError:
 
 def _as_text(value: object) -> str:
     if isinstance(value, float):
-        return str(value).replace("e+", "E")  # Java writes 1.5E300, Python 1.5e+300.
+        return str(value).replace("e+", "E")  # Use Java's format: Java writes 1.5E300, and Python writes 1.5e+300.
     return str(value).lower() if isinstance(value, bool) else str(value)

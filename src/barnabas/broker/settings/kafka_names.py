@@ -1,14 +1,14 @@
-"""Kafka's names of broker settings that this broker does not have, or has under other names.
+"""Kafka's broker settings that have another name in Barnabas, or that Barnabas does not have.
 
-The names are those in Kafka's documentation of releases 0.9 to 4.3. A broker must start with a settings file of Kafka,
-and a tool that sets such a name must not fail. So each name is one of these:
+The names are those in Kafka's documentation of releases 0.9 to 4.3. A broker must start with Kafka's configuration
+file, and tools that change these settings must not fail. So each name is one of these:
 
-- another name of a setting (`BrokerSetting.kafka_names`), a setting in another unit (`OTHER_UNITS`), or `listeners`:
-  the name is translated;
-- a setting without meaning here (`WITHOUT_EFFECT`): it is accepted, and the broker logs that it has no effect;
+- a different name of a setting (`BrokerSetting.kafka_names`), a setting in a different unit (`OTHER_UNITS`), or
+  `listeners`: the setting is translated;
+- a setting without meaning in Barnabas (`WITHOUT_EFFECT`): it is accepted, and the broker logs that it has no effect;
 - a setting that this broker cannot satisfy (`PROMISES`), such as an authorizer: it is rejected.
 
-Any other name is a typing error. The module does no I/O.
+Any other name is assumed to be a typing error. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -27,7 +27,10 @@ OTHER_UNITS = {
     "log.retention.hours": ("log.retention.ms", _HOUR_MS),
     "log.roll.hours": ("log.roll.ms", _HOUR_MS),
 }
-"""The setting in milliseconds, and the factor, for settings in other units. As in Kafka, the finest unit wins."""
+"""The corresponding setting in milliseconds and the conversion factor, for settings in other units.
+
+As in Kafka, the smallest unit takes precedence.
+"""
 
 LISTENERS = {"listeners": ("host", "port"), "advertised.listeners": ("advertised.host", "advertised.port")}
 
@@ -36,7 +39,7 @@ PROMISES = {
     "remote.log.storage.system.enable": (("false",), "tiered storage is not supported"),
     "security.inter.broker.protocol": (("plaintext",), "TLS and SASL between brokers are not supported"),
 }
-"""The values that this broker can satisfy, and the reason why it rejects others, by setting."""
+"""The values that this broker can satisfy, and the reason for rejecting all other values, by setting."""
 
 _NAMES = """
 add.partitions.to.txn.retry.backoff.max.ms add.partitions.to.txn.retry.backoff.ms alter.config.policy.class.name
@@ -155,7 +158,7 @@ _CONTROLLER = "CONTROLLER"
 
 
 def has_no_effect(name: str) -> bool:
-    """Return whether a name is a broker setting of Kafka that has no meaning here."""
+    """Return whether a name is a Kafka broker setting that has no effect in Barnabas."""
     return name in WITHOUT_EFFECT or name in UNUSED_BROKER_SETTINGS or name.startswith(_FAMILIES)
 
 
@@ -177,15 +180,15 @@ def check_promise(name: str, value: str) -> None:
 
 
 class Translated(NamedTuple):
-    """The settings under the names of this broker."""
+    """Settings with their names in Barnabas."""
 
     settings: dict[str, Any]
     without_effect: list[str]
-    """The sorted Kafka names that were left out."""
+    """The sorted Kafka names of omitted settings, which have no effect."""
 
 
 def translate(given: Mapping[str, Any]) -> Translated:
-    """Translate Kafka's names of settings that this broker has. All other names are returned unchanged.
+    """Translate Kafka's settings to the settings of Barnabas. Other names are returned unchanged.
 
     :param given: the values by dotted name.
     :raises ConfigurationError: a value cannot be translated, or this broker cannot satisfy it.
@@ -208,7 +211,7 @@ def _under_other_names(values: Mapping[str, Any]) -> dict[str, Any]:
         other = OTHER_NAMES[name]
         if other not in values:
             settings[other] = values[name]
-        elif name != "log.dir" and values[other] != values[name]:  # Kafka uses log.dir only without log.dirs.
+        elif name != "log.dir" and values[other] != values[name]:  # Kafka ignores log.dir if log.dirs is set.
             raise ConfigurationError(
                 f"{name} and {other} are the same setting, but have the values {values[name]!r} and {values[other]!r}"
             )
@@ -247,7 +250,7 @@ def _protocols(value: str) -> dict[str, str]:
 
 
 def _listener(name: str, value: str, protocols: Mapping[str, str]) -> tuple[str, int]:
-    """Return host and port of the single client listener.
+    """Return the host and port of the only client listener.
 
     :raises ConfigurationError: there are several listeners, or the listener needs TLS or SASL.
     """

@@ -1,7 +1,7 @@
 """Reads the static settings of a broker from its file, from the environment and from flags.
 
 Flags override the environment (`BARNABAS_NUM_PARTITIONS` for `num.partitions`), and the environment overrides the file.
-An unknown name is an error, but only a warning in the environment, which other programs use, too.
+An unknown name is an error. In the environment it only causes a warning, because other programs also set variables.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ log = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "BARNABAS_"
 NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP", "BARNABAS_CODEC", "BARNABAS_DEBUG"})
-"""The environment variables with the prefix that belong to the command or the codec and not to the broker."""
+"""The environment variables that begin with `BARNABAS_` but are not broker settings."""
 
 _OF_A_SERVICE = re.compile(r"(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)")
 """The suffixes of the variables that Kubernetes creates for a service named `barnabas` or `barnabas-...`.
 
 Each pod of the namespace has these variables (Kubernetes documentation, *Service*, *Environment variables*). Docker
-also created those with PORT.
+links also created the variables with PORT.
 """
 _SERVICE_ADDRESS = re.compile(r"(?:tcp|udp|sctp)://.*")
-"""The form of the value of `<SERVICE>_PORT`, another variable of Kubernetes."""
+"""The format of the value of `<SERVICE>_PORT`, another variable that Kubernetes creates."""
 
 
 PROPERTIES = ".properties"
@@ -47,7 +47,7 @@ def load_config(
     overrides: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> BrokerConfig:
-    """Return the complete settings of a broker: those of `given_settings`, and the defaults of all others.
+    """Return the complete settings of a broker: the result of `given_settings`, and defaults for all other settings.
 
     :raises ConfigurationError: the file cannot be read, or a name or value is invalid.
     """
@@ -59,7 +59,7 @@ def given_settings(
     overrides: Mapping[str, Any] | None = None,
     environment: Mapping[str, str] | None = None,
 ) -> dict[str, Any]:
-    """Return the settings that have a value in the file, the environment or a flag, by field name.
+    """Return the settings that are set in the file, the environment or a flag, by field name.
 
     :param file: a TOML file, in which `num.partitions = 6` and `[num]` `partitions = 6` are equal. A file with the
         extension `.properties` has the format of Kafka's `server.properties`.
@@ -76,27 +76,27 @@ def given_settings(
         dict(_check(name, value, types) for name, value in from_flags.items()),
     ):
         if "data" in later:
-            # Otherwise the `log.dirs` of an earlier source would override this `data`.
+            # This source sets only `data`. Drop `log.dirs` from an earlier source, which would override `data`.
             settings.pop("log_dirs", None)
         settings.update(later)
     return settings
 
 
 def _of_kafka(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Translate Kafka's names of settings. Settings without meaning here are logged and left out.
+    """Translate Kafka's names of settings. Log and omit settings that have no effect in Barnabas.
 
-    :raises ConfigurationError: a value cannot be translated or satisfied.
+    :raises ConfigurationError: a value cannot be translated, or this broker cannot satisfy it.
     """
     translated = translate(given)
     if translated.without_effect:
-        log.warning("Kafka settings without effect here: %s", ", ".join(translated.without_effect))
+        log.warning("ignoring Kafka settings that have no effect in Barnabas: %s", ", ".join(translated.without_effect))
     return translated.settings
 
 
 def _from_environment(environment: Mapping[str, str], types: Mapping[str, type]) -> dict[str, Any]:
-    """Return the settings in environment variables; log unknown ones, except those that Kubernetes creates.
+    """Return the settings from environment variables. Log unknown variables, except variables that Kubernetes creates.
 
-    :raises ConfigurationError: a value is invalid; the message names the variable.
+    :raises ConfigurationError: a value is invalid. The message contains the name of the variable.
     """
     settings: dict[str, Any] = {}
     others: dict[str, str] = {}

@@ -1,4 +1,6 @@
-"""The settings of topics, brokers and groups, as administrators see and change them (KIP-133, KIP-226, KIP-848)."""
+"""The settings of topics, brokers and groups as config resources, which administrators describe and change (KIP-133,
+KIP-226, KIP-848).
+"""
 
 from __future__ import annotations
 
@@ -43,15 +45,15 @@ class Target(NamedTuple):
     """A resource whose settings are changed."""
 
     rules: Mapping[str, Rule]
-    """The rules of its settings, by name."""
+    """The rules of the resource's settings, by name."""
     inherited: Callable[[str], str]
-    """Returns the value that a setting has if the resource itself does not set it."""
+    """Returns the value of a setting if the resource does not override it."""
     change: Callable[..., Awaitable[None]]
-    """Changes the resource's own settings."""
+    """Changes the settings that the resource overrides."""
 
 
 def describe(topics: Topics, settings: DynamicSettings, resource_type: int, name: str) -> list[DescribedSetting]:
-    """Return the descriptions of all settings of a topic, of this broker, of all brokers (empty name) or of a group.
+    """Return the descriptions of all settings of a topic, this broker, all brokers (empty name) or a group.
 
     :raises ApiError: the topic or broker is unknown, or resources of this type have no settings.
     """
@@ -98,7 +100,7 @@ def target_of(
 
 
 def names_of(topics: Topics, settings: DynamicSettings, resource_type: ResourceType) -> list[str]:
-    """Return the names of all resources of a type. Only groups with settings of their own are included."""
+    """Return the names of all resources of a type. A group is included only if it overrides a setting."""
     if resource_type is ResourceType.TOPIC:
         return sorted(topic.name for topic in topics.all())
     if resource_type is ResourceType.GROUP:
@@ -118,7 +120,7 @@ def find_topic(topics: Topics, name: str) -> Topic:
 
 
 def default_synonyms(settings: BrokerSettings, setting: TopicSetting) -> tuple[Synonym, ...]:
-    """Return the possible sources of a topic setting's value if the topic itself does not set it."""
+    """Return the synonyms of a topic setting if the topic does not override it."""
     if setting.broker_setting is None:
         return (Synonym(setting.name, setting.default, ConfigSource.DEFAULT),)
     return settings.synonyms(setting.broker_setting)
@@ -153,4 +155,4 @@ def _no_settings(resource_type: int) -> ApiError:
 
 
 _OTHER_KINDS = {8: "broker loggers", 16: "client metrics subscriptions"}
-"""The types of resources that Kafka has in addition (its ConfigResource.Type)."""
+"""The types in Kafka's ConfigResource.Type that have no settings in Barnabas."""

@@ -1,6 +1,6 @@
-"""The valid values of settings: type, bounds and choices, checked as in Kafka's ConfigDef.
+"""Rules for the valid values of settings: type, bounds and choices, checked as in Kafka's ConfigDef.
 
-Values are strings, both in requests and in the metadata store. The module does no I/O.
+Values are strings in requests and in the metadata store. The module does no I/O.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ INT_MAX = 2**31 - 1
 LONG_MAX = 2**63 - 1
 
 _WHOLE_NUMBER = re.compile(r"[+-]?[0-9]{1,100}")
-"""A whole number with at most 100 digits, because Python refuses to parse thousands of digits."""
+"""The format of a whole number. It has at most 100 digits, because Python refuses to parse very long numbers."""
 _SHOWN_CHARACTERS_MAX = 100
 
 
@@ -32,7 +32,7 @@ class ConfigType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """The valid values of a setting.
+    """The rule for the valid values of a setting.
 
     >>> whole(1).check("segment.ms", "0")
     Traceback (most recent call last):
@@ -104,7 +104,7 @@ def number(least: float = 0.0, greatest: float = LONG_MAX) -> Rule:
 
 
 def text(*choices: str) -> Rule:
-    """Return a rule for a string, which must be one of the choices if there are any."""
+    """Return a rule for a string. If choices are given, the string must be one of them."""
     return Rule(ConfigType.STRING, choices=choices)
 
 

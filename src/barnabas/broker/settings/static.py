@@ -1,8 +1,10 @@
-"""The static settings of a broker, from its file, the environment and flags. `BrokerConfig` declares each one once.
+"""The static settings of a broker, from its file, the environment and flags.
+
+`BrokerConfig` contains one declaration of each setting.
 
 A declaration contains the default, the documentation, the valid values, Kafka's other names, and whether the setting is
-dynamic. Types, validation, the translation of Kafka's files, DescribeConfigs and the settings reference derive from it.
-A setting that is the default of a topic setting refers to `TOPIC_SETTINGS`.
+dynamic. Validation, the translation of Kafka's configuration files, DescribeConfigs and the settings reference use the
+declarations. A setting that is the default of a topic setting refers to `TOPIC_SETTINGS`.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ REPLICA_SELECTORS = RACK_AWARE_SELECTORS | {"", "LeaderSelector", _JAVA_PACKAGE 
 
 
 def dotted(field: str) -> str:
-    """Return the setting's name for a field name: `num.partitions` for `num_partitions`."""
+    """Return the name of the setting for a field name, for example `num.partitions` for `num_partitions`."""
     return field.replace("_", ".")
 
 
@@ -50,13 +52,13 @@ class BrokerSetting:
     is_dynamic: bool = False
     """True if the setting can be changed while the broker runs."""
     kafka_names: tuple[str, ...] = ()
-    """Kafka's other names for the setting, including old ones."""
+    """Kafka's other names for the setting, including deprecated names."""
     is_host: bool = False
-    """True if the value is a host; an IPv6 address may be in brackets."""
+    """True if the value is a host. An IPv6 address may be in brackets."""
 
 
 _RULES: dict[type, Rule] = {bool: FLAG, int: whole(), float: number(), str: text()}
-"""The rules of settings that are declared without one, by the type of the default."""
+"""The default rules of settings that are declared without a rule, by the type of the setting's default."""
 
 
 def setting(
@@ -77,7 +79,7 @@ def setting(
 def topic_default(name: str, about: str = "") -> Any:
     """Declare a broker setting that is the default of a topic setting, with the same default and valid values.
 
-    :param about: documentation in addition to the name of the topic setting.
+    :param about: documentation that is added to the name of the topic setting.
     """
     of_topics = TOPIC_SETTINGS[name]
     documentation = " ".join(filter(None, (f"The default of the topic setting {name}.", about)))
@@ -91,7 +93,7 @@ def _declared(declaration: BrokerSetting) -> Any:
 
 
 def parse_flag(value: str) -> bool:
-    """Return the value of a boolean setting whose text is valid."""
+    """Parse the valid text of a boolean setting."""
     return value.strip().lower() == "true"
 
 
@@ -431,7 +433,7 @@ class BrokerConfig:
             raise ConfigurationError(f"log.dirs contains a directory twice: {self.log_dirs}")
 
     def _check_identity(self) -> None:
-        """Check the fields of the broker's registration, because other brokers skip an invalid registration."""
+        """Check the settings that the broker registers, because other brokers ignore an invalid registration."""
         if self.port > 65_535 or self.advertised_port > 65_535:
             raise ConfigurationError("a port must be from 0 to 65535")
         if self.broker_id > BROKER_ID_MAX:
@@ -470,7 +472,7 @@ class BrokerConfig:
 
     @property
     def folders(self) -> tuple[Path, ...]:
-        """The data directories; the metadata store is in the first one."""
+        """The data directories. The first directory also contains the embedded metadata store."""
         several = [name for each in self.log_dirs.split(",") if (name := each.strip())]
         return tuple(Path(each) for each in several or [self.data])
 

@@ -24,7 +24,7 @@ _LOG_FIELDS = {
     for setting in TOPIC_SETTINGS.values()
     if setting.name in OF_LOGS and setting.broker_setting
 }
-"""The fields of `LogConfig` with a broker default, and the corresponding fields of `BrokerConfig`."""
+"""The fields of `LogConfig` that have a broker default, with the corresponding fields of `BrokerConfig`."""
 _LOG_TEXTS = ("cleanup_policy", "message_timestamp_type")
 """The fields of `LogConfig` whose values are parsed from strings."""
 
@@ -35,19 +35,22 @@ class TopicConfig:
 
     log: LogConfig
     compression: Compression | None
-    """The compression of stored batches; None: that of the producer."""
+    """The compression type of stored batches, or None to keep the producer's compression."""
     min_insync_replicas: int
     unclean_leader_election_enable: bool
     leader_throttled: ThrottledReplicas = NONE_THROTTLED
-    """The leaders whose followers are throttled, from `leader.replication.throttled.replicas`."""
+    """The replicas whose followers are throttled while they lead, from `leader.replication.throttled.replicas`."""
     follower_throttled: ThrottledReplicas = NONE_THROTTLED
     """The followers that are throttled, from `follower.replication.throttled.replicas`."""
     value_schemas: str | None = None
-    """The URLs of the schema registry for the validation of values; empty if unknown, None without validation."""
+    """The URL of the schema registry for the validation of values.
+
+    Empty if the URL is not set, or None if values are not validated.
+    """
 
 
 def default_log_config(config: BrokerConfig) -> LogConfig:
-    """Return the log settings of a topic without settings of its own.
+    """Return the log settings of a topic that overrides no settings.
 
     :raises ConfigurationError: a setting is invalid for a log.
     """
@@ -86,11 +89,11 @@ DECIDE_ON_DELETION = frozenset(
     {"retention.ms", "retention.bytes", "cleanup.policy", "min.compaction.lag.ms", "delete.retention.ms"}
 )
 KEEP_RECORDS = {"retention.ms": "-1", "retention.bytes": "-1", "cleanup.policy": "delete"}
-"""The replacement for unreadable settings of a topic: no record may be deleted while its settings are unknown."""
+"""The settings that replace unreadable topic settings. No record may be deleted while the settings are unknown."""
 
 
 def usable_settings(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
-    """Return the valid settings of a topic, and the problems with the others.
+    """Return the valid settings of a topic, and the problems with invalid settings.
 
     If an invalid setting controls the deletion of records, the topic keeps all records.
     """
@@ -115,9 +118,9 @@ def usable_settings(config: BrokerConfig, settings: Mapping[str, str]) -> tuple[
 
 
 def is_unclean_election_allowed(config: BrokerConfig, settings: Mapping[str, str | None]) -> bool:
-    """Return whether a replica that is not in sync may lead a partition of a topic with valid settings.
+    """Return whether an out-of-sync replica may become leader of a partition (`unclean.leader.election.enable`).
 
-    A separate function, because the broker needs only this setting of each partition after changes of leaders.
+    This is a separate function, because the broker needs only this setting for each partition after leader changes.
     """
     return _flag(settings, "unclean.leader.election.enable", config.unclean_leader_election_enable)
 

@@ -1,8 +1,9 @@
-"""The settings of topics: all of Kafka 4 and 3, with their rules and documentation.
+"""The topic settings: all topic settings of Kafka 3 and 4, with their rules and documentation.
 
 CreateTopics, DescribeConfigs, AlterConfigs and the settings reference use this table. The log
-(`barnabas.storage.log_config`) and the produce handler implement the settings. Some of Kafka's settings have no effect:
-the broker checks, stores and describes them, so that tools that set them work. Their documentation says so.
+(`barnabas.storage.log_config`) and the produce handler implement the settings. Some of Kafka's settings have no effect
+in Barnabas. The broker validates, stores and describes them, so that tools that set them work. Their documentation says
+that they have no effect.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from barnabas.errors import ConfigurationError
 from barnabas.storage.log_config import LogConfig
 
 PRODUCER_COMPRESSION = "producer"
-"""The `compression.type` of a topic that stores batches as their producers have compressed them."""
+"""The value of `compression.type` that keeps the producer's compression."""
 
 COMPRESSION_TYPES = ("uncompressed", "gzip", "snappy", "lz4", "zstd", PRODUCER_COMPRESSION)
 
@@ -33,8 +34,8 @@ _NO_TIERED_STORAGE = "tiered storage is not supported"
 class TopicSetting:
     """The declaration of a topic setting.
 
-    `default` is the value if neither the topic nor the broker sets another. `broker_setting` is the broker setting for
-    the default, if there is one. `no_effect` is the reason why the setting has no effect, if it has none.
+    `default` applies if neither the topic nor the broker sets a value. `broker_setting` is the name of the broker
+    setting for the default, if there is one. `no_effect` is the reason if the setting has no effect.
     """
 
     name: str
@@ -339,7 +340,7 @@ TOPIC_SETTINGS: dict[str, TopicSetting] = {
 """All topic settings, by name."""
 
 OF_LOGS = frozenset(field.name.replace("_", ".") for field in fields(LogConfig) if field.init)
-"""The names of the settings that a log receives."""
+"""The names of the settings that are passed to logs."""
 
 
 def check_value(name: str, value: str) -> None:
@@ -354,7 +355,7 @@ def check_value(name: str, value: str) -> None:
 def check_supported(name: str, value: str) -> None:
     """Check that this broker supports a valid value.
 
-    :raises ConfigurationError: the value needs a feature of Kafka that this broker does not have.
+    :raises ConfigurationError: the value requires a Kafka feature that this broker does not have.
     """
     if name == REMOTE_STORAGE and value.strip().lower() == "true":
         raise ConfigurationError(f"{name} is 'true'; {_NO_TIERED_STORAGE}")

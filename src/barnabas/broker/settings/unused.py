@@ -1,7 +1,7 @@
-"""Kafka's dynamic settings of brokers and groups that have no effect here.
+"""Kafka's dynamic settings of brokers and groups that have no effect in Barnabas.
 
-Tools that set them must not fail, so the broker checks the values as Kafka does, and stores and describes them. Some
-are the defaults of topic settings without effect.
+Tools that set them must not fail, so the broker validates the values as Kafka does, and stores and describes them. Some
+of these settings are defaults of topic settings that have no effect.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ UNUSED_BROKER_SETTINGS: dict[str, UnusedSetting] = {
         UnusedSetting("sasl.kerberos.ticket.renew.window.factor", number(), "0.8"),
     )
 }
-"""Broker settings without effect, by name."""
+"""The broker settings that have no effect, by name."""
 
 GROUP_SETTINGS: dict[str, UnusedSetting] = {
     setting.name: setting

@@ -59,7 +59,7 @@ def test_a_topic_that_cannot_be_made_is_logged_once_and_tried_again(caplog: pyte
             with pytest.raises(ApiError) as caught:
                 await scene.runtime.ensure_topic()
             assert caught.value.code is NOT_AVAILABLE
-        assert len([each for each in caplog.records if f"cannot create {TOPIC}" in each.getMessage()]) == 1
+        assert len([each for each in caplog.records if f"cannot create topic {TOPIC}" in each.getMessage()]) == 1
         scene.create = make
         await scene.runtime.ensure_topic()
         assert await scene.add("a") == 1
