@@ -1,4 +1,4 @@
-"""Changes that run to their end even if the client disconnects."""
+"""A decorator for changes that must complete even if the client disconnects."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ log = logging.getLogger(__name__)
 
 
 def shielded(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Coroutine[Any, Any, T]]:
-    """Decorate a coroutine function: cancelling the caller does not cancel the call.
+    """Decorate a coroutine function so that cancelling the caller does not cancel the call.
 
-    A change that stops halfway would leave the metadata store and the logs inconsistent.
+    A partly executed change would leave the metadata store and the logs inconsistent.
     """
 
     @functools.wraps(change)
@@ -36,7 +36,12 @@ def shielded(change: Callable[P, Coroutine[Any, Any, T]]) -> Callable[P, Corouti
 
 
 def _read_outcome(changing: asyncio.Task[Any]) -> None:
-    """Log an unexpected error of a change whose caller is gone. asyncio would also log the expected errors."""
+    """Log an unexpected error of a change whose caller was cancelled.
+
+    Without this callback, asyncio would also log expected errors.
+    """
     if not changing.cancelled() and (error := changing.exception()) and not isinstance(error, BarnabasError):
         extra = event(LogEvent.UNEXPECTED_ERROR)
-        log.error("a change failed after its client had disconnected", exc_info=error, extra=extra)
+        log.error(
+            "a change that a client requested failed after the client had disconnected", exc_info=error, extra=extra
+        )

@@ -1,8 +1,9 @@
-"""The replication throttles of this broker (KIP-73): as leader, as follower, and between log directories.
+"""The replication throttles of this broker (KIP-73): for its leaders, for its followers, and for moves between log
+directories.
 
 A replica is throttled if its topic lists it, the rate is exceeded, and it is not in sync. In-sync replicas are never
-throttled, since producers with acks=all wait for them, but their bytes count towards the rate. Clients are never
-throttled here.
+throttled, because producers with acks=all wait for them, but their bytes count towards the rate. Client requests are
+not throttled.
 
 Used from the event loop's thread only.
 """
@@ -38,7 +39,7 @@ class Throttles:
 
 
 class LeaderThrottle:
-    """Decides which partitions a leader withholds from followers.
+    """Decides which partitions the leaders on this broker withhold from followers.
 
     :param broker_id: the id of the leader's broker.
     """
@@ -48,12 +49,12 @@ class LeaderThrottle:
         self._broker_id = broker_id
 
     def note(self, partition: LeaderReplica, size: int) -> None:
-        """Count the bytes of a partition that go to a follower."""
+        """Count the bytes of a throttled partition that are sent to a follower."""
         if self._counts(partition):
             self.quota.note(size)
 
     def holds_back(self, partition: LeaderReplica, follower: int) -> bool:
-        """Return whether a follower must not get records of a partition now."""
+        """Return whether records of a partition must not be sent to a follower now."""
         if not self._counts(partition) or not self.quota.is_exceeded:
             return False
         return partition.followers is not None and not partition.followers.is_in_sync(follower)
@@ -64,10 +65,10 @@ class LeaderThrottle:
 
 
 class FollowerThrottle:
-    """Decides which partitions a follower leaves out of its fetches.
+    """Decides which partitions the followers on this broker omit from fetch requests.
 
     :param broker_id: the id of the follower's broker.
-    :param is_in_sync: returns whether a replica of this broker is in sync, by this broker's image.
+    :param is_in_sync: returns whether a replica of this broker is in sync, according to this broker's metadata image.
     """
 
     def __init__(self, quota: ReplicationQuota, broker_id: int, is_in_sync: Callable[[TopicPartition], bool]) -> None:
@@ -76,14 +77,14 @@ class FollowerThrottle:
         self._is_in_sync = is_in_sync
 
     def note(self, follower: FollowerReplica, size: int) -> bool:
-        """Count the received bytes of a replica; return whether they count towards the quota."""
+        """Count the bytes that a throttled replica received. Return whether they count towards the quota."""
         counts = self._counts(follower)
         if counts:
             self.quota.note(size)
         return counts
 
     def holds_back(self, follower: FollowerReplica) -> bool:
-        """Return whether the follower must not fetch for a replica now."""
+        """Return whether a replica must not be fetched now."""
         if not self._counts(follower) or not self.quota.is_exceeded:
             return False
         return not self._is_in_sync(follower.topic_partition)

@@ -1,10 +1,10 @@
-"""The administration of topics: create, grow, reassign, alter and delete.
+"""Topic administration: creation, deletion, new partitions, reassignments and changes of settings.
 
-`TopicAdmin` writes each change into the metadata store first. `Topics` then applies the change like a change of another
-broker. A deletion also removes the topic from the metadata store first. The broker then renames the partition
+`TopicAdmin` writes each change to the metadata store first. `Topics` then applies it in the same way as a change by
+another broker. A deletion removes the topic from the metadata store first. The broker then renames the partition
 directories, and removes them later.
 
-Used from the event loop's thread. The metadata store has its own thread.
+Used from the event loop's thread. Calls of the metadata store run on its own thread.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ from barnabas.replication.assignment import assign_added, assign_replicas, check
 from barnabas.replication.reassignment import cancelled, check_target, reassigned
 
 PARTITIONS_MAX = 10_000
-"""The maximum number of partitions of a topic. Kafka's controllers allow as many in one request."""
+"""The maximum number of partitions of a topic. It is the number that Kafka's controllers allow in one request."""
 
 Assignment = Sequence[Sequence[int]] | None
-"""The brokers of each new partition's replicas, the preferred leader first; None: the broker chooses them."""
+"""The brokers of each new partition's replicas, with the preferred leader first. None if the broker chooses them."""
 
 
 def check_partition_count(count: int) -> None:
@@ -96,7 +96,7 @@ def reassigned_partitions(
     live: AbstractSet[int],
     may_change_factor: bool,
 ) -> tuple[dict[int, ReplicaSet], dict[int, ApiError]]:
-    """Return the replica sets of the partitions that can be reassigned, and the errors of the others.
+    """Return the new replica sets of the partitions that can be reassigned, and the errors of all other partitions.
 
     :param found: the current assignment of the topic.
     :param wanted: the target replicas of each partition; None cancels a reassignment.
@@ -128,14 +128,17 @@ def unknown_partition(name: str, number: int) -> ApiError:
 
 
 def _racks(image: MetadataImage) -> dict[int, str | None]:
-    """Return the racks of the live brokers; None for a broker without a rack."""
+    """Return the racks of the live brokers. The rack is None if a broker has none."""
     return {each: broker.registration.rack or None for each, broker in image.brokers.items()}
 
 
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 3
-"""The maximum number of attempts. Another broker that deletes and recreates the topic costs one attempt."""
+"""The maximum number of attempts to change a topic.
+
+An attempt fails if another broker has deleted and recreated the topic.
+"""
 
 T = TypeVar("T")
 
@@ -144,7 +147,7 @@ class TopicAdmin:
     """Creates, changes and deletes topics. Used from the event loop's thread only.
 
     :param topics: the topics of this broker. A change holds their lock `changing`.
-    :param open_files: rejects partitions if the process has too few file descriptors left.
+    :param open_files: rejects new partitions if the process has too few file descriptors left.
     :param check_disk: raises StorageError if the disk is too full for this many new partitions
         (`Reserve.check_room`).
     """
@@ -179,7 +182,7 @@ class TopicAdmin:
         replication_factor: int = 1,
         assignment: Assignment = None,
     ) -> list[tuple[int, ...]]:
-        """Check that a topic can be created; return the brokers of each partition's replicas.
+        """Check that a topic can be created. Return the brokers of each partition's replicas.
 
         :raises ApiError: the topic exists, or its name, a setting or the assignment is invalid.
         :raises StorageError: the disk is full.
@@ -223,8 +226,9 @@ class TopicAdmin:
     ) -> Topic:
         """Create a topic.
 
-        :param assignment: the brokers of each partition's replicas; None spreads them over all brokers.
-        :raises ApiError: as `check_new`; or a partition directory of another topic has the name of a partition.
+        :param assignment: the brokers of each partition's replicas. None spreads the replicas over all brokers.
+        :raises ApiError: see `check_new`; or a partition directory of another topic has the same name as a new
+            partition.
         :raises StorageError: a partition directory could not be created. The creation is undone.
         :raises CoordinationError: the metadata store did not store the topic durably. The creation is undone.
         """
@@ -256,12 +260,14 @@ class TopicAdmin:
             return topic
 
     async def _undo_creation(self, info: TopicInfo) -> None:
-        """Delete a topic without logs. Clients could neither use it nor create it again."""
-        # `check_new` found no directories of this broker's replicas, so all existing ones belong to this creation.
-        # Directories of other partitions may belong to a topic that the metadata store does not have.
+        """Delete a topic whose logs could not be created. Clients could neither use this topic nor create it again."""
+        # `check_new` found no directories with the names of this broker's replicas, so all such directories belong to
+        # the failed creation. Directories of other partitions may belong to a topic that the metadata store does not
+        # have.
         own = self._own_numbers([each.replicas for each in info.partitions])
         refused = self._topics.replica_logs.delete(TopicPartition(info.name, number) for number in own)
-        # Other brokers may have created their logs already.
+        # Other brokers may have created logs of this topic. If there are none, the topic is removed without a deletion
+        # note.
         holders = {broker for each in info.partitions for broker in each.replicas} | {self._broker_id}
         is_all_gone = refused is None and len(holders) == 1
         if not is_all_gone or not await self._in_metadata_thread(
@@ -269,7 +275,7 @@ class TopicAdmin:
         ):
             await self._topics.deletions.delete(info.topic_id, info.name, holders)
         self._topics.metadata.remove_topic(info.name)
-        # Another broker may have deleted the topic meanwhile, with a deletion record that names this broker.
+        # Another broker may have deleted the topic at the same time, with a deletion note for this broker.
         self._topics.deletions.begin(info.topic_id, info.name, has_folders=refused is not None)
 
     async def create_with_defaults(self, name: str) -> Topic:
@@ -285,7 +291,7 @@ class TopicAdmin:
     # -- grow ------------------------------------------------------------------------------------------------
 
     def check_growth(self, name: str, partition_count: int) -> int:
-        """Check that a topic can grow to this number of partitions; return the number of new partitions.
+        """Check that a topic can be extended to this number of partitions. Return the number of new partitions.
 
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_PARTITIONS if the number is not higher than the current
             one.
@@ -304,7 +310,7 @@ class TopicAdmin:
     async def grow(self, name: str, partition_count: int, assignment: Assignment = None) -> None:
         """Add partitions to a topic, with the topic's replication factor.
 
-        :param assignment: the brokers of each new partition's replicas; None spreads them over all brokers.
+        :param assignment: the brokers of each new partition's replicas. None spreads the replicas over all brokers.
         :raises ApiError: the topic does not exist, or the number of partitions is not higher than the current one.
         :raises StorageError: a partition directory could not be created.
         :raises CoordinationError: the metadata store rejected the change, or its response was lost. The caller may
@@ -326,7 +332,7 @@ class TopicAdmin:
         new = [where for where in own if not replica_logs.is_there(where)]
         config = config_in_force(self._topics.config, name, topic.settings, replication_factor_of(topic.partitions))
         try:
-            # Logs first: the metadata store must not have a partition whose log cannot be opened.
+            # Create the logs first, because the metadata store must not contain a partition whose log cannot be opened.
             await create_logs(replica_logs.create, own, config.log, topic.id)
             grow, live = topic_metadata_store.grow_topic, set(self._topics.image.brokers)
             there = await self._in_metadata_thread(grow, self._tree, name, placed, count, live, topic.id)
@@ -343,11 +349,12 @@ class TopicAdmin:
     async def reassign(
         self, name: str, wanted: Mapping[int, Sequence[int] | None], *, may_change_factor: bool = True
     ) -> dict[int, ApiError]:
-        """Begin to reassign partitions of a topic to other brokers. The reassignments complete after this call.
+        """Start reassigning partitions of a topic to other brokers. The reassignments are completed after this call.
 
-        :param wanted: the brokers for each partition, the preferred leader first; None cancels a reassignment.
+        :param wanted: the target brokers of each partition, with the preferred leader first. None cancels a
+            reassignment.
         :param may_change_factor: True if a partition's number of replicas may change.
-        :returns: the errors of rejected partitions, by number. The other partitions move.
+        :returns: the errors of rejected partitions, by partition number. All other partitions are reassigned.
         :raises CoordinationError: the metadata store rejected the change.
         """
         async with self._topics.changing:
@@ -355,7 +362,7 @@ class TopicAdmin:
             if topic is None:
                 return dict.fromkeys(
                     wanted, _unknown_topic(name)
-                )  # One shared error: a request may name many partitions.
+                )  # All partitions share one error object, because a request may contain many partitions.
             live, refused = set(self._topics.image.brokers), dict[int, ApiError]()
 
             def change(found: TopicAssignment) -> dict[int, ReplicaSet]:
@@ -373,7 +380,8 @@ class TopicAdmin:
             return refused
 
     async def end_reassignments(self, topic_id: bytes, ends: Sequence[End]) -> None:
-        """Complete reassignments of one topic's partitions that this broker leads; apply the resulting state.
+        """Complete the reassignments of some partitions of one topic that this broker leads, and apply the resulting
+        metadata.
 
         :raises CoordinationError: the metadata store rejected a write. Some reassignments may be complete.
         """
@@ -388,10 +396,10 @@ class TopicAdmin:
     async def alter(
         self, name: str, change: Callable[[Mapping[str, str]], Mapping[str, str]], *, validate_only: bool = False
     ) -> None:
-        """Change the settings of a topic. They are effective when this call returns.
+        """Change the settings of a topic. They are in effect when this call returns.
 
-        :param change: returns the new settings for the current settings; its exceptions reach the caller. It runs on
-            any thread, and runs again if another broker changes the settings meanwhile.
+        :param change: returns the new settings for the current settings. It is called on any thread, and called again
+            if another broker changes the settings at the same time. Its exceptions are passed to the caller.
         :raises ApiError: the topic does not exist, or a setting is invalid.
         """
 
@@ -418,7 +426,8 @@ class TopicAdmin:
     async def _change(self, name: str, change: Callable[[Topic], Awaitable[T]]) -> T:
         """Change the topic that currently has this name.
 
-        :param change: raises `NoNodeError` if the topic is deleted; its other exceptions reach the caller.
+        :param change: raises `NoNodeError` if the topic has been deleted. All other exceptions are passed to the
+            caller.
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION.
         """
         for _ in range(ATTEMPTS):
@@ -428,7 +437,7 @@ class TopicAdmin:
             try:
                 return await change(topic)
             except NoNodeError:
-                # Another broker has deleted the topic, and this broker has not read that yet.
+                # Another broker has deleted the topic, and this broker has not read the deletion yet.
                 await self._topics.reread_while_changing([name])
         raise _unknown_topic(name)
 
@@ -436,12 +445,12 @@ class TopicAdmin:
 
     @shielded
     async def delete(self, name: str, topic_id: bytes | None = None) -> None:
-        """Delete a topic with its records, and all offsets that groups have committed for it.
+        """Delete a topic, its records, and the offsets that groups have committed for it.
 
-        :param topic_id: the expected topic id; None accepts any topic with this name.
+        :param topic_id: the expected topic id, or None to accept any topic with this name.
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, UNKNOWN_TOPIC_ID.
-        :raises StorageError: some partition directories could not be renamed. The topic is deleted. The next start, or
-            a new topic with this name, removes these directories.
+        :raises StorageError: some partition directories could not be renamed. The topic is deleted nevertheless. These
+            directories are removed at the next start, or when a topic with this name is created.
         """
 
         async def delete(topic: Topic) -> Topic:
@@ -459,7 +468,7 @@ class TopicAdmin:
             if refused:
                 self._topics.deletions.keep_folders(topic.id)
             log.info("deleted topic %s", name, extra=about(name))
-        # Without the lock: the deletion of offsets may take long, and affects no other topic.
+        # Delete the offsets without the lock, because this may take long and does not affect other topics.
         await self._topics.deletions.end({topic.id: name}, self._topics.names())
         if refused:
             raise refused

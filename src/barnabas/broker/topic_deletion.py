@@ -1,7 +1,7 @@
-"""The deletion of topics: of the partition directories on this broker, and of the offsets in its consumer groups.
+"""Topic deletion: removes the partition directories on this broker, and the offsets in its consumer groups.
 
-The metadata store records each deletion, and the brokers that take part, before the topic's nodes are deleted. A broker
-that was down takes part when it restarts. A topic without such a record is not deleted.
+Before the topic's nodes are deleted, a deletion note in the metadata store lists the brokers that must delete files. A
+broker that was down deletes its files after its restart. Without a deletion note, no files are deleted.
 
 Used from the event loop's thread only.
 """
@@ -24,11 +24,14 @@ from barnabas.model import TopicPartition
 log = logging.getLogger(__name__)
 
 ATTEMPTS = 10
-"""The maximum number of attempts. Each broker start between the record and the deletion costs one attempt."""
+"""The maximum number of attempts to delete a topic.
+
+An attempt fails if a broker starts between the deletion note and the deletion.
+"""
 
 
 class TopicDeletion:
-    """The deletions that this broker has not completed yet."""
+    """The topic deletions that this broker has not completed yet."""
 
     def __init__(
         self,
@@ -44,19 +47,20 @@ class TopicDeletion:
         self._replica_logs = replica_logs
         self._events = events
         self._names: dict[bytes, str] = {}
-        """The names of deleted topics, by topic id."""
+        """The names of the deleted topics whose offsets may still exist, by topic id."""
         self._with_folders: set[bytes] = set()
-        """The ids of deleted topics with partition directories that are not deleted yet."""
+        """The ids of deleted topics that still have partition directories on this broker."""
         self._in_doubt: set[bytes] = set()
-        """The ids of topics that this broker may have failed to delete: their deletion records may be obsolete."""
+        """The ids of topics that this broker may have failed to delete, so that their deletion notes may be obsolete.
+        """
         self._last_error = ""
-        """The last logged error of a deletion of offsets."""
+        """The last logged error of an attempt to delete committed offsets."""
 
     async def delete(self, topic_id: bytes, name: str, brokers: Collection[int]) -> bool:
-        """Record the deletion of a topic in the metadata store, and delete the topic's nodes.
+        """Write a deletion note to the metadata store, and delete the topic's nodes.
 
         :param brokers: the brokers with replicas of the topic.
-        :returns: False if the topic no longer exists. Another topic may have its name.
+        :returns: False if the topic no longer exists. A new topic may have its name.
         :raises CoordinationError: the metadata store rejects a write.
         """
         try:
@@ -80,14 +84,14 @@ class TopicDeletion:
         raise AssertionError("the last attempt returns or raises")
 
     async def is_noted(self, topic_id: bytes) -> bool:
-        """Return whether the metadata store has a deletion record for a topic whose nodes are gone.
+        """Return whether the metadata store has a deletion note for a topic whose nodes are gone.
 
         :raises CoordinationError: the metadata store cannot be read.
         """
         return topic_id in await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
 
     def begin(self, topic_id: bytes, name: str, *, has_folders: bool) -> None:
-        """Add a topic that a broker has deleted. `end_all` completes the deletion.
+        """Add a topic that any broker has deleted. `end_all` completes the deletion on this broker.
 
         :param has_folders: True if a partition directory could not be renamed.
         """
@@ -96,13 +100,17 @@ class TopicDeletion:
             self.keep_folders(topic_id)
 
     def keep_folders(self, topic_id: bytes) -> None:
-        """Keep the deletion open because partition directories are left. The next start tries to delete them again."""
+        """Keep a deletion pending, because partition directories remain.
+
+        The next start tries to delete these directories again.
+        """
         self._with_folders.add(topic_id)
 
     async def make_room(self, topic_ids: Collection[bytes], untouched: Collection[str]) -> None:
-        """Move the partition directories of topics that were deleted while this broker was down out of the way.
+        """Rename the partition directories of topics that were deleted while this broker was down.
 
-        New topics may have the same names. If a partition directory has no topic id, its content counts as doubtful.
+        New topics with the same names may need these names. If a partition directory has no topic id, its records are
+        treated as doubtful.
 
         :param topic_ids: the ids of all existing topics.
         :param untouched: the names of topics whose metadata is unreadable.
@@ -116,7 +124,7 @@ class TopicDeletion:
         self._replica_logs.doubt(deletion.name for deletion in own.values())
 
     def _own(self, noted: Mapping[bytes, Deletion], topic_ids: Collection[bytes]) -> dict[bytes, Deletion]:
-        """Return the completed deletions in which this broker takes part."""
+        """Return the deletions for which this broker must delete files and whose topics no longer exist."""
         return {
             topic_id: deletion
             for topic_id, deletion in noted.items()
@@ -126,7 +134,7 @@ class TopicDeletion:
     async def load(
         self, topic_ids: Collection[bytes], known: Collection[TopicPartition], untouched: Collection[str]
     ) -> None:
-        """Move away the partition directories that the last run left, and those of topics deleted while it was down.
+        """Rename the remaining partition directories of deleted topics, and load the pending deletions.
 
         :param topic_ids: the ids of all existing topics.
         :param known: the replicas that this broker should have.
@@ -137,15 +145,17 @@ class TopicDeletion:
         self._with_folders |= self._replica_logs.set_strays_aside(known, untouched, own.keys(), topic_ids)
         self._names = {topic_id: deletion.name for topic_id, deletion in own.items()}
         for topic_id in sorted(noted.keys() & set(topic_ids)):
-            # The deletion was recorded, but its topic still exists.
+            # There is a deletion note, but the topic still exists.
             await self._in_metadata_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
 
     async def find_missed(self, topic_ids: Collection[bytes]) -> None:
-        """Find deletions of topics that other brokers created and deleted while this broker could not read metadata.
+        """Find the deletions of topics that were created and deleted while this broker could not read the metadata
+        store.
 
         The caller must not apply topics during this call.
 
-        :param topic_ids: the ids of the topics in this broker's image. This broker sees their deletion itself.
+        :param topic_ids: the ids of the topics in this broker's metadata image. Their deletions are detected in another
+            way.
         :raises CoordinationError: the metadata store cannot be read.
         """
         noted: Mapping[bytes, Deletion] = await self._in_metadata_thread(topic_deletions.read_deletions, self._tree)
@@ -154,7 +164,7 @@ class TopicDeletion:
                 continue
             try:
                 topic = await self._in_metadata_thread(topic_metadata_store.read_topic, self._tree, deletion.name)
-            except NodeError:  # The unreadable node may be this topic's.
+            except NodeError:  # The node is unreadable and may belong to this topic, so check again later.
                 continue
             if topic is None or topic.topic_id != topic_id:
                 self._names[topic_id] = deletion.name
@@ -162,8 +172,8 @@ class TopicDeletion:
     async def end_all(self, live_names: Collection[str]) -> None:
         """Complete the pending deletions.
 
-        A deletion is pending if the consumer groups were not loaded, if another broker has begun it, or if the metadata
-        store rejected it after the record.
+        A deletion is pending if another broker has begun it, if the consumer groups were not loaded, or if the metadata
+        store rejected the deletion after the deletion note.
 
         :param live_names: the names of all existing topics.
         """
@@ -177,12 +187,12 @@ class TopicDeletion:
         try:
             await self._in_metadata_thread(topic_deletions.forget_deletion_not_begun, self._tree, topic_id)
         except BarnabasError as error:
-            log.warning("cannot check the deletion of topic %s: %s; checking again later", topic_id.hex(), error)
+            log.warning("cannot check the deletion note of topic %s: %s; checking again later", topic_id.hex(), error)
         else:
             self._in_doubt.discard(topic_id)
 
     async def end(self, names: Mapping[bytes, str], live_names: Collection[str]) -> None:
-        """Delete the committed offsets of topics that no longer exist: the last step of a deletion.
+        """Delete the committed offsets of deleted topics. This is the last step of a deletion.
 
         :param names: the names of the topics, by topic id.
         """
@@ -190,9 +200,9 @@ class TopicDeletion:
             gone = {name for name in names.values() if name not in {"", *live_names}}
             await self._events.deliver(TopicsDeleted(names.keys(), gone))
         except BarnabasError as error:
-            # No client can read these offsets, since they belong to topics with other ids.
+            # A retry is sufficient: no client can read these offsets, because their topic ids no longer exist.
             if str(error) != self._last_error:
-                log.warning("cannot delete the offsets of deleted topics: %s; retrying later", error)
+                log.warning("cannot delete the committed offsets of deleted topics: %s; retrying later", error)
             self._last_error = str(error)
             self._names.update(names)
             return
@@ -205,5 +215,10 @@ class TopicDeletion:
         try:
             await self._in_metadata_thread(topic_deletions.end_deletion, self._tree, topic_id, self._broker_id)
         except BarnabasError as error:
-            log.warning("cannot record that topic %s is fully deleted: %s; retrying", name, error, extra=about(name))
+            log.warning(
+                "cannot record in the metadata store that topic %s is fully deleted: %s; retrying",
+                name,
+                error,
+                extra=about(name),
+            )
             self._names[topic_id] = name

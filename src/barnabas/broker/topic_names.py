@@ -7,7 +7,10 @@ import re
 from barnabas.errors import ApiError, ErrorCode
 
 TOPIC_NAME_CHARACTERS_MAX = 249
-"""The maximum length of a name, as in Kafka: the partition directory's name must fit into a file name."""
+"""The maximum number of characters of a topic name, as in Kafka.
+
+The name of the partition directory must be a valid file name.
+"""
 
 _TOPIC_NAME = re.compile(r"[a-zA-Z0-9._-]+")
 

@@ -1,11 +1,11 @@
-"""The topics of the cluster: the metadata that clients see, and the application of metadata changes on this broker.
+"""The topics of the cluster as clients see them, and the application of metadata changes on this broker.
 
-The metadata store decides which topics and leaders exist; `MetadataImage` is the broker's copy. A topic exists once the
-metadata store has it. Clients see a topic once the logs of this broker's replicas (`ReplicaManager`) are open. The
-broker applies the changes of other brokers. It writes its own changes, such as its leadership, into the metadata store
-first.
+The metadata store decides which topics and leaders exist, and `MetadataImage` is the broker's copy of its contents. A
+topic exists when it is in the metadata store. Clients see a topic when the logs of this broker's replicas
+(`ReplicaManager`) are open. The broker applies changes of other brokers. It writes its own changes, for example of
+leaders, to the metadata store before it applies them.
 
-Used from the event loop's thread; the metadata store has its own thread.
+Used from the event loop's thread. Calls of the metadata store run on its own thread.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Topic:
 
 
 class Topics:
-    """All topics, and the application of metadata updates to them."""
+    """All topics of the cluster. Applies metadata updates to them."""
 
     def __init__(
         self,
@@ -116,16 +116,18 @@ class Topics:
         self.deletions = TopicDeletion(config.broker_id, tree, in_metadata_thread, self.replica_logs, events)
         self.removals = ReplicaRemoval(config.broker_id, tree, in_metadata_thread, self.replica_logs)
         self._damaged: dict[str, BarnabasError] = {}
-        """The errors of topics whose nodes are damaged, by name."""
+        """The errors of topics whose nodes are damaged, by topic name."""
         self._logged_damage: dict[str, str] = {}
-        """The last logged errors of damaged topics, by name."""
+        """The last logged errors of topics whose nodes are damaged, by topic name."""
         self._unread: set[str] = set()
         """The topics that this broker has not been able to read since its registration."""
         self._lost_memory = False
         self._may_have_missed = False
-        """True if topics may have been created and deleted while this broker could not read their deletion records."""
+        """True if other brokers may have created and deleted topics while this broker could not read the metadata
+        store.
+        """
         self._incomplete: set[TopicPartition] = set()
-        """The replicas that may lack acknowledged records and have not left the ISRs yet."""
+        """This broker's replicas that may lack acknowledged records and have not left the ISRs yet."""
 
     @property
     def config(self) -> BrokerConfig:
@@ -134,7 +136,7 @@ class Topics:
 
     @property
     def image(self) -> MetadataImage:
-        """The current image of the cluster."""
+        """The current metadata image."""
         return self.metadata.image
 
     # -- lookup ----------------------------------------------------------------------------------------------
@@ -178,12 +180,12 @@ class Topics:
         self._by_name[topic.name] = topic
         self._by_id[topic.id] = topic
 
-    # -- updates of the metadata -----------------------------------------------------------------------------
+    # -- metadata updates -----------------------------------------------------------------------------
 
     async def load(self, update: MetadataUpdate, *, lost_memory: bool = False) -> None:
         """Open the logs of this broker's replicas, and claim the partitions that this broker should lead.
 
-        The broker does not serve a topic with a damaged node, and keeps its partition directories.
+        If a topic's node is damaged, the broker does not serve the topic, but keeps its partition directories.
 
         :param update: the result of a full read.
         :param lost_memory: True if acknowledged records may be missing from this broker's disks.
@@ -223,7 +225,10 @@ class Topics:
         self._log_logs_left()
 
     def _log_logs_left(self) -> None:
-        """Log each log whose partition has no replica here: after a restore of the metadata it may be the only copy."""
+        """Report each log of a partition that has no replica on this broker.
+
+        If the metadata store was restored, it may be the only copy.
+        """
         for topic in self._by_id.values():
             for number, info in enumerate(topic.partitions):
                 where = TopicPartition(topic.name, number)
@@ -252,7 +257,7 @@ class Topics:
     def _protect_newer_logs(self, opened: Iterable[Replica]) -> None:
         """Mark the logs that may be newer than the metadata store.
 
-        A follower must not truncate such a log before the comparison with a leader's log.
+        A follower must not truncate such a log before it was compared with a leader's log.
         """
         for replica in opened:
             if self.replica_logs.is_in_newer_folder(replica.topic_partition):
@@ -266,26 +271,27 @@ class Topics:
     def has_unread(self) -> bool:
         """Return whether an ISR may wrongly contain this broker.
 
-        That is so if this broker has not read some topics yet, or has not left some ISRs yet.
+        This is possible if this broker has not read some topics yet, or has not left some ISRs yet.
         """
         return bool(self._unread or self._incomplete)
 
     async def _withdraw(self) -> None:
-        """Leave the ISRs of the partitions whose records may be incomplete on this broker."""
+        """Leave the ISRs of the partitions for which this broker may lack acknowledged records."""
         while wanted := self.election.withdraw(
             sorted(self._incomplete), self.replica_logs.is_gone, self.replica_logs.is_in_old_copy
         ):
             await self._write_and_apply_states(wanted)
-            # Another broker may have written a state with this broker in the ISR first.
+            # Another broker may have written a state with this broker in the ISR before this broker's write. Then
+            # repeat the write.
             self._incomplete = {each.where for each in wanted if self.image.has_other_than(each)}
         self._incomplete.clear()
 
     def _usable(
         self, name: str, info: TopicInfo | NodeError | None, loading: Mapping[bytes, tuple[TopicInfo, TopicConfig]]
     ) -> tuple[TopicInfo, TopicConfig] | None:
-        """Return a usable topic with its settings; None if the topic does not exist or is damaged.
+        """Return a topic with its settings, or None if the topic does not exist or is damaged.
 
-        :param loading: the topics read before this one that have no replicas yet, by id.
+        :param loading: the topics that have been read before, and are being loaded, by topic id.
         """
         self._damaged.pop(name, None)
         try:
@@ -301,9 +307,9 @@ class Topics:
             return None
 
     def _with_usable_config(self, info: TopicInfo) -> tuple[TopicInfo, TopicConfig]:
-        """Return a topic with its valid settings.
+        """Return a topic with its valid settings, and its effective settings.
 
-        :raises DamagedNodeError: another topic has its id, for instance because its node is a copy.
+        :raises DamagedNodeError: another topic has the same topic id, for example because the node is a copy.
         """
         path, known = paths.topic_config(info.name), self._by_id.get(info.topic_id)
         if known is not None and known.name != info.name:
@@ -338,7 +344,8 @@ class Topics:
     async def apply_update(self, read: Read) -> MetadataUpdate:
         """Read the metadata store, apply the update, and return it.
 
-        The read holds `changing`. Otherwise an update from before a change of this broker would undo the change.
+        The lock `changing` is held during the read. Otherwise, an update that was read before a change by this broker
+        would undo this change.
         """
         async with self.changing:
             update = await read()
@@ -369,7 +376,7 @@ class Topics:
         await self._elect(own)
 
     async def _apply_topic(self, name: str, info: TopicInfo | NodeError | None) -> list[int]:
-        """Apply the metadata of a topic; return the partitions that may have changed."""
+        """Apply the metadata of a topic. Return the partitions that may have changed."""
         known = self._by_name.get(name)
         if known is None or not isinstance(info, TopicInfo) or known.id != info.topic_id:
             self._may_have_missed = True
@@ -378,7 +385,12 @@ class Topics:
             if name in self._damaged:
                 if self._logged_damage.get(name) != str(self._damaged[name]):
                     extra = event(LogEvent.TREE_DAMAGED, name)
-                    log.error("topic %s keeps its last valid state: %s", name, self._damaged[name], extra=extra)
+                    log.error(
+                        "the nodes of topic %s are damaged: %s; keeping its last valid state",
+                        name,
+                        self._damaged[name],
+                        extra=extra,
+                    )
                 self._logged_damage[name] = str(self._damaged[name])
             elif known is not None:
                 await self._drop(known)
@@ -401,7 +413,10 @@ class Topics:
         return list(range(len(info.partitions)))
 
     async def _end_removed_replicas(self, name: str) -> None:
-        """End replicas that moved to other brokers; delete the directories that the metadata store names for this."""
+        """End the roles of replicas that moved to other brokers.
+
+        Delete their directories if removal nodes permit this.
+        """
         topic, info = self._by_name.get(name), self.image.topics[name]
         own = self._config.broker_id
         removed = [number for number in self.replicas.of_topic(name) if own not in info.partitions[number].replicas]
@@ -419,7 +434,7 @@ class Topics:
         return topic is not None and topic.id == topic_id and self.replicas.get(where) is not None
 
     async def _open_late(self, info: TopicInfo, config: TopicConfig) -> None:
-        """Open the logs of a topic whose nodes were unreadable at the start."""
+        """Open the logs of a topic whose nodes were unreadable when the broker started."""
         self.metadata.put_topic(info)
         await self._restore(info, config)
         opened = self.replicas.of_topic(info.name).values()
@@ -440,14 +455,18 @@ class Topics:
         return topic
 
     async def open_created(self, info: TopicInfo) -> Topic:
-        """Create the logs of a topic that this broker has just created in the metadata store. Requires `changing`.
+        """Create the logs of a topic that this broker has just created in the metadata store.
+
+        The caller must hold `changing`.
 
         :raises BarnabasError: a log cannot be created, or a setting is invalid.
         """
         return await self._open_new(info, self._config_of(info), self.replica_logs.create)
 
     def apply_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
-        """Apply settings of a topic that this broker has just written to the metadata store. Requires `changing`.
+        """Apply topic settings that this broker has just written to the metadata store.
+
+        The caller must hold `changing`.
 
         :raises ApiError: a setting is invalid.
         """
@@ -459,7 +478,7 @@ class Topics:
 
     @shielded
     async def apply_defaults(self, config: BrokerConfig) -> None:
-        """Apply settings of the broker as defaults of existing and new topics."""
+        """Apply new broker settings as defaults of existing and new topics."""
         async with self.changing:
             self._config = config
             for topic in list(self.all()):
@@ -469,7 +488,7 @@ class Topics:
                 await asyncio.sleep(0)
 
     async def end_changes(self) -> None:
-        """Return when no change is in progress."""
+        """Wait until no change of topics is in progress."""
         async with self.changing:
             pass
 
@@ -484,7 +503,7 @@ class Topics:
         self._events.publish(LeadershipChanged())
 
     def _apply_states(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Apply states to the image; return the changed partitions, by topic, for `_apply_roles`."""
+        """Apply partition states to the image. Return the changed partitions, by topic, for `_apply_roles`."""
         changed = self.metadata.put_states(states).partitions
         for name in changed:
             if (topic := self._by_name.get(name)) is not None:
@@ -492,7 +511,7 @@ class Topics:
         return changed
 
     def _concerned(self, brokers: BrokersDelta) -> list[TopicPartition]:
-        """Return the partitions with a replica here whose leader or ISR may change because of a change of brokers."""
+        """Return this broker's partitions whose leader or ISR may change because brokers have joined or left."""
         others = brokers.all
         found = []
         for replica in self.replicas.all():
@@ -506,14 +525,14 @@ class Topics:
     # -- leadership -----------------------------------------------------------------------------------------
 
     async def elect_due(self) -> None:
-        """Claim the partitions that no earlier candidate has claimed in time."""
+        """Claim the partitions with a due postponed election, which no earlier candidate has claimed in time."""
         async with self.changing:
             await self._elect(self.election.due(self._clock.monotonic()))
 
     async def elect_uncleanly(self, partitions: Sequence[TopicPartition]) -> None:
         """Claim partitions without a live in-sync replica for which this broker is the first candidate.
 
-        An administrator requests this unclean election. It does not depend on the topics' settings.
+        An administrator has requested this unclean election, so it does not depend on topic settings.
 
         :raises BarnabasError: the metadata store is unreachable.
         """
@@ -534,12 +553,13 @@ class Topics:
             except BarnabasError:
                 self.election.retry_soon((change.where for change in changes), self._clock.monotonic())
                 raise
-            # Another broker's state may name no leader, because the last leader changed the ISR before it died. Or this
-            # broker's report of its log end was the last missing one. Both cases need another election.
+            # Elect again if another broker wrote the state, because the state may have no live leader. Also elect again
+            # if this broker reported its log end, because its report may have been the last missing one.
             known = [each for each in changes if self.image.has_version_of(each)]
             own = [each.where for each in known if self.image.has_other_than(each) or each.state.leader == NO_LEADER]
             if unknown := [each.where for each in changes if not self.image.has_version_of(each)]:
-                # The topic is being deleted: its states are gone, and its deletion is read next.
+                # The topic is being deleted: its partition states are gone, and this broker will read the deletion
+                # soon.
                 self.election.retry_soon(unknown, self._clock.monotonic())
 
     def _that_may_lead(self, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
@@ -550,9 +570,10 @@ class Topics:
         return info is not None and info.state.leader not in {NO_LEADER, *self.image.brokers}
 
     async def _with_brokers_read(self, own: list[TopicPartition]) -> list[TopicPartition]:
-        """Read the live brokers again if the image does not have the leader of a partition.
+        """Read the live brokers again if the leader of a partition is not in the image.
 
-        States may be newer than the list of live brokers: the leader may have registered since.
+        Partition states may be newer than the list of live brokers, so the leader may have registered after this list
+        was read.
 
         :returns: `own`, and the partitions whose leader or ISR may change because of new or missing brokers.
         """
@@ -569,14 +590,15 @@ class Topics:
         return list(dict.fromkeys([*own, *self._that_may_lead(self._concerned(change))]))
 
     async def _write_and_apply_states(self, wanted: Sequence[StateChange]) -> None:
-        """Write states, and begin the resulting roles."""
+        """Write partition states, and begin the resulting roles."""
         if wanted:
             await self._apply_roles(await self.write_states(wanted))
 
     async def write_states(self, wanted: Sequence[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Write states by compare-and-set; apply the resulting states in the metadata store to the image.
+        """Write partition states by compare-and-set. Apply the resulting states in the metadata store to the image.
 
-        A write that adds a broker to an ISR also requires an unchanged topic: the broker may have lost its replica.
+        A write that adds a broker to an ISR also requires that the topic is unchanged, because the replica may have
+        been moved to another broker.
 
         :returns: the changed partitions, by topic, for `apply_roles`.
         """
@@ -591,7 +613,7 @@ class Topics:
         if any(each.state.leader == self._config.broker_id for each in written):
             self._events.publish(LifeCountersDue())
         changed = set(written)
-        # In the order of `wanted`, so that every run of a simulation begins the roles in the same order.
+        # Keep the order of `wanted`, so that all runs of a simulation begin the roles in the same order.
         others = [each for each in wanted if each not in changed]
         if others:
             written += await self._in_metadata_thread(topic_metadata_store.read_partition_states, self._tree, others)
@@ -602,7 +624,7 @@ class Topics:
         return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
 
     def _names_other_brokers(self, change: StateChange) -> bool:
-        """Return whether the known state names brokers without a replica in the image."""
+        """Return whether the known state contains brokers that have no replica in the image."""
         info = self.image.partition(change.where)
         return info is not None and not {*info.state.isr, info.state.leader} <= {*info.replicas, NO_LEADER}
 
@@ -617,7 +639,7 @@ class Topics:
         return epochs
 
     async def reread(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Read states again, and apply them to the image; return the changed partitions, by topic."""
+        """Read partition states again, and apply them to the image. Return the changed partitions, by topic."""
         return self._apply_states(
             await self._in_metadata_thread(topic_metadata_store.read_partition_states, self._tree, list(states))
         )
@@ -631,7 +653,7 @@ class Topics:
             await self.reread_while_changing(names)
 
     async def reread_while_changing(self, names: Iterable[str]) -> None:
-        """Read topics from the metadata store and apply them. Requires `changing`.
+        """Read topics from the metadata store and apply them. The caller must hold `changing`.
 
         :raises CoordinationError: the metadata store is unreachable.
         """
@@ -650,14 +672,14 @@ class Topics:
     async def _apply_roles_and_elect_soon(self, changed: Mapping[str, Sequence[int]]) -> None:
         """Begin roles, and schedule elections of their partitions.
 
-        `ClusterWatch` later finds these states unchanged, and would not start elections.
+        This is necessary because `ClusterWatch` will find these states unchanged, and will not start elections.
         """
         await self._apply_roles(changed)
         places = (TopicPartition(name, number) for name, numbers in changed.items() for number in numbers)
         self.election.retry_soon(places, self._clock.monotonic())
 
     def preferred_replica(self, where: TopicPartition) -> int:
-        """Return the preferred replica of a partition; -1 if the partition does not exist."""
+        """Return the preferred replica of a partition, or -1 if the partition does not exist."""
         info = self.image.partition(where)
         return NO_LEADER if info is None else info.replicas[0]
 
@@ -672,7 +694,10 @@ class Topics:
     # -- deletion and retention ------------------------------------------------------------------------------
 
     async def _drop(self, topic: Topic) -> None:
-        """Drop a topic that the metadata store no longer has; rename its directories if its deletion is recorded."""
+        """Drop a topic that is no longer in the metadata store.
+
+        If it has a deletion note, rename its directories for deletion.
+        """
         if await self.deletions.is_noted(topic.id):
             refused = await self.delete_replicas(topic)
             if refused:
@@ -683,20 +708,24 @@ class Topics:
         if self.replicas.of_topic(topic.name):
             message = "topic %s is missing from the metadata store, and no broker deleted it; its directories stay"
             log.error(message, topic.name, extra=event(LogEvent.TOPIC_NOT_IN_TREE, topic.name))
-        else:  # Its creator may have failed to create its logs.
-            log.info("topic %s was removed before this broker had a replica", topic.name, extra=about(topic.name))
+        else:  # The broker that created the topic may have failed to create its logs.
+            log.info(
+                "topic %s was removed from the metadata store before this broker had a replica",
+                topic.name,
+                extra=about(topic.name),
+            )
         for replica in self._forget(topic):
             await self.replicas.resign(replica, "the topic is missing from the metadata store")
 
     async def delete_replicas(self, topic: Topic) -> StorageError | None:
-        """Remove a deleted topic from memory, and rename its partition directories. Requires `changing`.
+        """Remove a deleted topic from memory, and rename its partition directories. The caller must hold `changing`.
 
-        :returns: the error of the first directory that could not be renamed; None if all were renamed.
+        :returns: the error of the first directory that could not be renamed, or None.
         """
         return await self.replicas.delete(self._forget(topic))
 
     def _forget(self, topic: Topic) -> list[Replica]:
-        """Remove a topic from memory; return its replicas. The caller must end their roles."""
+        """Remove a topic from memory, and return its replicas. The caller must end their roles."""
         del self._by_name[topic.name]
         del self._by_id[topic.id]
         self.metadata.remove_topic(topic.name)
@@ -705,7 +734,7 @@ class Topics:
         return taken
 
     async def end_deletions(self) -> None:
-        """Complete pending deletions of topics and of moved replicas."""
+        """Complete the pending deletions of topics and of removed replicas."""
         async with self.changing:
             await self.removals.resume(self._is_held, self._work)
         if self._may_have_missed:
@@ -720,5 +749,5 @@ def _same_id(info: TopicInfo, other: str) -> DamagedNodeError:
 
 
 def _oldest_first(topics: Mapping[str, TopicInfo | NodeError | None]) -> list[tuple[str, TopicInfo | NodeError | None]]:
-    """Return topics in the order of their creation, so that a copied node comes after the original."""
+    """Return topics in the order of their creation, so that a copy of a topic's node follows the original."""
     return sorted(topics.items(), key=lambda each: each[1].created_at if isinstance(each[1], TopicInfo) else 0)

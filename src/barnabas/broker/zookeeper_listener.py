@@ -1,12 +1,10 @@
-"""The ZooKeeper listener: it serves the broker's embedded metadata store to other processes, in ZooKeeper's protocol.
+"""The ZooKeeper listener, which serves the broker's embedded metadata store to other processes with ZooKeeper's
+protocol.
 
-This module has the sockets, time and threads around `coordination/zookeeper/server`. The metadata store's thread runs
-the requests of a connection one by one, in short slices. Clients take turns; the client with the least use of the
-thread runs first (`FairQueue`). At most one slice waits for the thread at a time, so the broker's own calls run in
-between.
-
-The file of the metadata store also stores the sessions, so they survive a restart of the broker. Used from the event
-loop's thread.
+This module contains the network, time and thread handling for `coordination/zookeeper/server`. The metadata store's
+thread runs the requests of a connection one by one, in short slices. `FairQueue` shares the thread among clients. At
+most one slice waits for the thread at a time, so the broker's own calls run in between. The sessions are stored in the
+file of the metadata store, so they survive a restart of the broker. Used from the event loop's thread.
 """
 
 from __future__ import annotations
@@ -38,31 +36,34 @@ from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply, Limits
 
 FRAME_BYTES_MAX = 0xFFFFF
-"""The maximum size of a frame, as ZooKeeper's default of `jute.maxbuffer`."""
+"""The maximum size of a frame in bytes, which is ZooKeeper's default of `jute.maxbuffer`."""
 QUEUED_BYTES_MAX = 64 * 1024 * 1024
 REQUESTS_AT_ONCE = 64
-"""The maximum number of waiting requests of a connection that one call takes."""
+"""The maximum number of waiting requests of a connection that are processed together."""
 LIKELY_S_PER_BYTE = 5e-7
-"""The expected duration of requests per byte, in seconds: right for many small operations, too high for large nodes."""
-SWEEP_S = 0.25
-"""The interval of checks for expired sessions, in seconds."""
-PROTECTED = (paths.BROKERS, paths.CONFIGS, paths.CLUSTER, paths.ADMIN, paths.PRODUCER_ID_BLOCK)
-"""The nodes of the broker itself: registrations, topics, settings, ids. Clients can only read them.
+"""The expected duration of requests per byte, in seconds.
 
-A client that could change them could remove topics, or the broker, from the cluster.
+It is accurate for many small operations, and too high for large nodes.
+"""
+SWEEP_S = 0.25
+"""The interval between checks for expired sessions, in seconds."""
+PROTECTED = (paths.BROKERS, paths.CONFIGS, paths.CLUSTER, paths.ADMIN, paths.PRODUCER_ID_BLOCK)
+"""The nodes that the broker itself uses: registrations, topics, settings and ids. Clients can only read these nodes.
+
+By changing these nodes, a client could remove topics or the broker from the cluster.
 """
 
 log = logging.getLogger(__name__)
 
 
 class _Connection(Client):
-    """A client's connection on the event loop's side."""
+    """A client's connection, as the event loop's thread sees it."""
 
     def __init__(self, link: ConnectionContext, session_id: int, loop: asyncio.AbstractEventLoop) -> None:
         super().__init__(session_id, self._send)
         self.link = link
         self.is_replaced = False
-        """True if another connection has taken over the session. Remaining requests of this connection are dropped."""
+        """True if another connection has resumed the session. The remaining requests of this connection are dropped."""
         self.is_busy = False
         self.share = Share()
         self._loop = loop
@@ -79,7 +80,7 @@ class _Connection(Client):
             self._loop.call_soon_threadsafe(self.flush)
 
     def flush(self) -> None:
-        """Send all queued frames. A frame that is queued meanwhile is sent now, or schedules another flush."""
+        """Send all queued frames. A frame that is queued during this call is also sent, or schedules another flush."""
         self._flushes = False
         frames = [self._out.popleft() for _ in range(len(self._out))]
         if frames:
@@ -87,7 +88,7 @@ class _Connection(Client):
 
 
 class _Requests:
-    """The request handler of one connection. The first request begins the session."""
+    """The request handler of one connection. The first request opens or resumes a session."""
 
     def __init__(self, listener: ZooKeeperListener, link: ConnectionContext) -> None:
         self._listener = listener
@@ -98,7 +99,7 @@ class _Requests:
         return self._listener.carry_out(frames, self)
 
     def note_request_behind(self) -> None:
-        """Do nothing: requests of this protocol never wait for later events."""
+        """Do nothing, because requests of this protocol never wait for later events."""
 
     def note_gone(self) -> None:
         if self.connection is not None:
@@ -109,8 +110,9 @@ class ZooKeeperListener:
     """Serves a metadata store at an address.
 
     :param address: `[HOST:]PORT`, as in the setting `zookeeper.listener`.
-    :param listen: creates a listener.
-    :param max_client_cnxns: the maximum number of connections per client address; 0: no limit except the total.
+    :param listen: creates a network listener.
+    :param max_client_cnxns: the maximum number of connections per client address. 0 means that only their total number
+        is limited.
     """
 
     def __init__(
@@ -132,9 +134,9 @@ class ZooKeeperListener:
         )
         self._of_session: dict[int, _Connection] = {}
         self._over: dict[int, str] = {}
-        """Expired sessions that the metadata store still has, with the last logged error of their end."""
+        """The ended sessions that are still in the metadata store, with the last logged error of their removal."""
         self._given_up = 0
-        """The number of sessions that were ended for new ones since the last sweep."""
+        """The number of sessions that were ended to make way for new sessions since the last sweep."""
         self._store: EmbeddedDatabase
         self._serving: Serving
         self._sessions: Sessions
@@ -148,7 +150,10 @@ class ZooKeeperListener:
         self.port = self._listener.listen(self.host, self.port)
 
     def serve(self, store: EmbeddedDatabase, in_metadata_thread: InMetadataThread) -> None:
-        """Serve a metadata store. Clients of an earlier run can resume their sessions within the session timeouts."""
+        """Serve a metadata store.
+
+        Clients can resume sessions from before a restart of the broker within the session timeouts.
+        """
         self._store = store
         self._in_metadata_thread = in_metadata_thread
         self._serving = Serving(store, PROTECTED, self._clock.monotonic)
@@ -159,7 +164,7 @@ class ZooKeeperListener:
             min(SESSIONS_MAX, SESSIONS_PER_CONNECTION * self._per_host_max),
         )
         self._listener.accept(lambda link: _Requests(self, link))
-        log.info("serving the metadata store in ZooKeeper's protocol at %s", host_port(self.host, self.port))
+        log.info("serving the metadata store with ZooKeeper's protocol at %s", host_port(self.host, self.port))
 
     async def run(self) -> None:
         """End expired sessions until cancelled."""
@@ -168,11 +173,13 @@ class ZooKeeperListener:
             await self.sweep()
 
     async def sweep(self) -> None:
-        """End the sessions whose clients were silent for their session timeouts."""
+        """End the sessions whose clients have sent nothing for the session timeout."""
         now_s = self._clock.monotonic()
         for session_id, connection in self._of_session.items():
             if connection.is_busy:
-                self._sessions.hear(session_id, now_s)  # The client waits for this broker.
+                self._sessions.hear(
+                    session_id, now_s
+                )  # The client is waiting for this broker, so its session does not expire.
         for session_id in self._sessions.sweep(now_s, SWEEP_S):
             log.info("session 0x%x of a ZooKeeper client expired", session_id)
             self._over[session_id] = ""
@@ -186,13 +193,15 @@ class ZooKeeperListener:
             await self._in_metadata_thread(self._serving.end_session, session_id)
         except CoordinationError as error:
             if str(error) != self._over.get(session_id):
-                log.warning("cannot end session 0x%x in the metadata store: %s; retrying", session_id, error)
+                log.warning(
+                    "cannot remove ZooKeeper session 0x%x from the metadata store: %s; retrying", session_id, error
+                )
                 self._over[session_id] = str(error)
         else:
             self._over.pop(session_id, None)
 
     async def finish(self, timeout_s: float) -> None:
-        """End all connections after their current requests; their sessions last until their timeouts."""
+        """Close all connections after their current requests. Their sessions end when they time out."""
         await self._listener.finish(timeout_s)
 
     def close(self) -> None:
@@ -233,7 +242,7 @@ class ZooKeeperListener:
         return []
 
     async def _slice(self, connection: _Connection, batch: list[bytes]) -> Progress:
-        """Run a slice of the requests when this client has its turn."""
+        """Run a slice of the requests when it is this client's turn."""
         progress: Progress = await self._queue.take(
             connection.share,
             LIKELY_S_PER_BYTE * sum(map(len, batch)),
@@ -258,9 +267,9 @@ class ZooKeeperListener:
         return FrameReply(1, [self._attach(found, request, requests)])
 
     def _open(self, timeout_ms: int, now_s: float, host: str) -> KeptSession:
-        """Open a session. At the limit of sessions, end a session of the same address that has no connection.
+        """Open a session. At the session limit, end a session of the same client address that has no connection.
 
-        :raises CoordinationError: the limit is reached, and all sessions of the address have connections.
+        :raises CoordinationError: the limit is reached, and all sessions of the client address have connections.
         """
         session = self._sessions.open(timeout_ms, now_s, self._clock.time_ms(), host)
         if isinstance(session, str):
@@ -269,7 +278,9 @@ class ZooKeeperListener:
                 raise CoordinationError(session)
             if not self._given_up:
                 log.warning(
-                    "ending sessions without a connection in favor of new sessions of the same address: %s", session
+                    "ending ZooKeeper sessions without a connection, to open new sessions of the same client "
+                    "address: %s",
+                    session,
                 )
             self._given_up += 1
             self._over[idle] = ""
@@ -278,7 +289,7 @@ class ZooKeeperListener:
         return session
 
     def _replace(self, session_id: int, reason: str) -> None:
-        """End the current connection of a session, if it has one. Its queued requests are dropped."""
+        """Close the current connection of a session, if it has one. The connection's queued requests are dropped."""
         if before := self._of_session.get(session_id):
             before.is_replaced = True
             before.link.hang_up(reason)
@@ -289,7 +300,9 @@ class ZooKeeperListener:
         return answers.session_over(has_read_only=request.has_read_only)
 
     async def _end_and_refuse(self, request: ConnectRequest, requests: _Requests) -> Answer:
-        """End the session of a client that has seen changes that a power failure has undone: it must read again."""
+        """End the session of a client that has read changes that were lost in a power failure, so that the client reads
+        all nodes again.
+        """
         session_id = request.session_id
         self._sessions.end(session_id)
         self._over[session_id] = ""
@@ -311,7 +324,7 @@ class ZooKeeperListener:
         return answers.connected(session.timeout_ms, session.id, session.password, has_read_only=request.has_read_only)
 
     def forget(self, connection: _Connection) -> None:
-        """Handle the end of a connection. Its session lasts until its timeout."""
+        """Handle the end of a connection. Its session ends when it times out."""
         connection.is_gone = True
         if self._of_session.get(connection.session_id) is connection:
             del self._of_session[connection.session_id]

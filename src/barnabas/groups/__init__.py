@@ -1,8 +1,10 @@
-"""Group coordination as in Kafka's brokers, as pure state machines: requests and the time in, replies and records out.
+"""Group coordination as in Kafka's brokers, implemented as pure state machines.
 
-`GroupCoordinator` is the entry point. `Group` is the interface of a group of any kind, and `ClassicGroup` the supported
-kind. `GroupOffsets` contains the committed offsets, `records` encodes the records of `__consumer_offsets`, and
-`assignors` is the clients' part.
+Their input is requests and the time; their output is replies and records.
+
+`GroupCoordinator` is the entry point. `Group` is the interface of all kinds of groups, and `ClassicGroup` is the
+supported kind. `GroupOffsets` contains the committed offsets, and `records` encodes the records of
+`__consumer_offsets`. `assignors` is used by clients only.
 """
 
 from barnabas.groups.assignors import (

@@ -5,14 +5,15 @@ from __future__ import annotations
 from array import array
 
 POINTS_MAX = 32
-"""The maximum number of samples of a partition; each has 16 bytes."""
+"""The maximum number of samples per partition. A sample takes 16 bytes."""
 
 
 class ArrivalTimes:
-    """The samples of the end offset of one log. One thread adds samples; any thread may read.
+    """Samples of the end offset of one log. One thread adds samples, and any thread may read them.
 
-    If there are too many samples, the sample with the closest neighbors relative to its age is removed. So recent times
-    have an accuracy of seconds, and times of days ago one of hours.
+    If there are too many samples, the sample whose neighbors are closest, relative to its age, is removed. So the
+    accuracy is seconds for recent times, and hours for times some days ago.
+
     >>> arrivals = ArrivalTimes()
     >>> for now_s, end_offset in (0.0, 100), (10.0, 100), (20.0, 200), (30.0, 200):
     ...     arrivals.note(now_s, end_offset)
@@ -35,16 +36,18 @@ class ArrivalTimes:
         while points and points[-1] > end_offset:  # The log was truncated.
             del points[-2:]
         if len(points) >= 4 and points[-1] == points[-3] == end_offset:
-            points[-2] = now_s  # The end of a period without new records.
+            points[-2] = now_s  # Extend the period without new records instead of adding a sample.
             return
         points.extend((now_s, end_offset))
         if len(points) > 2 * POINTS_MAX:
             self._drop_one(now_s)
 
     def age_s(self, offset: int, now_s: float) -> float | None:
-        """Return the age of the record at an offset in seconds; 0 if the record does not exist, None without samples.
+        """Return the age in seconds of the record at an offset.
 
-        A record from before the first sample has the age of the first sample.
+        Return 0 if the record does not exist, or None if there are no samples.
+
+        If a record is older than the first sample, return the age of the first sample.
         """
         points = self._points[:]
         if not points:

@@ -1,20 +1,20 @@
-"""The state machine of a classic group: members join a generation, and its leader assigns partitions to all of them.
+"""The state machine of a classic group: members join a generation, and the group leader assigns partitions to all
+members.
 
 The machine is pure: no I/O, no clock. Each method takes `now` (monotonic seconds) and returns the replies that are due.
-A join or sync that must wait passes a `waiter`, which is any token of the caller, and gets its `Reply` later.
-
-The group requests records (`take_writes`) and is notified of their outcome (`stored`). It stores a generation with its
-assignment before any member gets the assignment. It stores the new id of a static member before the reply to that
+A join or sync passes a `waiter`, an arbitrary token of the caller, which identifies the later `Reply`. The group
+returns records to append (`take_writes`), and is notified of their outcome (`stored`). It stores a generation with its
+assignment before any member gets the assignment. It stores the new id of a static member before it replies to this
 member. It also stores that it has become empty. `restore` creates a group from its last record.
 
 Invariants:
-- each waiter gets exactly one reply, also if its member leaves, expires, is replaced or sends another request;
+- each waiter gets exactly one reply, even if its member leaves, expires, is replaced or sends another request;
 - generations only increase, by one at the end of each rebalance;
-- in STABLE each member has an assignment (perhaps empty), and no member waits for one;
-- all that members know about their generation is stored;
+- in state STABLE, each member has an assignment (which may be empty), and no member waits for its assignment;
+- all information about a generation is stored before members receive it;
 - after `tick(now)`, `next_deadline()` is later than `now`.
 
-The rules are those of Apache Kafka's coordinator for classic groups: KIP-62 (rebalance timeout), KIP-134 (initial
+The rules are the same as in Apache Kafka's coordinator for classic groups: KIP-62 (rebalance timeout), KIP-134 (initial
 rebalance delay), KIP-345 (static members), KIP-389 (maximum size), KIP-394 (member id required), KIP-814 (a restarted
 static leader). There are three differences:
 - a waiter gets REBALANCE_IN_PROGRESS if its member sends another request; Kafka sometimes sends no response;
@@ -47,7 +47,9 @@ from barnabas.groups.subscriptions import has_same_topics
 from barnabas.state_machine import Reply
 
 _SYNC_TIMEOUT_MS_MIN = 1_000
-"""The minimum time between the JoinGroup response and SyncGroup. Some clients send a rebalance timeout of 0."""
+"""The minimum timeout for SyncGroup after the JoinGroup response in ms, because some clients send a rebalance timeout
+of 0.
+"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,10 +64,10 @@ class GroupConfig:
 
 
 class ClassicGroup:
-    """A classic group, an implementation of `barnabas.groups.group.Group`.
+    """A classic group. Implements `barnabas.groups.group.Group`.
 
     :param new_member_id: returns a unique member id with the given prefix. It is the only source of randomness.
-    :param memory: the memory of all groups, for the check of limits. The caller adds this group's `size_bytes` to it.
+    :param memory: the memory accounting of all groups, for checking limits. The caller adds this group's `size_bytes`.
     """
 
     __slots__ = (
@@ -120,7 +122,7 @@ class ClassicGroup:
         self._earliest = NEVER
         self._replies: list[Reply] = []
         self._writes: list[GroupWrite] = []
-        self._assigning: GroupWrite | None = None  # The record with the assignment of the uncompleted generation.
+        self._assigning: GroupWrite | None = None  # The pending record with the assignment of the current generation.
         self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # The joins that wait for a record to be stored.
 
     # -- records -------------------------------------------------------------------------------------------
@@ -135,7 +137,7 @@ class ClassicGroup:
         new_member_id: Callable[[str], str],
         memory: GroupMemory | None = None,
     ) -> ClassicGroup:
-        """Create a group from its record. The sessions of its members start again."""
+        """Create a group from its last record. The sessions of its members start again."""
         group = cls(group_id, config, new_member_id, memory)
         group.generation, group.protocol_name = stored.generation, stored.protocol_name
         group.members.protocol_type = stored.protocol_type
@@ -174,7 +176,7 @@ class ClassicGroup:
     # -- requests of members -------------------------------------------------------------------------------
 
     def join(self, now: float, waiter: Any, request: JoinRequest) -> list[Reply]:
-        """Add a member to the next generation; its reply is due when the generation is complete."""
+        """Add a member to the next generation. The reply is due when the generation is complete."""
         error = self._join_error(request)
         if error:
             member_id = UNKNOWN_MEMBER if error is ErrorCode.GROUP_MAX_SIZE_REACHED else request.member_id
@@ -191,7 +193,7 @@ class ClassicGroup:
         return self._drain()
 
     def sync(self, now: float, waiter: Any, request: SyncRequest) -> list[Reply]:
-        """Reply with a member's assignment, immediately or after the leader's SyncGroup."""
+        """Reply with the assignment of a member, immediately or after the SyncGroup request of the group leader."""
         error = self._sync_error(request)
         if error:
             self._reply(waiter, SyncResult(error))
@@ -209,18 +211,21 @@ class ClassicGroup:
         return self._drain()
 
     def _assign(self, now: float, request: SyncRequest) -> None:
-        """Store the leader's assignment. If it is too large, the members rebalance again."""
+        """Store the assignment from the group leader. If the assignment is too large, start another rebalance."""
         more_bytes = sum(
             len(request.assignments.get(each.member_id, b"")) - len(each.assignment) for each in self.members
         )
         if self._memory.refusal(self.group_id, self.size_bytes, more_bytes):
-            self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # As in Kafka, the error for a record too large.
+            self._complete_sync(now, ErrorCode.UNKNOWN_SERVER_ERROR)  # Kafka uses this error if a record is too large.
             return
         self.members.assign(request.assignments)
         self._assigning = self._store()
 
     def heartbeat(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Extend the session of a member. After REBALANCE_IN_PROGRESS the member joins the next generation."""
+        """Extend the session of a member.
+
+        If the result is REBALANCE_IN_PROGRESS, the member must join the next generation.
+        """
         error = self._member_error(member_id, group_instance_id, generation)
         if error:
             return error
@@ -230,7 +235,10 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def leave(self, now: float, members: Sequence[LeavingMember]) -> tuple[LeaveResult, list[Reply]]:
-        """Remove members, with an error code for each, then start one rebalance of the others."""
+        """Remove members, and start one rebalance of the remaining members.
+
+        Return an error code for each leaving member.
+        """
         if self.state is GroupState.DEAD:
             return LeaveResult(ErrorCode.COORDINATOR_NOT_AVAILABLE), []
         size_before = len(self.members)
@@ -241,7 +249,7 @@ class ClassicGroup:
     def check_commit(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
         """Check that a member may commit offsets, and extend its session.
 
-        Without a generation (below 0), offsets may be committed only while the group has no members.
+        Without a generation (below 0), offsets may be committed only if the group has no members.
         """
         if generation < 0 and self.state is GroupState.EMPTY:
             return ErrorCode.NONE
@@ -259,7 +267,7 @@ class ClassicGroup:
         return self._earliest
 
     def tick(self, now: float) -> list[Reply]:
-        """Remove members whose sessions have expired, and end waits whose deadlines have passed."""
+        """Remove members whose sessions have expired, and end rebalance phases whose deadlines have passed."""
         if now < self._earliest:
             return []
         self._expire_members(now)
@@ -279,7 +287,7 @@ class ClassicGroup:
 
     @property
     def size_bytes(self) -> int:
-        """The memory for the group's members and for member ids that have not joined yet."""
+        """The memory in bytes for the group's members and for assigned member ids that have not joined yet."""
         return self.members.size_bytes + self._pending_bytes
 
     @property
@@ -292,7 +300,7 @@ class ClassicGroup:
 
     @property
     def has_waiters(self) -> bool:
-        # `close` calls this for each of many groups, and the hash of an enum is slow.
+        # Compare with `is`: `close` calls this property for many groups, and hashing an enum is slow.
         state = self.state
         return not (state is GroupState.EMPTY or state is GroupState.STABLE) or bool(self._unstored)
 
@@ -323,10 +331,10 @@ class ClassicGroup:
         )
 
     def subscriptions(self) -> list[list[bytes]]:
-        """Return the metadata of the last join of each member.
+        """Return the metadata from the last join of each member.
 
         Members of a generation have the metadata of the selected protocol, as in Kafka. During a rebalance, members may
-        have joined with other protocols, so all of their metadata is returned.
+        have joined with other protocols, so the metadata of all their protocols is returned.
         """
         if self.state in {GroupState.STABLE, GroupState.COMPLETING_REBALANCE}:
             return [[member.metadata(self.protocol_name)] for member in self.members]
@@ -338,7 +346,7 @@ class ClassicGroup:
         return self._membership_error(request) or self._memory_error(request)
 
     def _memory_error(self, request: JoinRequest) -> ErrorCode:
-        """Return the error if the metadata of a member exceeds the memory of groups, or NONE."""
+        """Return the error if the data of a joining member would exceed the memory limit of groups, or NONE."""
         member_id = request.member_id
         if member_id == UNKNOWN_MEMBER and request.group_instance_id is not None:
             member_id = self.members.static_member_id(request.group_instance_id) or member_id
@@ -357,7 +365,7 @@ class ClassicGroup:
         if member_id == UNKNOWN_MEMBER:
             return ErrorCode.NONE
         if member_id in self._pending:
-            # Only dynamic members get an id before they join, so an instance id is an error.
+            # Only dynamic members get a member id before they join, so a static member with such an id is an error.
             return ErrorCode.NONE if request.group_instance_id is None else ErrorCode.UNKNOWN_MEMBER_ID
         return self.members.check(member_id, request.group_instance_id)
 
@@ -365,7 +373,7 @@ class ClassicGroup:
         if self.state is GroupState.EMPTY:
             return True
         if self.state is GroupState.PREPARING_REBALANCE:
-            # Only members that have rejoined count. So the last members to rejoin are rejected.
+            # Count only members that have rejoined, so that the last members to rejoin are rejected.
             member = self.members.get(member_id)
             is_waiting = member is not None and member.is_awaiting_join
             return is_waiting or self.members.count_awaiting_join() < self._config.members_max
@@ -391,8 +399,8 @@ class ClassicGroup:
         self._end_pending(member_id)
         member = Member(member_id, request)
         member.join_waiter = waiter
-        # A member sends no heartbeats while its join waits, and the group does not notice a lost connection. Without
-        # this limit, a client that retries its join would leave many dead members.
+        # A member does not send heartbeats while its join waits, and the group is not notified of lost connections.
+        # Without this limit, a client that retries its join could leave many dead members.
         member.session_deadline = self._deadline(now, self._config.new_member_join_timeout_ms)
         self.members.add(member, request.protocol_type)
         self._member_added_in_initial_wait = self._is_initial_round
@@ -402,7 +410,7 @@ class ClassicGroup:
         is_unchanged = member.protocols == request.protocols
         is_leader = member.member_id == self.members.leader_id
         repeats_join = self.state is GroupState.COMPLETING_REBALANCE and is_unchanged
-        # The leader joins a stable group to get a new assignment, for example because its topics have more partitions.
+        # The leader rejoins a stable group to start a rebalance, for example because a topic has new partitions.
         follows_on = self.state is GroupState.STABLE and is_unchanged and not is_leader
         if repeats_join or follows_on:
             self._reply(waiter, self._joined(member))
@@ -414,7 +422,7 @@ class ClassicGroup:
         self._rebalance(now)
 
     def _replace_static(self, now: float, waiter: Any, old_id: str, new_id: str, request: JoinRequest) -> None:
-        """Fence the old id of a restarted static member and replace it by the new id."""
+        """Fence the old member id of a restarted static member, and replace it with the new member id."""
         old_leader = self.members.leader_id
         old = self.members[old_id]
         self._answer_join(old, JoinResult(ErrorCode.FENCED_INSTANCE_ID, old_id))
@@ -428,8 +436,8 @@ class ClassicGroup:
         self.members.update(member, request)
         self._extend_session(now, member)
         keeps_protocol = self.state is GroupState.STABLE and self.members.select_protocol() == self.protocol_name
-        # The leader's assignment depends on subscriptions, so a changed subscription needs a rebalance. Kafka keeps the
-        # old assignment (KAFKA-12759).
+        # Assignments depend on subscriptions, so a changed subscription requires a rebalance. Kafka keeps the old
+        # assignment in this case (KAFKA-12759).
         if keeps_protocol and has_same_topics(subscription, member.metadata(self.protocol_name)):
             joined = self._rejoined_static(member, old_leader, request.supports_skip_assignment)
             self._unstored[self._store()] = waiter, joined
@@ -438,9 +446,10 @@ class ClassicGroup:
         self._rebalance(now)
 
     def _rejoined_static(self, member: Member, old_leader: str | None, can_skip: bool) -> JoinResult:
-        """Return the reply for a restarted static member without a rebalance.
+        """Return the join result of a restarted static member if no rebalance is necessary.
 
-        A leader that cannot skip the assignment gets its old id as the leader's id, so that it does not assign again.
+        If the member is the leader but does not support `skip_assignment`, the result has its old id as the leader id,
+        so that it does not assign again.
         """
         is_leader = member.member_id == self.members.leader_id
         if can_skip:
@@ -470,7 +479,7 @@ class ClassicGroup:
     # -- rebalancing ---------------------------------------------------------------------------------------
 
     def _rebalance(self, now: float) -> None:
-        """Start a rebalance; complete a running one if all members have joined."""
+        """Start a rebalance. If a rebalance is in progress, complete it if all members have joined."""
         if self.state is GroupState.PREPARING_REBALANCE:
             self._maybe_complete_join(now)
             return
@@ -490,7 +499,7 @@ class ClassicGroup:
             self._join_deadline = self._deadline(now, self.members.rebalance_timeout_ms)
 
     def _begin_initial_wait(self, now: float) -> None:
-        """Wait for more members, so that a new group does not rebalance once for each member."""
+        """Wait for more members, so that a new group does not rebalance for each new member."""
         delay_ms = self._config.initial_rebalance_delay_ms
         self._is_initial_round = True
         self._member_added_in_initial_wait = False
@@ -515,7 +524,9 @@ class ClassicGroup:
             self._complete_join(now)
 
     def _complete_join(self, now: float) -> None:
-        """Start the next generation with the members that have joined and with static members, which may return."""
+        """Start the next generation with the members that have joined, and with all static members, which may return
+        later.
+        """
         self._is_initial_round = False
         self._join_deadline = NEVER
         for member in list(self.members):
@@ -554,7 +565,7 @@ class ClassicGroup:
         return ErrorCode.NONE
 
     def _forget(self, member_id: str) -> None:
-        """Remove a member, or a member id that has not joined yet, and reply to its waiting request."""
+        """Remove a member, or a member id that has not joined yet, and reply to the member's waiting requests."""
         self._end_pending(member_id)
         self._pending_sync.discard(member_id)
         if member_id in self.members:
@@ -564,7 +575,7 @@ class ClassicGroup:
             self._answer_unstored(member_id, JoinResult(ErrorCode.UNKNOWN_MEMBER_ID, UNKNOWN_MEMBER))
 
     def _answer_unstored(self, member_id: str, result: JoinResult) -> None:
-        """Reply to the joins of a member id that wait for a record, because the id is no longer in the group."""
+        """Reply to joins that wait for a record of a member id which is no longer in the group."""
         for write, (waiter, joined) in list(self._unstored.items()):
             if joined.member_id == member_id:
                 del self._unstored[write]
@@ -575,14 +586,17 @@ class ClassicGroup:
             self._pending_bytes -= MEMBER_BYTES + len(member_id)
 
     def _after_removal(self, now: float, size_before: int) -> None:
-        """Start a rebalance if members were removed. Otherwise complete one that waited only for a removed id."""
+        """Start a rebalance if members were removed.
+
+        Otherwise, complete a rebalance that was only waiting for removed member ids.
+        """
         if len(self.members) < size_before:
             self._rebalance(now)
         else:
             self._maybe_complete_join(now)
 
     def _expire_members(self, now: float) -> None:
-        """Remove members and member ids whose deadlines have passed."""
+        """Remove members whose sessions have expired, and member ids that have not joined in time."""
         size_before = len(self.members)
         expired = [member_id for member_id, deadline in self._pending.items() if deadline <= now]
         for member in self.members:
@@ -595,7 +609,7 @@ class ClassicGroup:
         self._after_removal(now, size_before)
 
     def _expire_pending_syncs(self, now: float) -> None:
-        """Remove the members of the generation that have sent no SyncGroup in time."""
+        """Remove the members that have not sent SyncGroup in time."""
         self._sync_deadline = NEVER
         for member_id in list(self._pending_sync):
             self._forget(member_id)
@@ -621,7 +635,7 @@ class ClassicGroup:
             self._sync_deadline = NEVER
 
     def _complete_sync(self, now: float, error: ErrorCode) -> None:
-        """Send each member its stored assignment; after an error, the members rebalance again."""
+        """Send each waiting member its stored assignment. After an error, start another rebalance."""
         self._answer_all_syncs(now, error)
         if error:
             self._rebalance(now)
@@ -651,7 +665,7 @@ class ClassicGroup:
         member.session_deadline = self._deadline(now, member.session_timeout_ms)
 
     def _deadline(self, now: float, delay_ms: int) -> float:
-        """Return the time in `delay_ms`, and let `next_deadline` be no later."""
+        """Return the time `delay_ms` after `now`, and include it in `next_deadline`."""
         deadline = now + max(delay_ms, 1) / 1000
         self._earliest = min(self._earliest, deadline)
         return deadline

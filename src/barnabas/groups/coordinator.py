@@ -1,10 +1,11 @@
-"""All groups of one coordinator and their committed offsets: one replicated state machine.
+"""The replicated state machine with all groups of one coordinator and their committed offsets.
 
-The coordinator finds the group of each request and knows the next deadline of all groups. It is pure
-(`barnabas.state_machine`): `now` is monotonic seconds, `waiter` any token. Not thread-safe.
+The coordinator passes each request to its group, and keeps the next deadline of all groups. It does no I/O
+(`barnabas.state_machine`). `now` is the monotonic time in seconds, and `waiter` is an arbitrary token. The class is not
+thread-safe.
 
-After a failover, the next coordinator loads the records: members, generation and assignment are unchanged, and members
-notice nothing. An unfinished rebalance is lost, and the members start it again.
+After a failover, the next coordinator loads the records. Members, generations and assignments are unchanged, so members
+need not rejoin. An unfinished rebalance is lost, and the members start it again.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.state_machine import Append, Effects, Reply
 
 GROUPS_PER_STEP = 32
-"""The number of groups after which loading yields."""
+"""The number of groups that are loaded before loading yields."""
 GROUPS_PER_RELEASE = 256
 """The number of groups that a slice of `release` frees."""
 
@@ -41,10 +42,10 @@ Effect: TypeAlias = Effects[Change]
 
 
 class OffsetWrite(Append[Change]):
-    """A write of committed offsets, or of the tombstones of deleted ones.
+    """A write of committed offsets, or of tombstones for deleted offsets.
 
-    :param waiter: gets the set of partitions whose topics were deleted meanwhile, so that their offsets are not kept;
-        or an ApiError. None if no request waits.
+    :param waiter: gets the set of partitions whose offsets are not kept, because their topics were deleted during the
+        write; or an ApiError. None if no request waits.
     """
 
     __slots__ = ("group_id", "waiter")
@@ -58,7 +59,7 @@ class OffsetWrite(Append[Change]):
 class GroupEnd(GroupWrite):
     """A write of the tombstone of a deleted group.
 
-    :param empty_since: the time at which the group lost its last member.
+    :param empty_since: the time at which the last member left the group.
     :param waiter: gets None, or an ApiError. None if no request waits.
     """
 
@@ -88,11 +89,11 @@ class NoTopics:
 
 
 class GroupCoordinator:
-    """The groups of a coordinator, by group id.
+    """All groups of one coordinator and their committed offsets.
 
     :param config: the limits of all groups.
-    :param new_uuid: returns the random part of a member id; member ids are `<client id>-<uuid>` as in Kafka.
-    :param memory: the memory of the groups of all coordinators of this broker.
+    :param new_uuid: returns the random part of a member id. As in Kafka, member ids have the form `<client id>-<uuid>`.
+    :param memory: the memory accounting of all groups on this broker.
     :param topics: returns the current metadata of topics.
 
     >>> coordinator = GroupCoordinator(GroupConfig(initial_rebalance_delay_ms=0), new_uuid=lambda: "1")
@@ -114,13 +115,14 @@ class GroupCoordinator:
         self._config = config
         self._memory = memory or GroupMemory()
         self._topics = topics
-        self._held_bytes: dict[str, int] = {}  # The size of each group that was added to the memory.
-        # Not a method: it would be a reference cycle between groups and coordinator, which only the collector frees.
+        self._held_bytes: dict[str, int] = {}  # The size of each group, as added to the memory accounting.
+        # Use a lambda: a bound method would create a reference cycle between groups and coordinator, which only the
+        # garbage collector frees.
         self._new_member_id: Callable[[str], str] = lambda prefix: f"{prefix}-{new_uuid()}"
         self._groups: dict[str, Group] = {}
         self._empty_since: dict[str, float] = {}
-        # The earliest deadline of each group, and a heap of (deadline, group id). An entry of the heap that differs
-        # from the dict is obsolete and skipped.
+        # The earliest deadline of each group, and a heap of (deadline, group id). A heap entry that differs from the
+        # dict is obsolete and is skipped.
         self._scheduled: dict[str, float] = {}
         self._heap: list[tuple[float, str]] = []
         self._writes: list[GroupWrite] = []
@@ -136,7 +138,7 @@ class GroupCoordinator:
     def apply(self, record: Change) -> None:
         """Apply a record to the offsets.
 
-        A record of a group is used only during loading, because a running group changes before its record is written.
+        A group record is used only during loading. A running group has already changed when its record is written.
         """
         loading = self._loading
         if isinstance(record, OffsetRecord):
@@ -154,7 +156,9 @@ class GroupCoordinator:
             loading.groups[record.group_id] = record.stored
 
     def loaded(self, now: float, now_ms: int | None) -> Generator[None, None, None]:
-        """Create the groups from their records. The time for which a group was empty includes the restart.
+        """Create the groups from their last records.
+
+        The time for which a group has been empty includes the downtime of the coordinator.
 
         Offsets and groups without a timestamp, which were written while the wall clock was in doubt, get the time of
         loading.
@@ -177,7 +181,7 @@ class GroupCoordinator:
             self.load(now, group_id, stored, empty_for_s)
 
     def load(self, now: float, group_id: str, stored: StoredGroup, empty_for_s: float = 0.0) -> None:
-        """Create a group from its record.
+        """Create a group from its last record.
 
         :param empty_for_s: the time in seconds for which a group without members has been empty.
         """
@@ -203,7 +207,7 @@ class GroupCoordinator:
         replies = () if append.waiter is None else (Reply(append.waiter, {each.where for each in gone}),)
         if not gone:
             return Effects(replies)
-        # Skip offsets that a commit for a new topic with the same name has replaced or is about to replace.
+        # Skip offsets that a commit for a new topic with the same name has replaced or will replace.
         last = [
             each
             for each in gone
@@ -226,8 +230,8 @@ class GroupCoordinator:
     def failed(self, now: float, append: Append[Change], error: ApiError) -> Effect:
         """Process a failed append.
 
-        Members rebalance again, a group without its tombstone in the log is kept, and a commit is dropped, because it
-        has changed nothing yet.
+        If a group record failed, the group rebalances again. If a tombstone failed, the group is kept. If a commit
+        failed, it is dropped, because it has not changed anything yet.
         """
         if isinstance(append, OffsetWrite):
             self._settle(append)
@@ -238,7 +242,7 @@ class GroupCoordinator:
     def _stored(self, now: float, write: GroupWrite, error: ErrorCode) -> Effect:
         group = write.group
         if self._groups.get(group.group_id) is not group:
-            return Effects()  # The group was deleted meanwhile.
+            return Effects()  # The group has been deleted or replaced.
         replies = group.stored(now, write, error)
         self._schedule(now, group)
         return self._effects(replies)
@@ -271,7 +275,7 @@ class GroupCoordinator:
     def heartbeat(
         self, now: float, group_id: str, member_id: str, group_instance_id: str | None, generation: int
     ) -> ErrorCode:
-        """Process Heartbeat (`ClassicGroup.heartbeat`). It never makes a reply to another member due."""
+        """Process Heartbeat (`ClassicGroup.heartbeat`). A heartbeat never completes requests of other members."""
         group, error = self._find_classic(group_id)
         if group is None:
             return error
@@ -280,7 +284,7 @@ class GroupCoordinator:
         return error
 
     def leave(self, now: float, group_id: str, members: Sequence[LeavingMember]) -> tuple[LeaveResult, Effect]:
-        """Process LeaveGroup (`ClassicGroup.leave`). In versions 0 to 2, one member's error is the request's error."""
+        """Process LeaveGroup (`ClassicGroup.leave`)."""
         group, error = self._find_classic(group_id)
         if group is not None:
             result, replies = group.leave(now, members)
@@ -296,8 +300,8 @@ class GroupCoordinator:
     ) -> ErrorCode:
         """Check that a member may commit offsets (`Group.check_commit`).
 
-        As in Kafka, clients may commit offsets of an unknown group, also of one with an empty name. A request with a
-        generation gets ILLEGAL_GENERATION in this case.
+        As in Kafka, clients may commit offsets for a group that does not exist, even with an empty group id. If the
+        request contains a generation, it gets ILLEGAL_GENERATION.
         """
         if self._is_closed:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE
@@ -313,7 +317,7 @@ class GroupCoordinator:
     def commit(
         self, now_ms: int, waiter: Any, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]
     ) -> Effect:
-        """Store the offsets of an OffsetCommit in existing partitions; see `OffsetWrite` for the reply."""
+        """Store the committed offsets of existing partitions. See `OffsetWrite` for the reply."""
         topics = self._topics()
         records: list[Change] = []
         for where, (offset, metadata, leader_epoch) in offsets.items():
@@ -324,7 +328,7 @@ class GroupCoordinator:
         return self._write_offsets(group_id, records, waiter)
 
     def forget(self, waiter: Any, group_id: str, tombstones: Sequence[Change]) -> Effect:
-        """Write tombstones of offsets; see `OffsetWrite` for the reply."""
+        """Write tombstones for committed offsets. See `OffsetWrite` for the reply."""
         return self._write_offsets(group_id, tombstones, waiter)
 
     def is_unsettled(self, group_id: str, where: TopicPartition) -> bool:
@@ -361,7 +365,7 @@ class GroupCoordinator:
         return None
 
     def tick(self, now: float, events_max: int) -> Effect:
-        """Expire members and end waits whose deadlines have passed, in at most `events_max` groups."""
+        """Process the deadlines that have passed, in at most `events_max` groups."""
         replies: list[Reply] = []
         for _ in range(events_max):
             if (deadline := self.next_deadline()) is None or deadline > now:
@@ -376,23 +380,29 @@ class GroupCoordinator:
     # -- administration ------------------------------------------------------------------------------------
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the description of a group for administrators; None for an unknown group, which may have offsets."""
+        """Return the description of a group for administrators, or None if it does not exist.
+
+        Its id may still have committed offsets.
+        """
         group = self._groups.get(group_id)
         return None if group is None else group.describe()
 
     def subscriptions(self, group_id: str) -> list[list[bytes]]:
-        """Return the metadata of the last join of each member of a group; see `Group.subscriptions`."""
+        """Return the metadata from the last join of each member of a group. See `Group.subscriptions`."""
         group = self._groups.get(group_id)
         return [] if group is None else group.subscriptions()
 
     def empty_for_s(self, now: float, group_id: str) -> float | None:
-        """Return the seconds for which a group has been empty; 0 if it has members, None if it is unknown."""
+        """Return the time in seconds for which a group has been empty.
+
+        Return 0 if the group has members, or None if it does not exist.
+        """
         if group_id not in self._groups:
             return None
         return now - self._empty_since.get(group_id, now)
 
     def group_ids(self) -> list[str]:
-        """Return the ids of all groups that have members or have had members since they were last deleted."""
+        """Return the ids of all groups that have members, or have had members and were not deleted."""
         return list(self._groups)
 
     def summaries(self) -> Iterator[GroupSummary]:
@@ -401,7 +411,7 @@ class GroupCoordinator:
             yield GroupSummary(name, each.state, each.member_count)
 
     def delete(self, now: float, waiter: Any, group_id: str) -> tuple[ErrorCode, Effect]:
-        """Delete a group without members; see `GroupEnd` for the reply. An unknown group may still have offsets."""
+        """Delete a group without members. Its committed offsets are not deleted. See `GroupEnd` for the reply."""
         group = self._groups.get(group_id)
         if group is None:
             return ErrorCode.GROUP_ID_NOT_FOUND, Effects()
@@ -412,9 +422,9 @@ class GroupCoordinator:
         return ErrorCode.NONE, self._effects(() if was_stored else (Reply(waiter, None),))
 
     def forget_if_unused(self, now: float, group_id: str) -> tuple[bool, Effect]:
-        """Delete a group without members; the caller has checked that it has no offsets.
+        """Delete a group without members. The caller must have checked that the group has no offsets.
 
-        Return whether it is deleted, which fails later if its tombstone cannot be written.
+        Return whether the group is deleted. If its tombstone cannot be written, the group is restored later.
         """
         group = self._groups.get(group_id)
         if group is None or not group.is_forgettable:
@@ -423,13 +433,13 @@ class GroupCoordinator:
         return True, self._effects()
 
     def close(self, error: ErrorCode = ErrorCode.COORDINATOR_NOT_AVAILABLE) -> list[Reply]:
-        """Stop coordinating: reply to all waiting members with `error`, and to later requests with an error."""
+        """Stop coordinating. Waiting requests get `error`, and later requests also get an error."""
         self._is_closed = True
-        # Most of many groups have no waiting requests and need no replies.
+        # There may be many groups, and most of them have no waiting requests.
         replies = [reply for group in self._groups.values() if group.has_waiters for reply in group.kill(error)]
         self._writes.clear()
         self._memory.change(-sum(self._held_bytes.values()))
-        # It takes long to clear the containers of many groups, so `release` does it in slices.
+        # Clearing the containers of many groups takes long, so `release` does it in slices.
         self._released += (self._groups, self._held_bytes, self._empty_since, self._scheduled)
         self._groups, self._held_bytes, self._empty_since, self._scheduled = {}, {}, {}, {}
         self._heap = []
@@ -475,7 +485,7 @@ class GroupCoordinator:
 
     def _schedule(self, now: float, group: Group) -> None:
         if group.is_forgettable and not group.was_stored:
-            # No client has returned with a member id that the group gave out, so nothing must be kept.
+            # The group assigned member ids, but no client has joined with them, so the group has no state to keep.
             self._drop(now, group.group_id)
             return
         self._count(group.group_id, group.size_bytes)
@@ -490,7 +500,7 @@ class GroupCoordinator:
             heapq.heappush(self._heap, (deadline, group.group_id))
 
     def _count(self, group_id: str, size: int) -> None:
-        """Update the size of a group in the memory of all groups."""
+        """Update the size of a group in the memory accounting of all groups."""
         before = self._held_bytes.get(group_id, 0)
         if size == before:
             return
@@ -509,7 +519,7 @@ class GroupCoordinator:
         self._scheduled.pop(group_id, None)
 
     def _put_back(self, now: float, end: GroupEnd) -> None:
-        """Keep a group whose record is still in the log, unless a new group has its id."""
+        """Restore a deleted group whose tombstone was not written, unless a new group has its id."""
         group_id = end.group.group_id
         if group_id in self._groups or self._is_closed:
             return
@@ -519,7 +529,10 @@ class GroupCoordinator:
 
 
 class _Loading:
-    """The state of loading until all records are applied: only the last record of each group is used."""
+    """The intermediate state of loading.
+
+    Only the last record of each group is used, when all records have been read.
+    """
 
     def __init__(self) -> None:
         self.groups: dict[str, StoredGroup] = {}
@@ -530,7 +543,9 @@ class _Loading:
     def shared(
         self, topics: Callable[[], TopicMetadata], where: TopicPartition, committed: Committed
     ) -> tuple[TopicPartition, Committed]:
-        """Return equal values that share existing objects where possible, because there may be millions of offsets."""
+        """Return equal values that share existing objects where possible, to save memory: there may be millions of
+        offsets.
+        """
         try:
             topic = self._topics[where.topic]
         except KeyError:

@@ -1,4 +1,4 @@
-"""The interface that all kinds of groups have in common, for the coordinator.
+"""The common interface of all kinds of groups, for the coordinator.
 
 Kafka has three kinds: classic groups (JoinGroup, SyncGroup), consumer groups (KIP-848) and share groups (KIP-932). Each
 kind is a pure state machine with its own requests. The coordinator schedules, stores, describes and deletes all kinds
@@ -16,11 +16,11 @@ from barnabas.groups.results import GroupDescription, GroupKind, GroupState
 from barnabas.state_machine import Append, Reply
 
 NEVER = float("inf")
-"""The deadline of a wait that does not exist."""
+"""The deadline if there is none."""
 
 
 class Group(Protocol):
-    """A group. Methods return the replies that are due; `take_writes` returns the records to store."""
+    """A group of any kind. Methods return the replies that are due, and `take_writes` returns the records to store."""
 
     @property
     def kind(self) -> GroupKind: ...
@@ -36,11 +36,11 @@ class Group(Protocol):
 
     @property
     def size_bytes(self) -> int:
-        """The memory that the group uses for its members."""
+        """The memory in bytes that the group uses for its members."""
 
     @property
     def is_forgettable(self) -> bool:
-        """True if the group has no state that the next join could not create again."""
+        """True if the group can be deleted without losing state: the next join would create it again."""
 
     @property
     def was_stored(self) -> bool:
@@ -51,15 +51,19 @@ class Group(Protocol):
         """True if a request may be waiting for the group."""
 
     def take_writes(self) -> Sequence[GroupWrite]:
-        """Return the records to append, in this order. `stored` is called for each record."""
+        """Return the records to append, in this order.
+
+        The caller must call `stored` with the outcome of each record.
+        """
 
     def stored(self, now: float, write: GroupWrite, error: ErrorCode) -> list[Reply]:
-        """Process the outcome of a write. An error is the reason of the failure, for the waiting members."""
+        """Process the outcome of a write. If the write failed, waiting members get `error`."""
 
     def check_commit(self, now: float, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Return the error for a member that may not commit offsets, or NONE.
+        """Return the error if a member must not commit offsets, or NONE.
 
-        :param generation: the member's generation or member epoch, depending on the kind of group; below 0: none.
+        :param generation: the member's generation or member epoch, depending on the kind of group. It is negative if
+            the request has none.
         """
 
     def next_deadline(self) -> float:
@@ -75,11 +79,11 @@ class Group(Protocol):
         """Return the description of the group for administrators."""
 
     def subscriptions(self) -> list[list[bytes]]:
-        """Return the metadata of the last join of each member."""
+        """Return the metadata from the last join of each member."""
 
 
 class GroupWrite(Append[Change]):
-    """A write of a group's record. `stored` is None for the tombstone of a deleted group."""
+    """A write of a group record. `stored` is None for the tombstone of a deleted group."""
 
     __slots__ = ("group", "stored")
 

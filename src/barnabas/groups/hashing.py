@@ -1,4 +1,7 @@
-"""The partition of `__consumer_offsets` for a group, as in Kafka, so that Kafka's tools find the same coordinator."""
+"""Computes the partition of `__consumer_offsets` for a group.
+
+The result is the same as in Kafka, so that Kafka's tools find the same coordinator.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +14,9 @@ _REMEMBERED = 16_384
 
 @functools.lru_cache(maxsize=_REMEMBERED)
 def partition_of(group_id: str, partition_count: int) -> int:
-    """Return the partition that contains a group's records; its leader is the group coordinator.
+    """Return the partition that contains a group's records. The leader of this partition is the group coordinator.
 
-    It is Kafka's `Utils.abs(groupId.hashCode()) % partitionCount`, where `abs` of the smallest integer is 0.
+    The formula is Kafka's `Utils.abs(groupId.hashCode()) % partitionCount`, where `abs` of the smallest integer is 0.
 
     >>> partition_of("clicks", 50)
     3
@@ -23,7 +26,7 @@ def partition_of(group_id: str, partition_count: int) -> int:
 
 
 def java_hash(text: str) -> int:
-    """Return the result of Java's `String.hashCode`: a sum over UTF-16 code units as a signed 32-bit integer.
+    """Return the result of Java's `String.hashCode`, computed from UTF-16 code units as a signed 32-bit integer.
 
     >>> java_hash("polygenelubricants")
     -2147483648

@@ -1,8 +1,9 @@
-"""The members of a group: members by id, static members by instance id, the leader, and the supported protocols.
+"""The members of a classic group: members by id, static members by instance id, the leader, and the supported
+protocols.
 
-The module only stores the members; `barnabas.groups.classic_group` contains the states and deadlines. Invariants: the
+This module only stores the members. `barnabas.groups.classic_group` contains the states and deadlines. Invariants: the
 leader is a member, or the group is empty. Each instance id belongs to exactly one member. At least one protocol is
-supported by all members, because `supports` rejects other joins.
+supported by all members, because joins that would violate this are rejected (`supports`).
 """
 
 from __future__ import annotations
@@ -20,9 +21,9 @@ from barnabas.groups.results import JoinedMember, MemberDescription
 class Member:
     """A member of a group. Only `GroupMembers` and the state machine of the group change it.
 
-    `join_waiter` and `sync_waiter` are tokens of the caller, None if no request waits. `session_deadline` is a
-    monotonic time in seconds. `is_new` is true until the member's first generation is complete. Until then the member
-    cannot send heartbeats, so its waiting request does not count as a sign of life.
+    `join_waiter` and `sync_waiter` are tokens of the caller, or None if no request waits. `session_deadline` is a
+    monotonic time in seconds. `is_new` is True until the member's first generation is complete. Until then, the
+    member's waiting request does not extend its session.
     """
 
     __slots__ = (
@@ -53,13 +54,16 @@ class Member:
         self.session_deadline = float("inf")
         self.protocols: Protocols = request.protocols
         self.request_bytes = request.size_bytes
-        """The memory for the data of the member's last join."""
+        """The memory in bytes for the data of the member's last join."""
         self.session_timeout_ms = request.session_timeout_ms
         self.rebalance_timeout_ms = request.effective_rebalance_timeout_ms
 
     @classmethod
     def restore(cls, stored: StoredMember, protocol_name: str) -> Member:
-        """Create a member of a complete generation from its record, without a request, because loading creates many."""
+        """Create a member of a complete generation from its record.
+
+        No `JoinRequest` object is created, because loading creates many members.
+        """
         member = cls.__new__(cls)
         member.member_id = stored.member_id
         member.group_instance_id = stored.group_instance_id
@@ -80,7 +84,7 @@ class Member:
         return member
 
     def update(self, request: JoinRequest) -> None:
-        """Update the member from a later join."""
+        """Update the member with the data of a later join."""
         self.protocols = request.protocols
         self.request_bytes = request.size_bytes
         self.session_timeout_ms = request.session_timeout_ms
@@ -88,7 +92,7 @@ class Member:
 
     @property
     def size_bytes(self) -> int:
-        """The memory for the member's data and its assignment."""
+        """The memory in bytes for the member's data and its assignment."""
         return self.request_bytes + len(self.assignment)
 
     @property
@@ -105,15 +109,15 @@ class Member:
 
     @property
     def shows_life(self) -> bool:
-        """True if the member need not send heartbeats, because it waits for a response of this coordinator."""
+        """True if the member need not send heartbeats, because it is waiting for a response."""
         return not self.is_new and (self.join_waiter is not None or self.sync_waiter is not None)
 
     def metadata(self, protocol_name: str | None) -> bytes:
-        """Return the member's metadata for a protocol; empty if the member does not support the protocol."""
+        """Return the member's metadata for a protocol, or empty bytes if the member does not support the protocol."""
         return next((metadata for name, metadata in self.protocols if name == protocol_name), b"")
 
     def vote(self, candidates: Container[str]) -> str:
-        """Return the candidate that the member prefers; the member supports all candidates."""
+        """Return the candidate protocol that the member prefers. The member supports all candidates."""
         return next(name for name, _ in self.protocols if name in candidates)
 
     def joined(self, protocol_name: str | None) -> JoinedMember:
@@ -143,7 +147,7 @@ class Member:
 
 
 class GroupMembers:
-    """The members of one group, in the order in which they joined."""
+    """The members of one group, in the order in which they first joined."""
 
     __slots__ = ("_members", "_static_ids", "_support", "leader_id", "protocol_type", "size_bytes")
 
@@ -154,7 +158,7 @@ class GroupMembers:
         self.leader_id: str | None = None
         self.protocol_type = ""
         self.size_bytes = 0
-        """The memory for the data and assignments of all members."""
+        """The memory in bytes for the data and assignments of all members."""
 
     def __len__(self) -> int:
         return len(self._members)
@@ -172,7 +176,7 @@ class GroupMembers:
         return self._members.get(member_id)
 
     def static_member_id(self, group_instance_id: str) -> str | None:
-        """Return the id of the member that has this instance id; None if there is none."""
+        """Return the id of the member with this instance id, or None."""
         return self._static_ids.get(group_instance_id)
 
     def add(self, member: Member, protocol_type: str) -> None:
@@ -190,7 +194,7 @@ class GroupMembers:
         self.size_bytes += member.size_bytes
 
     def remove(self, member_id: str) -> Member:
-        """Remove a member. If it was the leader, the member that joined first becomes the leader."""
+        """Remove a member. If it was the leader, the member that joined first becomes the new leader."""
         member = self._members.pop(member_id)
         self._count_support(member, -1)
         self.size_bytes -= member.size_bytes
@@ -201,7 +205,7 @@ class GroupMembers:
         return member
 
     def update(self, member: Member, request: JoinRequest) -> None:
-        """Update a member from a later join."""
+        """Update a member with the data of a later join."""
         self._count_support(member, -1)
         self.size_bytes -= member.size_bytes
         member.update(request)
@@ -214,16 +218,16 @@ class GroupMembers:
             support[name] = support.get(name, 0) + change
 
     def assign(self, assignments: Mapping[str, bytes]) -> None:
-        """Set the assignment of each member; members that are not in `assignments` get an empty assignment."""
+        """Set the assignment of each member. Members that are not in `assignments` get an empty assignment."""
         for member in self:
             self.size_bytes -= len(member.assignment)
             member.assignment = assignments.get(member.member_id, b"")
             self.size_bytes += len(member.assignment)
 
     def rename_static(self, old_member_id: str, new_member_id: str) -> Member:
-        """Replace the member id of a restarted static member, which keeps its assignment and its leadership.
+        """Replace the member id of a restarted static member. The member keeps its assignment and its leadership.
 
-        The caller must have replied to the waiters before, because they belong to the old process.
+        The caller must first reply to the member's waiters, because they belong to the old process.
         """
         member = self._members.pop(old_member_id)
         assert member.group_instance_id is not None
@@ -238,7 +242,9 @@ class GroupMembers:
         return member
 
     def check(self, member_id: str, group_instance_id: str | None) -> ErrorCode:
-        """Return NONE for a member, otherwise UNKNOWN_MEMBER_ID; FENCED_INSTANCE_ID for a replaced static member."""
+        """Return NONE for a current member, FENCED_INSTANCE_ID for a replaced static member, and UNKNOWN_MEMBER_ID
+        otherwise.
+        """
         if group_instance_id is not None:
             current = self._static_ids.get(group_instance_id)
             if current is None:
@@ -248,7 +254,10 @@ class GroupMembers:
         return ErrorCode.NONE if member_id in self._members else ErrorCode.UNKNOWN_MEMBER_ID
 
     def supports(self, protocol_type: str, names: Collection[str]) -> bool:
-        """Return whether a member with these protocols may join: all others must support one of the protocols."""
+        """Return whether a member with these protocols may join.
+
+        All other members must have one of these protocols in common.
+        """
         if not self._members:
             return bool(protocol_type) and bool(names)
         size = len(self._members)
@@ -263,7 +272,10 @@ class GroupMembers:
         return max(votes, key=votes.__getitem__)
 
     def elect_joined_leader(self) -> bool:
-        """Keep the leader if it has rejoined, otherwise elect a member that has; return False if no member has."""
+        """Keep the leader if it has rejoined.
+
+        Otherwise, elect a member that has rejoined. Return False if there is none.
+        """
         if self.leader_id is None:
             return False
         if self._members[self.leader_id].is_awaiting_join:

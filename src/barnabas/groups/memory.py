@@ -1,7 +1,7 @@
-"""The memory that groups use for their members: ids, metadata and assignments. Pure bookkeeping.
+"""Accounting of the memory that groups use for their members: ids, metadata and assignments.
 
 A member exists as long as its session, even if its client is disconnected. So the size of the members' data is limited,
-for each group and for all groups of a broker. Large joins must leave a part of the limit to others.
+for each group and for all groups of a broker. Large joins must leave a part of the limit for other joins.
 """
 
 from __future__ import annotations
@@ -11,21 +11,24 @@ from collections.abc import Callable
 from barnabas.errors import ErrorCode
 
 BYTES_MAX = 128 * 1024 * 1024
-"""The default limit for all groups together."""
+"""The default memory limit for all groups together, in bytes."""
 
 GROUP_PARTS = 4
-"""The divisor for the limit of one group: a group may use 1/`GROUP_PARTS` of the total."""
+"""The divisor for the limit of one group: a group may use 1/`GROUP_PARTS` of the total limit."""
 
 SMALL_BYTES = 64 * 1024
 KEPT_PARTS = 4
-"""The reserve for small joins: joins above `SMALL_BYTES` may not use the last 1/`KEPT_PARTS` of the total."""
+"""The divisor for the reserve for small joins.
+
+Joins above `SMALL_BYTES` may not use the last 1/`KEPT_PARTS` of the total limit.
+"""
 
 
 class GroupMemory:
-    """The memory of all groups of a broker.
+    """The memory accounting of all groups of a broker.
 
-    :param bytes_max: the limit for all groups together.
-    :param on_refused: called with a reason for the log when a request is rejected.
+    :param bytes_max: the limit for all groups together, in bytes.
+    :param on_refused: called when a request is rejected, with a reason for the log.
     """
 
     def __init__(self, bytes_max: int = BYTES_MAX, on_refused: Callable[[str], None] = lambda _reason: None) -> None:
@@ -43,11 +46,11 @@ class GroupMemory:
         self.used_bytes += difference
 
     def refusal(self, group_id: str, group_bytes: int, more_bytes: int) -> ErrorCode:
-        """Return the error if a group may not use `more_bytes` more, or NONE.
+        """Return the error if a group must not use `more_bytes` additional bytes, or NONE.
 
         :param group_bytes: the memory that the group uses now.
-        :returns: GROUP_MAX_SIZE_REACHED, or COORDINATOR_NOT_AVAILABLE if all groups together use too much; clients
-            retry after this error.
+        :returns: GROUP_MAX_SIZE_REACHED if the group would use too much; COORDINATOR_NOT_AVAILABLE if all groups
+            together would use too much. Clients retry after the latter.
         """
         if more_bytes <= 0:
             return ErrorCode.NONE

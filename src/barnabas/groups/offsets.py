@@ -1,7 +1,9 @@
-"""The committed offsets of many groups in memory, equal to the records in one partition of `__consumer_offsets`.
+"""The committed offsets of many groups in memory.
 
-The module does no I/O. `CommittedOffsets` contains the offsets that clients may see; `of_deleted` and `expired`
-select those to delete.
+They correspond to the records in one partition of `__consumer_offsets`.
+
+The module does no I/O. `CommittedOffsets` contains the offsets that are visible to clients. `of_deleted` and `expired`
+select offsets to delete.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ class GroupOffsets:
         return iter(self._by_group)
 
     def of(self, group_id: str) -> Mapping[TopicPartition, Committed]:
-        """Return the offsets of a group; empty if it has none."""
+        """Return the offsets of a group. The mapping is empty if the group has none."""
         return self._by_group.get(group_id, _NONE)
 
     def apply(self, group_id: str, where: TopicPartition, committed: Committed | None) -> None:
@@ -56,7 +58,7 @@ class GroupOffsets:
             yield group_id, offsets.copy()
 
     def release(self) -> Iterator[None]:
-        """Free all offsets in slices; yield after each."""
+        """Free all offsets in slices, and yield after each slice."""
         freed = 0
         while self._by_group:
             _, offsets = self._by_group.popitem()
@@ -67,7 +69,9 @@ class GroupOffsets:
 
 
 class CommittedOffsets:
-    """The offsets of one group that clients may see: their topics exist and have the topic id of the commit."""
+    """The offsets of one group that are visible to clients: their topics exist and have the same topic id as at the
+    commit.
+    """
 
     def __init__(self, topics: TopicMetadata, offsets: Mapping[TopicPartition, Committed]) -> None:
         self._topics = topics
@@ -77,7 +81,7 @@ class CommittedOffsets:
         return (where for where, committed in self._offsets.items() if self._is_valid(where, committed))
 
     def get(self, where: TopicPartition) -> OffsetAndMetadata | None:
-        """Return the committed offset in a partition, or None."""
+        """Return the committed offset of a partition, or None."""
         committed = self._offsets.get(where)
         if committed is None or not self._is_valid(where, committed):
             return None
@@ -111,15 +115,15 @@ def expired(
     empty_for_ms: int | None,
     read: Collection[str] | None,
 ) -> list[TopicPartition]:
-    """Return the partitions whose offsets have expired (KIP-211).
+    """Return the partitions whose committed offsets have expired (KIP-211).
 
-    In a group without members, an offset expires when the group has been empty and the offset has not been committed
-    for the retention time. In a group with members, an offset expires after this time if no member reads the topic.
-    An offset without a timestamp does not expire: it was committed while the wall clock was in doubt, and gets a
-    timestamp at the next loading.
+    In a group without members, an offset expires if the group has been empty, and the offset has not been committed
+    again, for the retention time. In a group with members, an offset expires after this time if no member reads the
+    topic. An offset without a timestamp does not expire. It was committed while the wall clock was unreliable, and gets
+    a timestamp when it is next loaded.
 
-    :param empty_for_ms: the time for which the group has been empty; None if it has members.
-    :param read: the topics that its members read; None if unknown.
+    :param empty_for_ms: the time in ms for which the group has been empty, or None if it has members.
+    :param read: the topics that the group's members read, or None if unknown.
     """
 
     def is_old(committed: Committed) -> bool:

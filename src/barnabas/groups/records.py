@@ -1,8 +1,8 @@
-"""The records of `__consumer_offsets`: decoded values, and their encoding.
+"""The records of `__consumer_offsets`: their decoded form, encoding and decoding.
 
 A broker that becomes the coordinator of a group recreates the group from these records, with the same members,
-generation and assignment. The encoder writes the versions of Kafka 4; the decoder reads all versions. A tombstone
-deletes an offset or a group.
+generation and assignment. The encoder writes the record versions of Kafka 4, and the decoder reads all versions. A
+tombstone deletes an offset or a group.
 """
 
 from __future__ import annotations
@@ -26,21 +26,23 @@ from barnabas.protocol.messages.group_records import (
 
 
 class Committed(NamedTuple):
-    """A committed offset in memory. It is a tuple because there may be millions."""
+    """A committed offset in memory. It is a tuple, because there may be millions of committed offsets."""
 
     offset: int
     metadata: str = ""
     leader_epoch: int = NO_LEADER_EPOCH
     committed_ms: int = NO_TIMESTAMP
     topic_id: bytes = ZERO_UUID
-    """The id of the topic at the time of the commit; zero if it is not in the record (Kafka before 4.1)."""
+    """The topic id at the time of the commit, or zero if the record does not contain it (Kafka before 4.1)."""
     expires_ms: int = NO_TIMESTAMP
-    """The time of expiration if the committer requested one (OffsetCommit 2 to 4, with brokers before Kafka 2.1)."""
+    """The expiration time that the committing client requested, if any (OffsetCommit versions 2 to 4, with Kafka before
+    2.1).
+    """
 
 
 @dataclass(frozen=True, slots=True)
 class StoredMember:
-    """A member of a generation; `subscription` is its metadata for the selected protocol."""
+    """A member of a stored generation. `subscription` is the member's metadata for the selected protocol."""
 
     member_id: str
     group_instance_id: str | None
@@ -54,7 +56,7 @@ class StoredMember:
 
 @dataclass(frozen=True, slots=True)
 class StoredGroup:
-    """A group with a complete generation or without members."""
+    """The stored state of a group: a complete generation, or a group without members."""
 
     protocol_type: str
     generation: int
@@ -62,24 +64,25 @@ class StoredGroup:
     leader_id: str | None = None
     members: tuple[StoredMember, ...] = ()
     since_ms: int = NO_TIMESTAMP
-    """The wall-clock time at which the group entered this state."""
+    """The wall-clock time in ms at which the group entered this state."""
 
 
 OFFSET_KEY_VERSION = 1
 OFFSET_VALUE_VERSION = 4
-"""The first version with a topic id. Kafka 3.5 and later can read it (KIP-915)."""
+"""The first version of an offset value that contains the topic id. Kafka 3.5 and later versions can read it (KIP-915).
+"""
 GROUP_KEY_VERSION = 2
 GROUP_VALUE_VERSION = 3
 
 _KEYS_REMEMBERED = 16_384
-"""The number of encoded offset keys in the cache, because groups commit the same offsets repeatedly."""
+"""The number of encoded offset keys in the cache. Groups repeatedly commit offsets for the same partitions."""
 
 _VERSION = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
 _TEXT_BYTES_MAX = 2**15 - 1
-"""The maximum length of a string in bytes: the length is a signed 16-bit number."""
+"""The maximum size of a string in bytes. Its length field is a signed 16-bit number."""
 _KEY_HEAD_BYTES = 4
-"""The size of a version and of the length of a group id."""
+"""The size in bytes of the version and of the group id's length field, at the beginning of a key."""
 
 _OFFSET_KEYS = message_of(OffsetCommitKey).versions
 _GROUP_KEYS = message_of(GroupMetadataKey).versions
@@ -88,7 +91,7 @@ _GROUP_VALUES = message_of(GroupMetadataValue).versions
 
 
 class OffsetRecord(NamedTuple):
-    """A committed offset of a group in a partition; `committed` is None for a tombstone."""
+    """A record with the committed offset of a group in a partition. `committed` is None for a tombstone."""
 
     group_id: str
     where: TopicPartition
@@ -96,7 +99,7 @@ class OffsetRecord(NamedTuple):
 
 
 class GroupRecord(NamedTuple):
-    """The state of a group; `stored` is None for a tombstone."""
+    """A record with the state of a group. `stored` is None for a tombstone."""
 
     group_id: str
     stored: StoredGroup | None
@@ -108,7 +111,7 @@ Change: TypeAlias = OffsetRecord | GroupRecord
 def encode_change(change: Change, now_ms: int | None = None) -> tuple[bytes, bytes | None]:
     """Return the key and the value of a record.
 
-    :param now_ms: the time at which a group entered its state; None: the time in the record.
+    :param now_ms: the time in ms at which a group entered its state, or None to keep the time in the record.
     :raises MalformedMessageError: a string is too long for the record.
     """
     if isinstance(change, OffsetRecord):
@@ -122,12 +125,12 @@ def encode_change(change: Change, now_ms: int | None = None) -> tuple[bytes, byt
 
 
 def decode_change(key: Buffer | None, value: Buffer | None) -> Change | None:
-    """Return a decoded record; None for another kind of record, or for a later version.
+    """Decode a record. Return None for other kinds of records and for later versions.
 
     :raises MalformedMessageError: the record is damaged.
     """
     if key is None:
-        raise MalformedMessageError("a record without a key")
+        raise MalformedMessageError("the record has no key")
     kind = _version(key)
     if kind in _OFFSET_KEYS:
         return _offset_change(*(_plain_offset_key(key) or _any_offset_key(key, kind)), value)
@@ -163,7 +166,10 @@ def _any_offset_key(key: Buffer, version: int) -> tuple[str, TopicPartition]:
 
 
 def _plain_group_key(key: Buffer) -> str:
-    """Decode the key of a group by hand, because loading decodes many; return an empty id for a damaged key."""
+    """Decode a group key without the generic decoder, because loading decodes many keys.
+
+    Return an empty id for a damaged key.
+    """
     try:
         if _KEY_HEAD_BYTES + (key[2] << 8 | key[3]) == len(key) <= _TEXT_BYTES_MAX:
             return str(key[_KEY_HEAD_BYTES:], "utf-8")
@@ -173,7 +179,10 @@ def _plain_group_key(key: Buffer) -> str:
 
 
 def _plain_offset_key(key: Buffer) -> tuple[str, TopicPartition] | None:
-    """Decode the key of an offset by hand, because loading decodes many; return None for a damaged key."""
+    """Decode an offset key without the generic decoder, because loading decodes many keys.
+
+    Return None for a damaged key.
+    """
     try:
         group_end = _KEY_HEAD_BYTES + (key[2] << 8 | key[3])
         topic_start = group_end + 2
@@ -205,13 +214,13 @@ def _offset_key(group_id: str, where: TopicPartition) -> bytes:
 _OFFSET_HEAD = struct.Struct(">hqi")
 _OFFSET_TAIL = struct.Struct(">qBBB16s")
 _TOPIC_ID_FIELD = [1, 0, 16]
-"""The header of one tagged field: number 0, 16 bytes."""
+"""The encoding of a tagged field section with one field: tag 0 with a size of 16 bytes."""
 _SHORT_BYTES = 126
-"""The maximum length in bytes of a compact string whose length has one byte."""
+"""The maximum size of a compact string whose length field takes one byte."""
 
 
 def offset_value(committed: Committed) -> bytes:
-    """Encode the value of an offset by hand, because each commit needs one."""
+    """Encode an offset value without the generic encoder, because each commit needs it."""
     offset, text, leader_epoch, committed_ms, topic_id, expires_ms = committed
     metadata = text.encode()
     if expires_ms >= 0 or topic_id == ZERO_UUID or len(metadata) > _SHORT_BYTES:
@@ -222,7 +231,7 @@ def offset_value(committed: Committed) -> bytes:
 
 
 def _plain_committed(value: Buffer) -> Committed | None:
-    """Decode a value in the form that `offset_value` encodes by hand; None for another form."""
+    """Decode an offset value in the format of `offset_value`. Return None for other formats."""
     tail = len(value) - _OFFSET_TAIL.size
     if tail < _OFFSET_HEAD.size + 1 or value[_OFFSET_HEAD.size] != tail - _OFFSET_HEAD.size:
         return None
@@ -238,7 +247,7 @@ def _plain_committed(value: Buffer) -> Committed | None:
 
 
 def _any_offset_value(committed: Committed) -> bytes:
-    # Only version 1 has an expire timestamp, as in Kafka.
+    # As in Kafka, only version 1 contains an expire timestamp.
     version = OFFSET_VALUE_VERSION if committed.expires_ms < 0 else 1
     message = OffsetCommitValue(
         offset=committed.offset,
@@ -287,7 +296,7 @@ def _group_value(stored: StoredGroup) -> bytes:
 
 
 def _stored(value: GroupMetadataValue) -> StoredGroup:
-    """Return the state of a group.
+    """Return the stored state of a group from a decoded value.
 
     :raises MalformedMessageError: the values contradict each other.
     """

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from barnabas.errors import ErrorCode
 
 NO_GENERATION = -1
-"""The generation of a member without a generation, as in the protocol."""
+"""The generation of a member that has none, as in the protocol."""
 
 
 class GroupKind(enum.Enum):
@@ -24,15 +24,15 @@ class GroupState(enum.Enum):
     """The state of a group. The values are the names in DescribeGroups and ListGroups."""
 
     EMPTY = "Empty"
-    """The group has no members; it may have committed offsets."""
+    """The group has no members, but may have committed offsets."""
     PREPARING_REBALANCE = "PreparingRebalance"
     """Members are joining the next generation."""
     COMPLETING_REBALANCE = "CompletingRebalance"
-    """The members of the generation have joined; the leader's assignment is missing."""
+    """The members of the generation have joined, and wait for the assignment from the leader."""
     STABLE = "Stable"
-    """Each member has its assignment or may request it."""
+    """The assignment is complete. Each member has it, or may request it with SyncGroup."""
     DEAD = "Dead"
-    """The group was deleted, or its coordinator has moved."""
+    """The group was deleted, or this broker no longer coordinates it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +70,7 @@ class SyncResult:
 
 @dataclass(frozen=True, slots=True)
 class LeftMember:
-    """The result for one leaving member, identified as in the request."""
+    """The result for one leaving member, which is identified in the same way as in the request."""
 
     member_id: str
     group_instance_id: str | None
@@ -79,7 +79,7 @@ class LeftMember:
 
 @dataclass(frozen=True, slots=True)
 class LeaveResult:
-    """The result of a LeaveGroup request: an error of the whole request, or one result for each member."""
+    """The result of a LeaveGroup request: an error for the whole request, or one result for each member."""
 
     error: ErrorCode
     members: tuple[LeftMember, ...] = ()
@@ -87,7 +87,7 @@ class LeaveResult:
 
 @dataclass(frozen=True, slots=True)
 class MemberDescription:
-    """A member in DescribeGroups; `metadata` is empty unless the group is stable."""
+    """The description of a member in DescribeGroups. `metadata` is empty unless the group is stable."""
 
     member_id: str
     group_instance_id: str | None
@@ -99,7 +99,10 @@ class MemberDescription:
 
 @dataclass(frozen=True, slots=True)
 class GroupDescription:
-    """A group in ListGroups and DescribeGroups; `protocol_name` is empty unless the group is stable."""
+    """The description of a group in ListGroups and DescribeGroups.
+
+    `protocol_name` is empty unless the group is stable.
+    """
 
     group_id: str
     kind: GroupKind

@@ -1,7 +1,8 @@
-"""The encoding of consumers' subscriptions and assignments in the group protocol.
+"""The encoding of subscriptions and assignments in the consumer protocol.
 
-The group protocol treats them as opaque bytes. Members decode them, and the broker does so only where Kafka's
-coordinator does, for example to find the topics of a consumer group. A version precedes each.
+The group protocol treats them as opaque bytes. Members decode them. The broker decodes them only where Kafka's
+coordinator does, for example to find the topics of a consumer group. Subscriptions and assignments begin with a
+version.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from barnabas.protocol.messages.consumer_protocol import (
 CONSUMER_PROTOCOL_TYPE = "consumer"
 
 ASSIGNMENT_VERSION = 0
-"""The version of encoded assignments; later versions have no additional fields."""
+"""The version of encoded assignments. Later versions have no additional fields."""
 
 _VERSION = struct.Struct(">h")
 
@@ -33,11 +34,11 @@ def encode_subscription(subscription: ConsumerProtocolSubscription, version: int
 
 
 def decode_subscription(metadata: bytes) -> ConsumerProtocolSubscription:
-    """Decode the subscription of a consumer: an int16 version and the fields.
+    """Decode the subscription of a consumer, which consists of an int16 version and the fields.
 
-    A newer version than the known ones begins with the same fields and is decoded as the newest known version. Each
-    subscription begins with the fields of version 0. If later fields are missing or damaged, only the fields of version
-    0 are used, as in Kafka's coordinator.
+    A version that is newer than all known versions begins with the same fields, and is decoded as the newest known
+    version. Each subscription begins with the fields of version 0. If later fields are missing or damaged, only the
+    fields of version 0 are used, as in Kafka's coordinator.
 
     :raises MalformedMessageError: the bytes do not begin with an int16 and the fields of version 0.
     """
@@ -59,7 +60,7 @@ def encode_assignment(partitions: Iterable[TopicPartition]) -> bytes:
 
 
 def decode_assignment(data: bytes) -> list[TopicPartition]:
-    """Return the partitions of an assignment. Empty bytes mean no partitions; some clients encode only the version.
+    """Decode an assignment. Empty bytes mean no partitions, and some clients encode only the version.
 
     :raises MalformedMessageError: the bytes are not an assignment.
     """
@@ -80,10 +81,10 @@ def _version_of(data: bytes, cls: type) -> int:
 
 
 def subscribed_topics(members: Iterable[Iterable[bytes]]) -> frozenset[str] | None:
-    """Return the topics that members read; None if a member has no readable subscription.
+    """Return the topics to which members subscribe, or None if the subscription of a member cannot be decoded.
 
     :param members: the subscriptions of each member, one for each protocol. A consumer subscribes to the same topics in
-        each protocol, so one readable subscription of a member is enough.
+        each protocol, so one decodable subscription per member is sufficient.
     """
     topics: set[str] = set()
     for subscriptions in members:
@@ -95,13 +96,16 @@ def subscribed_topics(members: Iterable[Iterable[bytes]]) -> frozenset[str] | No
 
 
 def has_same_topics(one: bytes, other: bytes) -> bool:
-    """Return whether two subscriptions contain the same topics. Unreadable subscriptions must have equal bytes."""
+    """Return whether two subscriptions contain the same topics.
+
+    Subscriptions that cannot be decoded must have equal bytes.
+    """
     topics = _topics_of(one)
     return one == other or (topics is not None and topics == _topics_of(other))
 
 
 def _topics_of(metadata: bytes) -> frozenset[str] | None:
-    """Return the topics in the fields of version 0 of a subscription; None if they are unreadable."""
+    """Return the topics of a subscription, which are in the fields of version 0, or None if they cannot be decoded."""
     try:
         _version_of(metadata, ConsumerProtocolSubscription)
         return frozenset(decode(ConsumerProtocolSubscription, metadata, 0, _VERSION.size, to_the_end=False).topics)

@@ -8,7 +8,10 @@ from barnabas.model import TopicPartition
 
 
 class TopicSnapshot(Protocol):
-    """The metadata of a topic at one moment. A snapshot of a large topic costs as much as one of a small topic."""
+    """The metadata of a topic at one point in time.
+
+    The cost of a snapshot does not depend on the number of partitions.
+    """
 
     @property
     def name(self) -> str: ...
@@ -20,7 +23,10 @@ class TopicSnapshot(Protocol):
     def partition_count(self) -> int: ...
 
     def partition(self, number: int) -> TopicPartition:
-        """Return a partition: the same object for all snapshots, since many groups keep it."""
+        """Return the `TopicPartition` object of a partition.
+
+        All snapshots return the same object, because many groups keep it.
+        """
 
     def racks_of(self, number: int) -> frozenset[str]:
         """Return the racks of the live brokers that have a replica of a partition."""

@@ -1,10 +1,9 @@
 """The assignment of replicas to brokers: an even spread over brokers and racks (KIP-36), as in Kafka's `AdminUtils`.
 
 The preferred leaders are assigned round robin. The distance between leader and followers grows with each round, so the
-followers of the partitions that one broker leads are spread over all other brokers.
-
-The brokers are ordered so that racks alternate. A rack gets a second replica of a partition only if each rack already
-has one. If any broker has no rack, each broker counts as a rack of its own.
+followers of one broker's partitions are spread over all other brokers. The brokers are ordered so that racks alternate.
+A rack gets a second replica of a partition only if each rack already has a replica. If any broker has no rack, each
+broker is treated as a separate rack.
 """
 
 from __future__ import annotations
@@ -23,11 +22,11 @@ def assign_replicas(
     shift: int,
     first_partition: int = 0,
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of each partition, the preferred leader first.
+    """Return the replicas of each partition, with the preferred leader first.
 
     :param brokers: the live brokers, each with its rack. If one broker has no rack, all racks are ignored.
-    :param start: the index of the preferred leader of partition 0 in the list of brokers; random for a new topic.
-    :param shift: the distance from the leader of partition 0 to its followers; random for a new topic.
+    :param start: the index of the preferred leader of partition 0 in the list of brokers. It is random for a new topic.
+    :param shift: the distance from the leader of partition 0 to its followers. It is random for a new topic.
     :param first_partition: the number of the first partition to assign. Several calls with consecutive ranges return
         the same replicas as a single call.
     :raises ApiError: INVALID_PARTITIONS or INVALID_REPLICATION_FACTOR if a count is not positive or larger than the
@@ -53,7 +52,7 @@ def assign_added(
 
     The round robin starts at the preferred leader of partition 0, as for a new topic.
 
-    :param existing: the replicas of each existing partition; at least one partition.
+    :param existing: the replicas of each existing partition. There must be at least one partition.
     :raises ApiError: see `assign_replicas`.
     """
     order = _alternating(_racks(brokers))
@@ -68,10 +67,13 @@ def check_assignment(
     first_partition: int = 0,
     replication_factor: int | None = None,
 ) -> None:
-    """Check an assignment by an administrator: partition number to brokers, the preferred leader first.
+    """Check an assignment in an administrator's request.
+
+    It maps partition numbers to brokers, with the preferred leader first.
 
     :param first_partition: the lowest partition number that the assignment must contain.
-    :param replication_factor: the number of replicas that each partition must have; None: that of the first partition.
+    :param replication_factor: the number of replicas that each partition must have. None means the number of the first
+        partition.
     :raises ApiError: INVALID_REPLICA_ASSIGNMENT if the assignment has a gap, an unknown or repeated broker, or
         partitions with different numbers of replicas.
     """
@@ -105,7 +107,10 @@ def _racks(brokers: Mapping[int, str | None]) -> dict[int, str]:
 
 
 def _alternating(racks: Mapping[int, str]) -> list[int]:
-    """Return all brokers in an order that alternates racks: racks sorted by name, brokers of a rack by id."""
+    """Return all brokers in an order that alternates racks.
+
+    Racks are sorted by name, and the brokers of a rack by id.
+    """
     members: dict[str, list[int]] = {}
     for broker_id, rack in racks.items():
         members.setdefault(rack, []).append(broker_id)
@@ -118,8 +123,8 @@ def _replicas(
 ) -> tuple[int, ...]:
     """Return the replicas of one partition.
 
-    Any `len(order) - 1` consecutive steps visit each other broker once, so the loop finds each replica within one
-    round.
+    Any `len(order) - 1` consecutive steps visit each other broker once, so the loop finds each replica within one round
+    over the brokers.
     """
     replicas = [order[first % len(order)]]
     used = {racks[replicas[0]]}

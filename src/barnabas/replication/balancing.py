@@ -1,8 +1,9 @@
-"""The balancing of a cluster: an equal number of replicas and of preferred leaders on each broker, with few moves.
+"""Balances a cluster, so that all brokers have about the same number of replicas and of preferred leaders, with few
+moves.
 
-The numbers of two brokers may differ by one. Replicas move from the broker with the most replicas to the broker with
-the fewest. No move may reduce the number of racks that hold a partition. Among the replicas of a broker, the plan
-prefers one that makes the byte counts of the two brokers more equal, else the smallest.
+The counts of two brokers may differ by one. Replicas move from the broker with the most replicas to the broker with the
+fewest. A move must not reduce the number of racks that hold a partition. The plan prefers to move a replica that makes
+the byte counts of the two brokers more equal; otherwise, it moves the smallest replica.
 
 Afterwards, the plan changes preferred leaders by reordering replicas, which moves no data. The module is pure.
 """
@@ -24,7 +25,7 @@ def balance(
 ) -> dict[Partition, tuple[int, ...]]:
     """Return the new replicas of each partition whose replicas should change.
 
-    :param placed: the brokers that hold each partition, the preferred leader first.
+    :param placed: the brokers that hold each partition, with the preferred leader first.
     :param brokers: the live brokers, each with its rack. The plan moves no replicas from or to other brokers.
     :param sizes: the size of each partition in bytes.
 
@@ -50,7 +51,7 @@ class _Plan(Generic[Partition]):
         self._brokers = brokers
         self._sizes = sizes
         self._held: dict[int, dict[Partition, None]] = {each: {} for each in brokers}
-        """The partitions that each broker holds. Dicts keep the order, so the plan is deterministic."""
+        """The partitions that each broker holds. Dicts keep their order, so the plan is deterministic."""
         self._bytes = Counter(dict.fromkeys(brokers, 0))
         self._leads = Counter(dict.fromkeys(brokers, 0))
         for partition, replicas in self.placed.items():
@@ -86,7 +87,7 @@ class _Plan(Generic[Partition]):
         return None
 
     def _best(self, source: int, target: int) -> Partition | None:
-        """Return the best partition to move from one broker to the other; None if no partition can move."""
+        """Return the best partition to move from `source` to `target`, or None if no partition can be moved."""
         able = [each for each in self._held[source] if self._may_go(each, source, target)]
         ahead = self._bytes[source] - self._bytes[target]
         must_lead = self._leads[source] > self._leads[target]
@@ -104,7 +105,10 @@ class _Plan(Generic[Partition]):
         return target not in replicas and self._rack_count(after) >= self._rack_count(replicas)
 
     def _rack_count(self, replicas: Iterable[int]) -> int:
-        """Return the number of racks of some replicas; a broker without a rack counts as a rack."""
+        """Return the number of racks that hold these replicas.
+
+        A broker without a rack is treated as a separate rack.
+        """
         return len({self._brokers.get(each) or each for each in replicas})
 
     # -- leaders --------------------------------------------------------------------------------------------------
@@ -127,5 +131,5 @@ class _Plan(Generic[Partition]):
 
 
 def _led_by(leader: int, replicas: Sequence[int]) -> tuple[int, ...]:
-    """Return the replicas with `leader` first; the previous first replica takes its position."""
+    """Return the replicas with `leader` first. The previous first replica takes its position."""
     return tuple({leader: replicas[0], replicas[0]: leader}.get(each, each) for each in replicas)

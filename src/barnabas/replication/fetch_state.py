@@ -1,12 +1,12 @@
 """The fetch state of a follower for one leader's broker: all partitions in one fetch session (KIP-227).
 
-The module is pure: responses and the time go in, requests come out, and the caller owns the connection.
+The module does no I/O. It processes responses and creates requests, and the caller owns the connection.
 
-- A request contains only partitions that are new, that have a new fetch offset, or that are removed from the session.
-  So the cost of a request depends on the number of changes and not on the number of partitions.
+- A request contains only partitions that are new, have a new fetch offset, or are removed from the session. So the cost
+  of a request depends on the number of changes, not on the number of partitions.
 - A partition that cannot be fetched for a while (busy log, or an error) is removed from the session and added later.
 - Up to two requests can be in flight, so a change need not wait for the end of a long poll. The data of a partition in
-  a response is used only if it answers the latest request for that partition.
+  a response is used only if it is the response to the latest request for this partition.
 - Each fetch starts at the log end offset and contains the epoch of the last record. The leader compares this epoch
   with its own log to detect divergence (KIP-595).
 """
@@ -33,30 +33,31 @@ from barnabas.protocol.messages.fetch import (
 R = TypeVar("R")
 
 IN_FLIGHT_MAX = 2
-"""The maximum number of unanswered requests: one that waits at the leader, and one that ends this wait."""
+"""The maximum number of requests in flight: one request that waits at the leader, and one that ends this wait."""
 
 CUTS_FREE = 8
 """The number of consecutive truncations without a pause. Each further truncation pauses the partition."""
 
 BULK_BYTES = 256 * 1024
-"""A response with at least this many bytes is a bulk response: more data probably follows."""
+"""The minimum size in bytes of a bulk response. After a bulk response, more data probably follows."""
 BULK_BYTES_MIN = 2 * 1024 * 1024
 BULK_WAIT_MS = 5
-"""The maximum wait for `BULK_BYTES_MIN` in the fetch after a bulk response.
+"""The maximum wait in ms for `BULK_BYTES_MIN` in the fetch after a bulk response.
 
-The cost of a fetch hardly depends on its size, so fewer and larger fetches are cheaper. The leader ends the wait if a
-producer (acks=all) or a consumer waits for the follower.
+The cost of a fetch hardly depends on its size, so fewer and larger fetches are more efficient. The leader ends the wait
+early if a producer (acks=all) or a consumer waits for the follower.
 """
 
 FIRST_PAUSE_S = 0.05
-"""The pause after the first error of a partition. It doubles up to the limit in the settings.
+"""The pause in seconds after the first error of a partition.
 
-Usually the leader does not know yet that it leads.
+It doubles after each further error, up to `Limits.pause_s_max`. The first error is usually temporary, because the
+leader has not yet read that it leads.
 """
 
 
 class Limits(NamedTuple):
-    """The limits of each fetch: sizes in bytes and the time that the leader may wait for more data."""
+    """The limits of fetch requests: sizes in bytes, and the maximum wait at the leader."""
 
     max_wait_ms: int
     min_bytes: int
@@ -78,18 +79,18 @@ class Followed(Generic[R]):
     """The leader epoch of the record before `fetch_offset`."""
     log_start_offset: int = 0
     is_paused: bool = False
-    """True if requests must not contain the partition."""
+    """True if the partition is currently excluded from requests."""
     resumes_at_s: float | None = None
     pause_s: float = 0.0
-    """The length of the last pause after an error. The caller sets it to 0 after a successful fetch."""
+    """The duration of the last pause after an error, in seconds. The caller sets it to 0 after a successful fetch."""
     brought_s: float = 0.0
-    """The time of the last records that count against a replication quota."""
+    """The monotonic time at which the last throttled records arrived."""
     asked_in: int = 0
-    """The number of the request that contains the current fetch offset; 0 if no request does."""
+    """The number of the request that contains the current fetch offset, or 0 if it was not sent yet."""
     answered_in: int = 0
-    """The number of the latest request whose response was used for this partition."""
+    """The number of the last request whose response was used for this partition."""
     furthest_offset: int = -1
-    """The largest log end offset that the follower's log has ever had."""
+    """The highest log end offset that the follower's log has ever had."""
     cuts: int = 0
     """The number of truncations since the log last grew beyond `furthest_offset`."""
 
@@ -105,18 +106,18 @@ class FetchState(Generic[R]):
         self.limits = limits
         self._followed: dict[tuple[bytes, int], Followed[R]] = {}
         self._in_session: set[tuple[bytes, int]] = set()
-        """The partitions in the leader's fetch session after the latest request."""
+        """The partitions in the leader's fetch session after the last request that was sent."""
         self._to_name: dict[tuple[bytes, int], None] = {}
         self._to_forget: set[tuple[bytes, int]] = set()
         self._paused: dict[tuple[bytes, int], None] = {}
-        """The paused partitions whose pause has an end, unordered."""
+        """The partitions whose pause ends at a known time, unordered."""
         self._session_id = NO_FETCH_SESSION
         self._session_epoch = INITIAL_SESSION_EPOCH
         self._numbers: deque[int] = deque()
         """The numbers of the requests in flight."""
         self._number = 0
         self._brought_bytes = 0
-        """The size of the records in the latest response."""
+        """The size of the records in the last response, in bytes."""
 
     def __len__(self) -> int:
         return len(self._followed)
@@ -125,17 +126,17 @@ class FetchState(Generic[R]):
         """Return the followed partitions."""
         return tuple(self._followed.values())
 
-    # --- what is followed ---
+    # --- followed partitions ---
 
     def follow(self, followed: Followed[R]) -> None:
-        """Start fetching this partition. It replaces an earlier `Followed` of the same partition."""
+        """Start fetching a partition. This replaces an earlier `Followed` object of the same partition."""
         self._paused.pop(followed.key, None)
         self._followed[followed.key] = followed
         self._to_name[followed.key] = None
         self._to_forget.discard(followed.key)
 
     def unfollow(self, followed: Followed[R]) -> None:
-        """Stop fetching this partition, unless another `Followed` has replaced this one."""
+        """Stop fetching a partition, unless another `Followed` object has replaced this one."""
         if self._followed.get(followed.key) is followed:
             del self._followed[followed.key]
             self._paused.pop(followed.key, None)
@@ -145,7 +146,7 @@ class FetchState(Generic[R]):
         return self._followed.get(followed.key) is followed
 
     def continue_at(self, followed: Followed[R], fetch_offset: int, last_epoch: int) -> None:
-        """Resume the fetches of a partition at the given offset."""
+        """Resume fetching a partition at the given offset."""
         followed.fetch_offset, followed.last_epoch = fetch_offset, last_epoch
         followed.asked_in = 0
         followed.is_paused, followed.resumes_at_s = False, None
@@ -155,13 +156,13 @@ class FetchState(Generic[R]):
             self._to_forget.discard(followed.key)
 
     def pause(self, followed: Followed[R]) -> None:
-        """Exclude a partition from requests until `continue_at`."""
+        """Exclude a partition from requests until `continue_at` is called."""
         followed.is_paused, followed.asked_in = True, 0
         if self.is_followed(followed):
             self._take_out(followed.key)
 
     def pause_after_error(self, followed: Followed[R], now_s: float) -> None:
-        """Exclude a partition from requests for a while after an error of the leader or of the local log."""
+        """Exclude a partition from requests for `pause_s`, after an error of the leader or of the local log."""
         self.pause(followed)
         followed.pause_s = min(max(2 * followed.pause_s, FIRST_PAUSE_S), self.limits.pause_s_max)
         followed.resumes_at_s = now_s + followed.pause_s
@@ -169,12 +170,12 @@ class FetchState(Generic[R]):
             self._paused[followed.key] = None
 
     def note_log_end(self, followed: Followed[R], log_end_offset: int) -> None:
-        """Record a new log end offset. The truncation count restarts only if the log is longer than ever before."""
+        """Record a new log end offset. Reset the truncation count if the log is longer than ever before."""
         if log_end_offset > followed.furthest_offset:
             followed.furthest_offset, followed.cuts = log_end_offset, 0
 
     def note_truncation(self, followed: Followed[R]) -> bool:
-        """Record a truncation of a partition; return whether there were too many consecutive truncations."""
+        """Record a truncation of a partition. Return whether there were too many consecutive truncations."""
         followed.cuts += 1
         return followed.cuts > CUTS_FREE
 
@@ -187,7 +188,7 @@ class FetchState(Generic[R]):
         ]
 
     def next_due_s(self) -> float | None:
-        """Return the time at which the next pause ends; None if no partition has such a pause."""
+        """Return the time at which the next pause ends, or None if there is none."""
         ends = [self._followed[key].resumes_at_s for key in self._paused]
         return min((each for each in ends if each is not None), default=None)
 
@@ -200,19 +201,19 @@ class FetchState(Generic[R]):
 
     @property
     def in_flight(self) -> int:
-        """The number of unanswered requests."""
+        """The number of requests in flight."""
         return len(self._numbers)
 
     @property
     def must_interrupt(self) -> bool:
-        """True if the follower should send a change now although the leader still delays a response."""
-        # The first response must arrive before: it contains the session id.
+        """True if the follower should send changes now, although a request is waiting at the leader."""
+        # The first response must have arrived, because it contains the session id.
         return len(self._numbers) == 1 and self._session_id != NO_FETCH_SESSION and bool(self._to_name)
 
     def next_request(self, replica_id: int, broker_epoch: int) -> FetchRequest | None:
-        """Return the next request; None if too many are in flight or no partition needs a fetch.
+        """Return the next request, or None if too many requests are in flight or no partition needs a fetch.
 
-        :param broker_epoch: the epoch of this broker's registration.
+        :param broker_epoch: the broker epoch of this broker's registration.
         """
         limits = self.limits
         if len(self._numbers) >= IN_FLIGHT_MAX or (self._numbers and self._session_id == NO_FETCH_SESSION):
@@ -228,7 +229,7 @@ class FetchState(Generic[R]):
         self._numbers.append(self._number)
         request = FetchRequest(
             replica_state=ReplicaState(replica_id=replica_id, replica_epoch=broker_epoch),
-            # Do not delay the first response: the session id in it is needed for further requests.
+            # Do not delay the first response, because further requests need its session id.
             max_wait_ms=0 if is_new else min(BULK_WAIT_MS, limits.max_wait_ms) if is_bulk else limits.max_wait_ms,
             min_bytes=max(BULK_BYTES_MIN, limits.min_bytes) if is_bulk else limits.min_bytes,
             max_bytes=limits.max_bytes,
@@ -267,7 +268,9 @@ class FetchState(Generic[R]):
     # --- answers ---
 
     def on_response(self, response: FetchResponse) -> list[tuple[Followed[R], PartitionData]]:
-        """Process the response to the oldest request in flight; return the partitions whose latest request it answers.
+        """Process the response to the oldest request in flight.
+
+        Return the partitions for which this was the latest request, with their data.
 
         :raises ApiError: the leader rejected the whole request. The caller must call `reset_session`.
         """
@@ -292,7 +295,7 @@ class FetchState(Generic[R]):
         return news
 
     def reset_session(self) -> None:
-        """Start a new fetch session with all partitions, since the connection or the session has ended."""
+        """Start a new fetch session with all partitions, because the connection or the session has ended."""
         self._numbers.clear()
         self._brought_bytes = 0
         self._session_id, self._session_epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH

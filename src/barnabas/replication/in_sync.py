@@ -1,14 +1,13 @@
-"""The leader's view of the followers of a partition: the in-sync replicas and the high watermark.
+"""The leader's state of the followers of a partition, which determines the in-sync replicas and the high watermark.
 
-A broker creates a `RemoteReplicas` for each partition and leader epoch in which it leads, and drops it when the epoch
-ends. The object decides and the caller acts. The caller changes the ISR in the metadata store by compare-and-set: it
-calls `begin_change` before the write and `adopt` when the outcome is known.
+A broker creates a `RemoteReplicas` object for each partition and leader epoch in which it leads, and drops it when the
+epoch ends. The object makes decisions, and the caller executes them. The caller changes the ISR in the metadata store
+by compare-and-set. It calls `begin_change` before the write, and `adopt` when the outcome is known.
 
-Invariants: the high watermark never decreases. Every replica in the ISR, and every replica that an unfinished change
-may have added, has had all records below the high watermark. A replica that lost some of them leaves the ISR.
-
-The rules are those of Kafka's `Partition` and `Replica`. They include KIP-497 (the replicas that count while the ISR
-changes), KIP-903 (a restarted follower) and KIP-207 (a new leader without knowledge of the high watermark).
+Invariants: the high watermark never decreases. Each replica in the ISR, and each replica that an unfinished change may
+have added, has had all records below the high watermark. A replica that lost such records leaves the ISR. The rules are
+the same as in Kafka's `Partition` and `Replica`. They include KIP-497 (the high watermark during an ISR change),
+KIP-903 (restarted followers) and KIP-207 (a new leader that does not know the high watermark).
 """
 
 from __future__ import annotations
@@ -19,19 +18,20 @@ from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import NO_OFFSET
 
 NO_BROKER_EPOCH = -1
-"""The broker epoch of a fetch without one. The leader does not check it."""
+"""The broker epoch of a fetch request without a broker epoch. The leader does not check it."""
 
 EARLIER_EPOCHS_KEPT = 16
-"""The number of a follower's earlier broker epochs that the leader keeps, to reject fetches with them.
+"""The number of a follower's earlier broker epochs that the leader keeps, to reject delayed fetches of earlier
+registrations.
 
-Broker epochs are random, so their order does not show the older one.
+Broker epochs are random, so their order does not show which epoch is older.
 """
 
 _NEVER_S = float("-inf")
 
 
 class _Follower:
-    """The state of one follower, from its fetches."""
+    """The leader's state of one follower, derived from its fetches."""
 
     __slots__ = (
         "broker_epoch",
@@ -52,15 +52,17 @@ class _Follower:
         self.broker_epoch = NO_BROKER_EPOCH
         self.earlier_broker_epochs: tuple[int, ...] = ()
         self.holds_back = False
-        """True if the high watermark waits for this follower, which has caught up but is not yet in the ISR."""
+        """True if the high watermark waits for this follower, because it has caught up but is not in the ISR yet."""
         self.fetched_s = _NEVER_S
         self.leader_end_offset = NO_OFFSET
         """The leader's log end offset at `fetched_s`, the time of the follower's latest fetch."""
 
     def check_broker_epoch(self, broker_epoch: int) -> None:
-        """Check the broker epoch of a fetch. A new epoch means that the follower restarted: drop its fetch times.
+        """Check the broker epoch of a fetch.
 
-        :raises ApiError: STALE_BROKER_EPOCH if an earlier run of the follower sent the fetch.
+        A new broker epoch means that the follower has restarted, so its fetch times are reset.
+
+        :raises ApiError: STALE_BROKER_EPOCH if the fetch belongs to an earlier registration of the follower's broker.
         """
         if broker_epoch in (self.broker_epoch, NO_BROKER_EPOCH):
             return
@@ -74,13 +76,16 @@ class _Follower:
 
     @property
     def ended_broker_epochs(self) -> tuple[int, ...]:
-        """The broker epochs that are stale once the follower has restarted: the current one and earlier ones."""
+        """The broker epochs that are stale after a restart of the follower: the current and earlier broker epochs."""
         if self.broker_epoch == NO_BROKER_EPOCH:
             return self.earlier_broker_epochs
         return (*self.earlier_broker_epochs, self.broker_epoch)[-EARLIER_EPOCHS_KEPT:]
 
     def on_fetch(self, fetch_offset: int, leader_end_offset: int, now_s: float) -> bool:
-        """Record a fetch; return whether the follower has caught up with the leader's end at this or the last fetch."""
+        """Record a fetch.
+
+        Return whether the follower has caught up with the leader's log end offset at this or the previous fetch.
+        """
         if fetch_offset >= leader_end_offset:
             caught_up_s = now_s
         elif fetch_offset >= self.leader_end_offset:
@@ -95,11 +100,12 @@ class _Follower:
 
 
 class RemoteReplicas:
-    """The replicas of one partition from the leader's point of view, within one leader epoch.
+    """The leader's state of all replicas of one partition in one leader epoch.
 
     :param replicas: all replicas, including the leader. The ISR is always in this order.
     :param isr: the ISR in the metadata store.
-    :param log_end_offset: the leader's log end offset at the start of its epoch: the first offset of the epoch.
+    :param log_end_offset: the leader's log end offset at the start of its epoch, which is the first offset of the
+        epoch.
     :param high_watermark: the high watermark that this broker knew at the start of its epoch.
 
     >>> replicas = RemoteReplicas(1, 0, (1, 2), (1, 2), log_end_offset=0, high_watermark=0, now_s=0.0)
@@ -144,25 +150,25 @@ class RemoteReplicas:
         followers = [each for each in dict.fromkeys((*replicas, *isr)) if each != broker_id]
         self._followers = {each: _Follower(now_s if each in isr else _NEVER_S) for each in followers}
 
-    # -- what followers have -----------------------------------------------------------------------------------
+    # -- follower state -----------------------------------------------------------------------------------
 
     def on_fetch(
         self, follower: int, fetch_offset: int, log_end_offset: int, now_s: float, broker_epoch: int = NO_BROKER_EPOCH
     ) -> None:
         """Record that a follower has all records below `fetch_offset`.
 
-        The caller must have checked that the follower's last epoch agrees with the leader's log (KIP-595). Beyond a
-        divergence, equal offsets do not mean equal records.
+        The caller must have checked that the follower's last epoch agrees with the leader's log (KIP-595). If the logs
+        have diverged, equal offsets do not mean equal records.
 
-        A follower counts as caught up at its previous fetch if it now has all records that the leader had then. The
-        follower of a busy leader never reaches the leader's end, but is behind by one fetch only.
+        If the follower now has all records that the leader had at the previous fetch, it was caught up at the time of
+        the previous fetch. Followers of a busy leader never reach its log end offset, but lag by only one fetch.
 
-        A member of the ISR that fetches below the high watermark has lost records, for example after a power failure.
-        It is out of sync immediately.
+        If an ISR member fetches below the high watermark, it has lost records, for example in a power failure. It is
+        then out of sync immediately.
 
         :param log_end_offset: the leader's log end offset.
-        :raises ApiError: UNKNOWN_LEADER_EPOCH (the broker is no replica, or not yet), OFFSET_OUT_OF_RANGE (the fetch
-            offset is outside the leader's log), STALE_BROKER_EPOCH (an earlier run of the follower sent the fetch).
+        :raises ApiError: UNKNOWN_LEADER_EPOCH (the broker is not a replica, or not yet), OFFSET_OUT_OF_RANGE (the fetch
+            offset is outside the leader's log), STALE_BROKER_EPOCH (the fetch belongs to an earlier registration).
         """
         known = self._followers.get(follower)
         if known is None:
@@ -179,7 +185,10 @@ class RemoteReplicas:
             known.caught_up_s = _NEVER_S
 
     def forget(self, follower: int) -> None:
-        """Drop the state of a follower that may have lost records. It must fetch again before it can join the ISR."""
+        """Reset the state of a follower that may have lost records.
+
+        The follower must fetch again before it can join the ISR.
+        """
         ended_broker_epochs = self._followers[follower].ended_broker_epochs
         known = self._followers[follower] = _Follower(_NEVER_S)
         known.earlier_broker_epochs = ended_broker_epochs
@@ -190,10 +199,11 @@ class RemoteReplicas:
             known.log_start_offset = log_start_offset
 
     def least_log_start(self, log_start_offset: int) -> int:
-        """Return the lowest log start offset of all replicas that may lead next; -1 if one of them is unknown.
+        """Return the lowest log start offset of all replicas that may become leader, or -1 if one of the offsets is
+        unknown.
 
-        A follower that is about to join the ISR counts, as it does for the high watermark. Otherwise it could never
-        catch up with the leader's log start offset while records are deleted continuously.
+        This includes followers that are about to join the ISR, as for the high watermark. Otherwise, if records are
+        deleted continuously, such a follower could never reach the leader's log start offset.
 
         :param log_start_offset: the leader's log start offset.
         """
@@ -205,12 +215,12 @@ class RemoteReplicas:
         return min(log_start_offset, *followers) if followers else log_start_offset
 
     def log_end_offset_of(self, follower: int) -> int:
-        """Return a follower's log end offset; -1 if it has not fetched in this leader epoch."""
+        """Return a follower's log end offset, or -1 if the follower has not fetched in this leader epoch."""
         known = self._followers.get(follower)
         return NO_OFFSET if known is None else known.log_end_offset
 
     def least_log_end(self) -> int | None:
-        """Return the lowest log end offset of the followers that have fetched; None if no follower has.
+        """Return the lowest log end offset of all followers that have fetched, or None if no follower has fetched.
 
         Any thread may call this method.
         """
@@ -218,29 +228,36 @@ class RemoteReplicas:
         return min((end for end in ends if end != NO_OFFSET), default=None)
 
     def broker_epoch_of(self, follower: int) -> int:
-        """Return the broker epoch of a follower's fetches, or -1. A follower with an old one must not join the ISR."""
+        """Return the broker epoch of a follower's fetches, or -1.
+
+        A follower with an outdated broker epoch must not join the ISR.
+        """
         known = self._followers.get(follower)
         return NO_BROKER_EPOCH if known is None else known.broker_epoch
 
     def caught_up_followers(self, offset: int) -> tuple[int, ...]:
         """Return the in-sync followers that have all records below `offset`.
 
-        If `offset` is the leader's end, such a follower can become leader without loss, also of acks=1 records.
+        If `offset` is the leader's log end offset, such a follower can become leader without losing any records,
+        including acks=1 records.
         """
         return tuple(each for each in self._isr if each != self._broker_id and self.log_end_offset_of(each) >= offset)
 
     # -- the high watermark --------------------------------------------------------------------------------------
 
     def high_watermark(self, log_end_offset: int) -> int:
-        """Return the offset below which all replicas that count have all records. It never decreases.
+        """Return the high watermark: the offset below which the ISR members and followers about to join have all
+        records.
 
-        The members of the ISR count. While the ISR changes, the members of the old and of the new ISR count (KIP-497's
-        *maximal ISR*), because either may be in effect. The high watermark stays where it is until each of them has
+        It never decreases.
+
+        While an ISR change is pending, the members of both the old and the new ISR are included (the *maximal ISR* in
+        KIP-497), because either may be in effect. The high watermark does not rise before each included follower has
         fetched in this epoch.
 
-        A follower outside the ISR that has caught up counts, too, until it joins or falls behind. Otherwise the ISR of
-        a busy leader without followers could not grow: the high watermark would be the leader's log end offset, which
-        no follower reaches.
+        A follower outside the ISR that has caught up is also included, until it joins or falls behind. Otherwise, if a
+        busy leader were the only ISR member, the ISR could not grow. The high watermark would be the leader's log end
+        offset, which no follower reaches.
 
         :param log_end_offset: the leader's log end offset.
         """
@@ -255,7 +272,8 @@ class RemoteReplicas:
     def knows_high_watermark(self) -> bool:
         """True if the high watermark has reached the leader's log end offset at the start of its epoch.
 
-        Until then, an earlier leader may have returned a higher one to clients (KIP-207: OFFSET_NOT_AVAILABLE).
+        Until then, an earlier leader may have returned a higher high watermark to clients (KIP-207:
+        OFFSET_NOT_AVAILABLE).
         """
         return self._high_watermark >= self._epoch_start_offset
 
@@ -263,7 +281,7 @@ class RemoteReplicas:
 
     @property
     def isr(self) -> tuple[int, ...]:
-        """The current ISR: the latest that is known to be in the metadata store."""
+        """The current ISR, which is the latest ISR that is known to be in the metadata store."""
         return self._isr
 
     @property
@@ -273,7 +291,7 @@ class RemoteReplicas:
 
     @property
     def is_changing(self) -> bool:
-        """True if a change of the ISR has been sent and its outcome is unknown."""
+        """True if an ISR change has been sent to the metadata store and its outcome is not known yet."""
         return self._is_changing
 
     def is_in_sync(self, broker_id: int) -> bool:
@@ -283,8 +301,8 @@ class RemoteReplicas:
     def can_acknowledge(self, min_insync_replicas: int) -> bool:
         """Return whether the ISR is large enough for acks=all.
 
-        The leader checks this before an append and again when the high watermark has passed the appended records. A
-        change without a known outcome does not count, because the new member may not be in the ISR yet.
+        The leader checks this before an append, and again when the high watermark has passed the appended records.
+        Pending ISR changes are not considered, because a new member may not be in the ISR yet.
         """
         return len(self._isr) >= min_insync_replicas
 
@@ -296,23 +314,23 @@ class RemoteReplicas:
         is_eligible: Callable[[int], bool],
         log_start_offset: int = 0,
     ) -> tuple[int, ...] | None:
-        """Return the ISR to propose, or None if the present ISR is correct or a change is unfinished.
+        """Return the ISR to propose, or None if the current ISR is correct or a change is pending.
 
-        A member stays if it is eligible and has been at the leader's end within the last `lag_time_max_s`. So the
-        leader waits for a dead follower only until its death is known, and does not wait for one that shuts down.
+        A member stays in the ISR if it is eligible and has caught up within the last `lag_time_max_s`. So the leader
+        stops waiting for a follower when its broker is no longer registered, or shuts down.
 
-        A follower joins under the same condition, and if:
+        A follower joins the ISR if it meets the same conditions, and additionally:
 
         - it has all records below the high watermark and all records of earlier epochs, because the previous leader may
           have acknowledged more than this leader knows;
-        - its log start offset is not below the leader's, and it has reported this. Otherwise deleted records could
-          return if it became leader after a power failure (KIP-107).
+        - the log start offset that it has reported is not below the leader's. Otherwise, deleted records could reappear
+          if it became leader after a power failure (KIP-107).
 
-        The caller calls this method periodically and on each arrival or departure of a broker. It also ends the wait of
-        the high watermark for a follower that had caught up and then stopped fetching.
+        This method must be called periodically, and when a broker joins or leaves the cluster. If a follower outside
+        the ISR had caught up and then stopped fetching, the high watermark no longer waits for it after this call.
 
-        :param is_eligible: returns whether a broker is alive, not shutting down, and still in the run that its fetches
-            came from (`broker_epoch_of`).
+        :param is_eligible: returns whether a broker is alive, is not shutting down, and still has the broker epoch of
+            its fetches (`broker_epoch_of`).
         :param log_start_offset: the leader's log start offset.
         """
         if self._is_changing:
@@ -340,7 +358,7 @@ class RemoteReplicas:
         return is_near and follower.log_end_offset >= max(self._high_watermark, self._epoch_start_offset)
 
     def set_replicas(self, replicas: tuple[int, ...]) -> None:
-        """Apply a new list of replicas. A removed replica still counts while it is, or may be, in the ISR."""
+        """Apply a new list of replicas. A removed replica is still considered while it is, or may be, in the ISR."""
         self._replicas = replicas
         for broker_id in replicas:
             if broker_id != self._broker_id and broker_id not in self._followers:
@@ -354,16 +372,19 @@ class RemoteReplicas:
         return self._replicas
 
     def begin_change(self, isr: tuple[int, ...]) -> None:
-        """Record that `isr` may be in effect from now on. The caller calls this before it sends the change."""
+        """Record that `isr` may be in effect from now on.
+
+        The caller must call this method before it writes the change.
+        """
         self._is_changing = True
         self._maximal_isr = (*self._isr, *(each for each in isr if each not in self._isr))
 
     def adopt(self, isr: tuple[int, ...]) -> None:
-        """Apply the ISR from a state of this epoch in the metadata store: the proposed one or another.
+        """Apply the ISR from the metadata store, which may be the proposed ISR or a different one.
 
-        Only this method ends a change. After a version conflict or a lost response, the metadata store may contain the
-        proposed ISR. The high watermark must not pass the end of a new member then, so both sets count until the caller
-        has read the state again.
+        Only this method ends a pending change. After a version conflict or a lost response, the metadata store may
+        contain the proposed ISR. So the high watermark considers the members of both ISRs until the caller has read the
+        state again.
         """
         for broker_id in isr:
             if broker_id != self._broker_id and broker_id not in self._followers:

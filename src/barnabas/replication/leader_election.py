@@ -1,8 +1,10 @@
-"""Leader election: each broker decides by the same rules whether it may lead, and the metadata store accepts one.
+"""Leader election rules.
+
+Each broker decides by the same rules whether it may lead, and the metadata store accepts one broker.
 
 The leader of a partition writes the partition state. If the leader is gone, each broker with a `Candidacy` tries to
-write the state, and a compare-and-set on its version accepts the first. A broker with an outdated image of the cluster
-therefore causes a delay and no loss of records. Clean elections choose leaders from the ISR, which has all records that
+write the state, and a compare-and-set on its version accepts the first. So a broker with an outdated metadata image
+causes a delay, but no loss of records. Clean elections choose leaders from the ISR, whose members have all records that
 were acknowledged with acks=all.
 
 If all members of the ISR may lack records, the replica with the most records leads
@@ -22,9 +24,9 @@ from barnabas.replication.unclean_recovery import most_complete_replicas, remnan
 class Candidacy(NamedTuple):
     """The right of a broker to become the leader of a partition.
 
-    `rank` is the number of brokers that may do so before this broker. Rank 0 writes `state` immediately; every other
-    rank waits for `rank` short pauses first. If `is_unclean` is true, acknowledged records may be lost, and the broker
-    must report this.
+    `rank` is the number of brokers that take precedence over this broker. A broker with rank 0 writes `state`
+    immediately. A broker with a higher rank first waits for `rank` short pauses. If `is_unclean` is True, acknowledged
+    records may be lost, and the broker must report this.
     """
 
     rank: int
@@ -42,21 +44,21 @@ def candidacy(
     is_unclean_allowed: bool,
     adding: Collection[int] = (),
 ) -> Candidacy | None:
-    """Return the candidacy of a broker for the leadership of a partition; None if the broker may not lead.
+    """Return the candidacy of a broker for the leadership of a partition, or None if the broker may not lead.
 
     1. Clean candidates are the live members of the ISR, in the order of the replicas.
-    2. If the ISR is empty because all members may lack records, the candidates are the replicas with the most records,
-       once all former members have reported.
-    3. Otherwise, if the topic allows unclean elections, all live replicas are candidates: former members of the ISR
-       first, and replicas that a reassignment has just added last, since they may have almost no records.
+    2. If the ISR is empty because all members may lack records, the candidates are the replicas with the most records.
+      All former members must have reported their log ends.
+    3. Otherwise, if the topic allows unclean elections, all live replicas are candidates. Former ISR members come
+      first. Replicas that a reassignment has just added come last, because they may have almost no records.
 
-    After an unclean election, the leader is the only member of the ISR, since the logs of the others may differ.
+    After an unclean election, the leader is the only ISR member, because the logs of other replicas may have diverged.
 
     :param live: the registered brokers.
-    :param is_new_incarnation: True if the leader in the state has registered again since the state was written. It does
-        not lead until it claims leadership, for which it has rank 0.
+    :param is_new_incarnation: True if the leader in the state has registered again after the state was written. It must
+        claim leadership again, and has rank 0.
     :param is_unclean_allowed: the topic's `unclean.leader.election.enable`.
-    :param adding: the replicas that an unfinished reassignment adds.
+    :param adding: the replicas that a reassignment in progress adds.
 
     >>> state = PartitionState(leader=1, leader_epoch=4, isr=(1, 2, 3))
     >>> found = candidacy(3, (1, 2, 3), state, {2, 3}, is_new_incarnation=False, is_unclean_allowed=False)
@@ -68,7 +70,7 @@ def candidacy(
     in_line = sorted(live & set(replicas), key=lambda each: (each != state.leader, replicas.index(each)))
     in_sync = (
         replicas if len(replicas) == 1 else state.isr
-    )  # A sole replica leads, even if a foreign tool wrote an ISR.
+    )  # An only replica can always lead, even if another program has written a wrong ISR.
     members = [each for each in in_line if each in in_sync]
     candidates = members or [each for each in in_line if each in most_complete_replicas(state)]
     if not candidates and is_unclean_allowed:
@@ -80,7 +82,9 @@ def candidacy(
 
 
 def _distance(remnant: Remnant | None) -> tuple[int, int, int]:
-    """Return the sort key for an unclean election: former members first, then the highest epoch and log end offset."""
+    """Return the sort key for an unclean election: former ISR members first, then the highest leader epoch and log end
+    offset.
+    """
     if remnant is None or remnant.is_gone:
         return (1, 0, 0)
     epoch, end_offset = remnant.extent
@@ -88,7 +92,10 @@ def _distance(remnant: Remnant | None) -> tuple[int, int, int]:
 
 
 def waited_for(state: PartitionState, live: AbstractSet[int]) -> tuple[int, ...]:
-    """Return the brokers that must return or be repaired before a clean election; empty if a live broker can lead."""
+    """Return the brokers that must return or be repaired before a clean election.
+
+    The result is empty if a live broker can lead.
+    """
     if state.isr:
         return () if live & set(state.isr) else state.isr
     unreported = [each for each in state.lost_memory if not each.has_reported]
@@ -99,7 +106,7 @@ def waited_for(state: PartitionState, live: AbstractSet[int]) -> tuple[int, ...]
 
 
 def why_offline(replicas: tuple[int, ...], state: PartitionState, live: AbstractSet[int]) -> str:
-    """Return a line for status and log: the reason why a partition has no leader."""
+    """Return the reason why a partition has no leader, as text for the status and the log."""
     missing = [each for each in replicas if each in waited_for(state, live)]
     lost = [each.broker_id for each in state.lost_memory]
     line = f"no leader: one of the in-sync replicas {missing} must come back"
@@ -119,16 +126,14 @@ def transfer_leadership(
     live: AbstractSet[int],
     leaving: AbstractSet[int] = frozenset(),
 ) -> PartitionState | None:
-    """Return the state in which the leader transfers leadership; None if no other replica should or can lead.
+    """Return the partition state that transfers leadership, or None if no other replica should or can lead.
 
-    The new leader is the first live in-sync replica, in the order of the replicas, that is not in `leaving`. At a
-    controlled shutdown, `leaving` contains the leader itself. If `leaving` is empty, the new leader is the preferred
-    replica, if this one can lead.
+    The new leader is the first live in-sync replica, in the order of the replicas, that is not in `leaving`. In a
+    controlled shutdown, `leaving` contains the leader itself. If `leaving` is empty, the preferred replica becomes
+    leader if it can lead. Only the current leader may write this state. Records above the high watermark are lost if
+    the new leader has not fetched them, so the caller should first wait until the new leader has caught up.
 
-    Only the current leader may write this state. Its records above the high watermark are lost if the new leader has
-    not fetched them. If there is time, the caller should wait until that follower has caught up.
-
-    :param leaving: brokers that shut down or may lack records.
+    :param leaving: the brokers that are shutting down or may lack records.
     """
     heirs = [each for each in replicas if each in state.isr and each in live and each not in leaving]
     if not heirs or heirs[0] == state.leader:
@@ -138,7 +143,8 @@ def transfer_leadership(
 
 
 def should_elect_preferred(state: PartitionState, replicas: tuple[int, ...], live: AbstractSet[int]) -> bool:
-    """Return whether leadership should move to the preferred replica: it is in sync and live, and does not lead.
+    """Return whether leadership should move to the preferred replica, because it is live and in sync, but is not the
+    leader.
 
     :param live: the registered brokers, except those that may lack records.
     """

@@ -1,11 +1,11 @@
-"""The quota for throttled replication (KIP-73): a rate, and the replicas that it applies to.
+"""The quota for throttled replication (KIP-73): a rate, and the throttled replicas.
 
-The quota is a token bucket that holds the bytes of `BURST_S`. Callers know the size of a response only afterwards, so
-the bucket may be overdrawn; no further fetch may start until the overdraft is gone. In any period at most the rate
-times the period passes, plus the bucket and the last response.
+The quota is a token bucket with a capacity of `BURST_S` times the rate. The size of a response is known only
+afterwards, so the bucket may be overdrawn. No further fetch may start until the overdraft is gone. In any period, at
+most the rate times the period is replicated, plus the bucket size and the last response.
 
-Kafka instead counts within a window of eleven seconds and forgets older bytes. There, responses that are larger than
-the allowance of a window exceed the rate.
+Kafka instead counts the bytes within a sliding window of eleven seconds. In Kafka, responses that are larger than the
+quota of a window therefore exceed the rate.
 """
 
 from __future__ import annotations
@@ -14,13 +14,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 BURST_S = 1.0
-"""The unused time that a burst may make up for. A fetch that is late by at most this time loses none of the rate."""
+"""The maximum idle time in seconds that a burst can make up for.
+
+If a fetch is late by at most this time, the full rate is still used.
+"""
 
 
 class ReplicationQuota:
-    """A replication rate and the bytes that have passed.
+    """A replication rate, and the state of its token bucket.
 
-    :param bytes_per_second: the rate; 0 lets nothing pass.
+    :param bytes_per_second: the rate. 0 blocks throttled replication.
     :param now_s: returns monotonic seconds.
 
     >>> now_s = 0.0
@@ -39,21 +42,21 @@ class ReplicationQuota:
         self._left = bytes_per_second * BURST_S
         self._at_s = now_s()
         self.overdraft_count = 0
-        """The number of times that the quota became exceeded."""
+        """The number of times that the quota has been exceeded."""
 
     @property
     def bytes_per_second(self) -> int:
         return self._rate
 
     def set_rate(self, bytes_per_second: int) -> None:
-        """Set another rate and refill the bucket. Earlier bytes no longer count."""
+        """Set a new rate and refill the bucket. Earlier bytes no longer count."""
         if bytes_per_second != self._rate:
             self._rate = bytes_per_second
             self._left = bytes_per_second * BURST_S
             self._at_s = self._now_s()
 
     def note(self, size: int) -> None:
-        """Record that `size` bytes have passed."""
+        """Record that `size` bytes of throttled replicas were transferred."""
         was_exceeded = self.is_exceeded
         self._left -= size
         if not was_exceeded and self._left <= 0:
@@ -69,7 +72,10 @@ class ReplicationQuota:
 
     @property
     def wait_s(self) -> float:
-        """The seconds until the quota is no longer exceeded if nothing passes; infinite if the rate is 0."""
+        """The time in seconds until the quota is no longer exceeded, if no more bytes are recorded.
+
+        Infinite if the rate is 0.
+        """
         if not self.is_exceeded:
             return 0.0
         return -self._left / self._rate if self._rate else float("inf")
@@ -85,13 +91,13 @@ class ThrottledReplicas:
 
     are_all: bool
     replicas: frozenset[tuple[int, int]]
-    """The throttled replicas as (partition, broker id)."""
+    """The throttled replicas as (partition, broker id) pairs."""
 
     @classmethod
     def parse(cls, value: str) -> ThrottledReplicas:
-        """Parse the setting: `*`, or a comma-separated list of `partition:broker`, or an empty string.
+        """Parse the value of the setting: `*`, a comma-separated list of `partition:broker`, or an empty string.
 
-        :param value: a valid value; the broker has checked it when the setting was changed.
+        :param value: a valid value. The broker has checked it when the setting was changed.
         """
         parts = [part for each in value.split(",") if (part := each.strip())]
         if not parts:

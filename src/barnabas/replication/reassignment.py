@@ -1,11 +1,12 @@
-"""The reassignment of a partition to other brokers (KIP-455): its replicas meanwhile, and its completion.
+"""The rules for the reassignment of a partition to other brokers (KIP-455): its replicas during the reassignment, and
+its completion.
 
-During a reassignment, the replicas are the target replicas in their order, followed by those to remove. Added replicas
-join the ISR like any follower. When all target replicas are in sync, the leader removes the others. If the leader
-itself is to be removed, it first transfers leadership, and the next leader completes the reassignment.
+During a reassignment, the replicas are the target replicas in their order, followed by the replicas to remove. Added
+replicas join the ISR like any follower. When all target replicas are in sync, the leader removes all other replicas. If
+the leader's own replica must be removed, it first transfers leadership, and the next leader completes the reassignment.
 
-A second reassignment before completion, or a cancellation, adds replicas and removes none. A replica that was added and
-is no longer wanted stays until completion, like all replicas to remove.
+If a reassignment is replaced or cancelled before its completion, no replica is removed immediately. An added replica
+that is no longer wanted stays until completion, like all replicas to remove.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from barnabas.errors import ApiError, ErrorCode
 def reassigned(before: ReplicaSet, target: Sequence[int]) -> ReplicaSet:
     """Return the replicas of a partition at the start of a reassignment.
 
-    :param target: the brokers that hold the partition after completion, the preferred leader first.
+    :param target: the brokers that hold the partition after completion, with the preferred leader first.
 
     >>> reassigned(ReplicaSet((1, 2, 3)), [3, 4])
     ReplicaSet(replicas=(3, 4, 1, 2), adding=(4,), removing=(1, 2))
@@ -54,8 +55,8 @@ def check_target(
 
     :param live: the live brokers. A current replica need not be live.
     :param may_change_factor: True if the target may have another replication factor (KIP-860).
-    :raises ApiError: INVALID_REPLICA_ASSIGNMENT (no replica, a repeated or an unknown broker),
-        INVALID_REPLICATION_FACTOR (another number of replicas).
+    :raises ApiError: INVALID_REPLICA_ASSIGNMENT (no replica, or a repeated or unknown broker),
+        INVALID_REPLICATION_FACTOR (a different number of replicas).
     """
     if not target:
         raise ApiError(ErrorCode.INVALID_REPLICA_ASSIGNMENT, "a partition must have at least one replica")
@@ -74,7 +75,7 @@ def check_target(
 def is_complete(replicas: ReplicaSet, isr: Sequence[int], min_insync_replicas: int) -> bool:
     """Return whether a reassignment can be completed by removing the old replicas.
 
-    All target replicas must be in sync. If none of them is new, dead ones are not required, provided that enough
+    All target replicas must be in sync. If no target replica is new, out-of-sync replicas are permitted if enough
     replicas are in sync for acks=all.
 
     >>> is_complete(ReplicaSet((3, 4, 1, 2), adding=(4,), removing=(1, 2)), (1, 2, 3), 1)
@@ -90,19 +91,20 @@ def is_complete(replicas: ReplicaSet, isr: Sequence[int], min_insync_replicas: i
 
 
 def heir(replicas: ReplicaSet, state: PartitionState, able: AbstractSet[int]) -> PartitionState | None:
-    """Return the state in which a leader that is to be removed transfers leadership; None if no replica can lead.
+    """Return the state with which a leader that will be removed transfers its leadership, or None if no other replica
+    can lead.
 
-    :param able: the live brokers that do not shut down.
+    :param able: the live brokers that are not shutting down.
     """
     leader = next((each for each in replicas.target if each in state.isr and each in able), None)
     return None if leader is None else PartitionState(leader, state.leader_epoch + 1, state.isr)
 
 
 def end_state(replicas: ReplicaSet, state: PartitionState) -> PartitionState:
-    """Return the state with which a leader that stays completes the reassignment.
+    """Return the state with which a leader that remains a replica completes the reassignment.
 
-    If replicas are removed, the state has a new leader epoch. A removed replica may soon be added again with an empty
-    log, and a delayed fetch from its earlier log must not count then.
+    If replicas are removed, the state has a new leader epoch. A removed replica may be added again with an empty log,
+    and delayed fetches for its earlier log must then be rejected.
     """
     isr = tuple(each for each in replicas.target if each in state.isr)
     epoch = state.leader_epoch + bool(replicas.removing)

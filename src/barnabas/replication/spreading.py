@@ -1,7 +1,8 @@
-"""The replacement of replicas whose brokers must no longer hold them, with as few moves as possible.
+"""Replaces the replicas on brokers that must no longer hold them, with as few moves as possible.
 
-Replicas that stay keep their positions, so leaders stay leaders where possible. A new replica goes to the
-broker with the fewest replicas, preferably in a rack without a replica of the partition (KIP-36). The module is pure.
+Remaining replicas keep their positions in the replica list, so leaders stay leaders where possible. A new replica goes
+to the broker with the fewest replicas, preferably in a rack without a replica of the partition (KIP-36). The module is
+pure.
 """
 
 from __future__ import annotations
@@ -22,12 +23,12 @@ def spread(
     others: Iterable[Sequence[int]] = (),
     replication_factor: int | None = None,
 ) -> dict[Partition, tuple[int, ...]]:
-    """Return the new replicas of each partition whose replicas must change so that only `brokers` hold it.
+    """Return the new replicas of each partition that must change, so that only `brokers` hold partitions.
 
-    :param placed: the brokers that hold each partition, the preferred leader first.
+    :param placed: the brokers that hold each partition, with the preferred leader first.
     :param brokers: the brokers that may hold the partitions, each with its rack.
-    :param others: the replicas of all other partitions; they do not move, but count as load of their brokers.
-    :param replication_factor: the wanted number of replicas; None: as many as each partition has.
+    :param others: the replicas of all other partitions. They are not moved, but are part of the load of their brokers.
+    :param replication_factor: the target number of replicas, or None to keep each partition's number of replicas.
     :raises ApiError: INVALID_REPLICATION_FACTOR if there are too few brokers.
 
     >>> spread({"a": (1, 2), "b": (2, 3), "c": (3, 1)}, {1: None, 2: None, 4: None})
@@ -50,7 +51,7 @@ def spread(
 def _placed(
     before: Sequence[int], count: int, brokers: Mapping[int, str | None], counts: Counter[int], leads: Counter[int]
 ) -> tuple[int, ...]:
-    """Return the replicas of one partition, and update the counts of replicas and leaders by broker."""
+    """Return the new replicas of one partition, and update the numbers of replicas and leaders per broker."""
     places: list[int | None] = [each if each in brokers else None for each in before]
     while len(places) > count:
         # Remove replicas on disallowed brokers first, then the last replica.

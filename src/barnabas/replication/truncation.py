@@ -1,15 +1,14 @@
-"""The truncation of a follower's log where it diverges from its leader's, determined by leader epochs only.
+"""Determines the offset at which a follower's log diverges from its leader's log, based on leader epochs.
 
-The high watermark is not suitable: a follower learns it later than the leader. A log that is truncated there may lose
-acknowledged records, and a log that is longer may keep records that no other replica has (KIP-101). Two logs are equal
-up to the end of the last epoch that both have; an epoch ends at the smaller of its two end offsets (KIP-279).
+The high watermark is not a suitable truncation offset, because a follower receives it later than the leader. Truncating
+to the high watermark could lose acknowledged records, or keep records that no other replica has (KIP-101). Two logs are
+equal up to the end of the last common epoch, which is the smaller of its two end offsets (KIP-279). The leader sends
+its end offset of the epoch in a fetch response (KIP-595, `diverging_epoch`) or in OffsetForLeaderEpoch. The follower
+compares it with its own log (`truncation_point`), as in Kafka's `AbstractFetcherThread`. There is one difference. If
+the leader does not know the epoch, Kafka truncates to the high watermark, while Barnabas compares earlier epochs.
 
-The leader sends its epoch end in a fetch response (KIP-595, `diverging_epoch`) or in OffsetForLeaderEpoch. The follower
-compares it (`truncation_point`), as in Kafka's `AbstractFetcherThread`, with one difference: if the leader does not
-know the epoch, Kafka truncates to the high watermark, and Barnabas compares earlier epochs.
-
-A new leader must call `LeaderEpochs.assign` at its log end before it responds. Its latest epoch is then at least as
-late as any that a follower may send.
+A new leader must call `LeaderEpochs.assign` with its log end offset before it responds to fetches. Then no follower can
+send an epoch that is later than the leader's latest epoch.
 """
 
 from __future__ import annotations
@@ -23,20 +22,23 @@ from barnabas.storage.leader_epochs import LeaderEpochs
 
 
 class Truncation(NamedTuple):
-    """The offset to truncate a follower's log to. If not `is_complete`, the follower must ask the leader again."""
+    """The offset to which a follower must truncate its log.
+
+    If `is_complete` is False, the follower must then query the leader again.
+    """
 
     offset: int
     is_complete: bool
 
 
 def last_epoch(epochs: LeaderEpochs, log_end_offset: int) -> int:
-    """Return the leader epoch of a log's last record, which a follower sends to its leader.
+    """Return the leader epoch of the last record in a log. A follower sends this epoch to its leader.
 
-    It may be lower than the latest epoch in `epochs`: a leader that wrote no records has added its epoch at its log
-    end. If a follower sent that epoch, the leader would return the same response each time.
+    It may be lower than the latest epoch in `epochs`, because a leader adds its epoch even if it appends no records. If
+    a follower sent such an epoch without records, the leader would return the same response each time.
 
-    :returns: -1 if the log has no records or the epoch of the last record is unknown. Such a log cannot be compared
-        with the leader's and must be fetched from the start.
+    :returns: the leader epoch, or -1 if the log has no records or the epoch of the last record is unknown. Such a log
+        cannot be compared with the leader's log, so it must be fetched from the start.
     """
     return epochs.epoch_for_offset(log_end_offset - 1)
 
@@ -44,12 +46,14 @@ def last_epoch(epochs: LeaderEpochs, log_end_offset: int) -> int:
 def diverging_epoch(
     epochs: LeaderEpochs, log_end_offset: int, fetch_offset: int, last_fetched_epoch: int
 ) -> EpochStart | None:
-    """Return the point where the leader's log diverges from a fetching follower's; None if the logs agree.
+    """Return the epoch and end offset at which the leader's log diverges from a follower's log, or None if the logs
+    agree.
 
-    :param epochs: the leader's epochs; `log_end_offset` is the leader's, too.
-    :param last_fetched_epoch: the epoch of the record before `fetch_offset` in the follower's log; -1 if unknown.
+    :param epochs: the leader's epochs. `log_end_offset` is also the leader's.
+    :param last_fetched_epoch: the leader epoch of the record before `fetch_offset` in the follower's log, or -1 if
+        unknown.
     :returns: the leader's latest epoch that is not above `last_fetched_epoch`, and the offset at which it ends.
-    :raises ApiError: OFFSET_OUT_OF_RANGE if the leader has neither this epoch nor an earlier one.
+    :raises ApiError: OFFSET_OUT_OF_RANGE if the leader has neither this epoch nor an earlier epoch.
 
     >>> leader = LeaderEpochs([EpochStart(0, 0), EpochStart(3, 100)])
     >>> diverging_epoch(leader, log_end_offset=250, fetch_offset=120, last_fetched_epoch=2)
@@ -65,14 +69,16 @@ def diverging_epoch(
 
 
 def truncation_point(epochs: LeaderEpochs, log_end_offset: int, leader: EpochStart) -> Truncation:
-    """Return the offset to which a follower must truncate its log, from the leader's end of the follower's last epoch.
+    """Return the offset to which a follower must truncate its log, given the leader's response for the follower's last
+    epoch.
 
-    Each incomplete result lowers the last epoch of the follower's log, so a finite number of requests suffices. The
-    offset may be below the follower's log start offset; the log is then empty and starts there.
+    Each incomplete result lowers the last epoch of the follower's log, so a finite number of requests is sufficient.
+    The offset may be below the follower's log start offset. In this case, the truncated log is empty and starts at this
+    offset.
 
-    :param epochs: the follower's epochs; `log_end_offset` is the follower's, too.
-    :param leader: the leader's latest epoch that is not above the requested one, and the offset at which it ends;
-        (-1, -1) if the leader has none.
+    :param epochs: the follower's epochs. `log_end_offset` is also the follower's.
+    :param leader: the leader's latest epoch that is not above the requested epoch, and its end offset; (-1, -1) if the
+        leader has no such epoch.
 
     >>> follower = LeaderEpochs([EpochStart(0, 0), EpochStart(2, 110)])
     >>> truncation_point(follower, 120, EpochStart(0, 100))
@@ -81,10 +87,10 @@ def truncation_point(epochs: LeaderEpochs, log_end_offset: int, leader: EpochSta
     last = last_epoch(epochs, log_end_offset)
     if last == NO_LEADER_EPOCH:
         return Truncation(log_end_offset, is_complete=True)
-    if leader.epoch > last:  # The response belongs to an earlier request.
+    if leader.epoch > last:  # The epoch is above the requested epoch, so the response belongs to an earlier request.
         return Truncation(log_end_offset, is_complete=False)
     if leader.epoch < 0 or leader.start_offset < 0:
-        # The leader has no record of this epoch. The next request asks for the epoch before it.
+        # The follower has no record of the leader's epoch. The next request contains the follower's previous epoch.
         start = next(entry.start_offset for entry in epochs.entries if entry.epoch == last)
         return Truncation(start, is_complete=False)
     own = epochs.end_offset_for(leader.epoch, log_end_offset)

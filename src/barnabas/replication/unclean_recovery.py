@@ -1,24 +1,24 @@
-"""Unclean recovery: the states of partitions whose replicas may lack acknowledged records (in the spirit of KIP-966).
+"""Unclean recovery: the states of partitions whose replicas may lack acknowledged records (similar to KIP-966).
 
-A replica may lack acknowledged records if its machine rebooted without a clean shutdown. The same applies if its log
-is damaged or gone, or if its log directory is an older copy. Such a replica leaves the ISR before it does anything
-else, and the state keeps it as a former member (`PartitionState.lost_memory`).
+A replica may lack acknowledged records if its machine rebooted without a clean shutdown. The same applies if its log is
+damaged or missing, or if its log directory is an older copy. Such a replica first leaves the ISR, and the partition
+state keeps it as a former member (`PartitionState.lost_memory`).
 
-- If a member of the ISR is left, it leads. Its next state forgets the former members.
-- If the last member leaves the ISR (for example after a power failure of all machines), no single disk is known to be
-  complete. All former members report the leader epoch of their last record and their log end offset in the state. The
-  replica with the highest epoch and then the highest offset has all records that any of them has
-  (`most_complete_replicas`), and leads. The election waits for missing reports, unless the topic allows unclean
-  elections.
-- If the last member is in an older copy of its log directory (`barnabas.storage.life_counter`), all replicas report:
-  replicas that left the ISR after that copy was made may have more records.
-- If the metadata store is older than the replicas (restored from a backup), its ISR is obsolete. A log with a later
-  leader epoch than the store shows this (`doubt`), and so does a log directory with a higher life counter
-  (`doubt_old_tree`). All replicas report then. The state is doubted (`PartitionState.is_doubted`) until a leader is
-  elected: a leader that it deposes keeps its records.
+- If ISR members remain, one of them leads. The leader's next state drops the former members.
+- If the last member leaves the ISR (for example after a power failure of all machines), no replica is known to be
+  complete. All former members report the leader epoch of their last record and their log end offset in the partition
+  state. The replica with the highest epoch, and then the highest offset, has the most records
+  (`most_complete_replicas`), and becomes leader. The election waits for missing reports, unless the topic allows
+  unclean elections.
+- If the log of the last member is in an older copy of its log directory (`barnabas.storage.life_counter`), all replicas
+  report. Replicas that left the ISR after the copy was made may have more records.
+- If the metadata store is older than the replicas (because it was restored from a backup), its ISR is obsolete. This is
+  detected by a log with a later leader epoch (`doubt`), or by a log directory with a higher life counter
+  (`doubt_old_tree`). All replicas then report. The state is doubted (`PartitionState.is_doubted`) until a leader is
+  elected. A leader that a doubted state deposes keeps its records.
 
-A report stays valid until a leader is elected, since logs do not change without a leader. A broker that loses records
-again leaves again, which removes its report.
+A report stays valid until a leader is elected, because logs do not change without a leader. If a broker loses records
+again, it withdraws again, which removes its report.
 """
 
 from __future__ import annotations
@@ -37,18 +37,20 @@ def withdraw(
     is_gone: bool = False,
     in_old_copy_of: tuple[int, ...] = (),
 ) -> PartitionState | None:
-    """Return the state that a broker writes whose replica may lack acknowledged records; None if it stays in the ISR.
+    """Return the state that a broker writes if its replica may lack acknowledged records, or None if it stays in the
+    ISR.
 
     The only member of the ISR stays, because no other replica has more records, unless:
 
-    - its log is gone, since then all others have more records;
-    - its log is in an older copy of its disk, since replicas that left the ISR after that copy was made have more
+    - its log is missing, so all other replicas may have more records;
+    - its log is in an older copy of its disk, so replicas that left the ISR after the copy was made may have more
       records. All replicas then report their log ends, as after `doubt`.
 
-    If the broker is not in the ISR, the returned state is unchanged, and the broker writes it nevertheless. The new
-    version makes the compare-and-set of a leader fail that is about to add the broker by its earlier fetches (KIP-903).
+    If the broker is not in the ISR, the returned state is unchanged, but the broker must write it. The write changes
+    the version of the state. So a leader that is about to add the broker because of its earlier fetches fails
+    (KIP-903).
 
-    :param is_gone: True if the broker's log of the partition is gone; an operator may restore it.
+    :param is_gone: True if the broker's log of the partition is missing. An operator may restore the log.
     :param in_old_copy_of: the partition's replicas if the broker's log is in an older copy of its log directory.
 
     >>> withdraw(1, PartitionState(leader=1, leader_epoch=4, isr=(1, 2))) == PartitionState(-1, 5, (2,), (Remnant(1),))
@@ -69,13 +71,13 @@ def withdraw(
 
 
 def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) -> PartitionState | None:
-    """Return the state that a broker writes whose log has a later epoch than the metadata store; else None.
+    """Return the state that a broker writes if its log has a later leader epoch than the metadata store, or None.
 
-    A leader writes its epoch to the metadata store before any log has it. A later epoch in a log proves that the store
-    is older than the log. The in-sync replicas in the store may then lack records that others have acknowledged. A sole
-    replica leads in any case.
+    A leader writes its leader epoch to the metadata store before any log contains it. So a later epoch in a log proves
+    that the metadata store is older than the log. The in-sync replicas in the metadata store may then lack acknowledged
+    records. An only replica leads in any case.
 
-    :param known_epoch: the latest epoch in the broker's log.
+    :param known_epoch: the latest leader epoch in the broker's log.
 
     >>> doubt((2, 1), PartitionState(leader=1, leader_epoch=4, isr=(1,)), 6).lost_memory
     (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1))
@@ -86,10 +88,11 @@ def doubt(replicas: tuple[int, ...], state: PartitionState, known_epoch: int) ->
 
 
 def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
-    """Return the state that a broker writes if its disk is newer than the metadata store, or None if it is written.
+    """Return the state that a broker writes if its disk is newer than the metadata store, or None if it has been
+    written.
 
-    The in-sync replicas in the store may lack records that others acknowledged in this leader epoch or later ones. The
-    caller uses this function only while the leader in the state is not alive.
+    The in-sync replicas in the metadata store may lack records that were acknowledged in this or later leader epochs.
+    The caller must use this function only if the leader in the state is not alive.
 
     >>> doubted = doubt_old_tree((2, 1), PartitionState(leader=2, leader_epoch=4, isr=(2,)))
     >>> doubted.leader_epoch, doubted.lost_memory
@@ -103,10 +106,11 @@ def doubt_old_tree(replicas: tuple[int, ...], state: PartitionState) -> Partitio
 
 
 def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState | None:
-    """Return the state that replaces an invalid one, which another program has written; None if the state is valid.
+    """Return the state that replaces an invalid state, which another program has written, or None if the state is
+    valid.
 
-    A state is invalid if it names no broker as in sync, or a broker that is not a replica. The in-sync replicas are
-    unknown then, so all replicas report their log ends. A sole replica leads in any case.
+    A state is invalid if it has no in-sync replica, or an in-sync broker that is not a replica. The in-sync replicas
+    are then unknown, so all replicas report their log ends. An only replica leads in any case.
 
     >>> recover((1, 2), PartitionState(leader=9, leader_epoch=4, isr=(9,))).lost_memory
     (Remnant(broker_id=1, epoch=-1, end_offset=-1), Remnant(broker_id=2, epoch=-1, end_offset=-1))
@@ -118,11 +122,11 @@ def recover(replicas: tuple[int, ...], state: PartitionState) -> PartitionState 
 
 
 def report_log_end(broker_id: int, state: PartitionState, epoch: int, end_offset: int) -> PartitionState | None:
-    """Return the state with a broker's report of its log end; None if the state needs no report or has this one.
+    """Return the state with a broker's log end report, or None if the state needs no report or already contains it.
 
-    An empty log does not count as a report if the log was gone, until an operator has restored it.
+    If the log was missing, an empty log is not reported until an operator has restored the log.
 
-    :param epoch: the leader epoch of the last record; -1 if the log is empty.
+    :param epoch: the leader epoch of the last record, or -1 if the log is empty.
     :param end_offset: the log end offset of the intact part of the log.
     """
     known = remnant_of(broker_id, state)
@@ -133,9 +137,9 @@ def report_log_end(broker_id: int, state: PartitionState, epoch: int, end_offset
 
 
 def most_complete_replicas(state: PartitionState) -> tuple[int, ...]:
-    """Return the replicas with the most records once the ISR is empty and all former members have reported; else ().
+    """Return the replicas with the most records if the ISR is empty and all former members have reported; otherwise ().
 
-    Several replicas have the most if their logs end at the same epoch and offset: such logs are equal.
+    The result has several replicas if their logs end at the same epoch and offset, because such logs are equal.
     """
     if state.isr or not all(each.has_reported for each in state.lost_memory):
         return ()
@@ -144,12 +148,12 @@ def most_complete_replicas(state: PartitionState) -> tuple[int, ...]:
 
 
 def remnant_of(broker_id: int, state: PartitionState) -> Remnant | None:
-    """Return the broker's entry in `lost_memory`; None if it is not a former member of the ISR."""
+    """Return the broker's entry in `lost_memory`, or None if the broker is not a former ISR member."""
     return next((each for each in state.lost_memory if each.broker_id == broker_id), None)
 
 
 def _doubted(replicas: tuple[int, ...], epoch: int) -> PartitionState:
-    """Return the state in which all replicas must report because the in-sync replicas are unknown."""
+    """Return the state in which all replicas must report their log ends, because the in-sync replicas are unknown."""
     return PartitionState(NO_LEADER, epoch, (), tuple(Remnant(each) for each in sorted(replicas)), is_doubted=True)
 
 

@@ -120,7 +120,7 @@ def test_tree_that_does_not_answer_is_logged_once_and_gets_a_later_counter(
     world.is_silent = True
     for _ in range(2):
         asyncio.run(world.lives.raise_all())
-    assert caplog.text.count("cannot raise life counters in the metadata store") == 1
+    assert caplog.text.count("cannot increment life counters in the metadata store") == 1
     world.is_silent = False
     asyncio.run(world.lives.raise_all())
     assert (world.in_tree, world.is_overtaken) == (4, False)

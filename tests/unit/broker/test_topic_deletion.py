@@ -275,7 +275,7 @@ def test_end_that_cannot_be_noted_is_noted_later(world: World, caplog: pytest.Lo
         world.note(FIRST, "clicks", OWN, OTHER)
         world.is_away = True
         await world.deletions.end({FIRST: "clicks"}, ())
-        assert "cannot record that topic clicks is fully deleted" in caplog.text
+        assert "cannot record in the metadata store that topic clicks is fully deleted" in caplog.text
         world.is_away = False
         assert world.noted() == {FIRST: (OWN, OTHER)}
         await world.deletions.end_all(())

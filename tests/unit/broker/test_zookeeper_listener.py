@@ -236,7 +236,7 @@ def test_end_of_a_session_is_tried_again_while_the_disk_is_full(
         assert world.tree.exists("/e") is None
 
     play(scenario)
-    assert sum("cannot end session" in record.message for record in caplog.records) == 1, "it is said once"
+    assert sum("cannot remove ZooKeeper session" in record.message for record in caplog.records) == 1, "it is said once"
 
 
 def test_who_has_seen_a_later_change_than_there_is_begins_anew(play: Callable[[Scenario], None]) -> None:

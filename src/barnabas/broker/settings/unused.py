@@ -14,7 +14,7 @@ NO_EFFECT = "A setting of Kafka, stored without effect."
 
 
 class UnusedSetting(NamedTuple):
-    """A setting without effect: its name, valid values, and Kafka's default."""
+    """A setting that has no effect: its name, its valid values, and Kafka's default."""
 
     name: str
     rule: Rule
@@ -78,9 +78,9 @@ GROUP_SETTINGS: dict[str, UnusedSetting] = {
         UnusedSetting("streams.session.timeout.ms", small(45_000, 60_000), "45000"),
     )
 }
-"""Group settings without effect, by name, as in Kafka 4.3.
+"""The group settings that have no effect, by name, as in Kafka 4.3.
 
 They apply to group types that are not supported: consumer groups (KIP-848), share groups (KIP-932) and streams groups
-(KIP-1071). The bounds are Kafka's defaults of broker settings such as `group.consumer.min.session.timeout.ms`. Kafka
-has no settings for classic groups, because each member sends its own timeouts.
+(KIP-1071). The bounds are Kafka's default values of broker settings such as `group.consumer.min.session.timeout.ms`.
+Kafka has no settings for classic groups, because their members send their own timeouts.
 """

@@ -1,6 +1,7 @@
 """Partition assignors for the leader of a group: pure functions of subscriptions, owned partitions and topics.
 
-`range_round_robin` ignores the current owners of partitions; `sticky` keeps them. `assignor` contains all by name.
+The assignors in `range_round_robin` ignore the current owners of partitions. The assignors in `sticky` keep partitions
+with their owners. `assignor` contains all assignors by name.
 """
 
 from barnabas.groups.assignors.assignor import ASSIGNORS, Assignor

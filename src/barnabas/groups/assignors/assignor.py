@@ -1,4 +1,4 @@
-"""The assignors by the names in JoinGroup, with the encoding of their members' subscriptions."""
+"""All assignors by their names in JoinGroup requests, with the encoding of subscriptions for each assignor."""
 
 from __future__ import annotations
 
@@ -24,18 +24,21 @@ class Assign(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Assignor:
-    """An assignor and the encoding of its members' subscriptions."""
+    """An assignor, and the encoding of subscriptions for this assignor."""
 
     name: str
     assign: Assign
     is_cooperative: bool
-    """True if members keep their partitions during a rebalance (KIP-429); otherwise they revoke all of them first."""
+    """True if members keep their partitions during a rebalance (KIP-429).
+
+    Otherwise, members revoke all partitions first.
+    """
     subscription_version: int
     """The version of the subscriptions that clients of this library encode."""
     subscribe: Callable[[Collection[str], Claim, Claim], ConsumerProtocolSubscription]
-    """Returns a member's subscription from its topics, its current claim, and its last assignment."""
+    """Returns the encoded subscription of a member with these topics, this claim, and this last assignment."""
     claim: Callable[[ConsumerProtocolSubscription], Claim]
-    """Returns the claim in a member's subscription, which any client may have encoded."""
+    """Returns the claim from a member's subscription. Any client may have encoded the subscription."""
 
 
 def _subscribe(topics: Collection[str], has: Claim, had: Claim) -> ConsumerProtocolSubscription:
@@ -83,4 +86,4 @@ ASSIGNORS: Mapping[str, Assignor] = {
         Assignor("cooperative-sticky", cooperative_sticky_assign, True, 2, _subscribe_cooperative, _cooperative_claim),
     )
 }
-"""The assignors by the names that Kafka's clients use, so that different clients can be in one group."""
+"""The assignors by name. The names are those of Kafka's clients, so that different clients can be in the same group."""

@@ -1,14 +1,14 @@
 """The best assignment for members with different subscriptions: a minimum-cost flow.
 
-The cost consists of two parts. First, the sum of the squared partition counts of all members; the sum is convex, so its
-minimum is the best balance. Second, the number of partitions that are not assigned to their owner.
+The cost consists of two parts. The first part is the sum of the squared partition counts of all members. It is minimal
+for the best balance. The second part is the number of partitions that are not assigned to their owner.
 
 An assignment can be improved if and only if a path of moves between members reduces the cost. Such a path is a cycle,
-or its first member loses a partition and its last member gains one. The algorithm starts with a good guess and follows
-such paths until there are none (negative cycle canceling with a Bellman-Ford search). For the balance alone, see
-Harvey, Ladner, Lovász, Tamir, "Semi-matchings for bipartite graphs and load balancing", 2003.
+or its first member loses a partition and its last member gains a partition. The algorithm starts with a good initial
+assignment, and applies such paths until there are none (negative cycle canceling with a Bellman-Ford search). For the
+balance alone, see Harvey, Ladner, Lovász, Tamir, "Semi-matchings for bipartite graphs and load balancing", 2003.
 
-The search is quadratic in the number of members, for groups of up to a few hundred members.
+The search is quadratic in the number of members, so it is suitable for groups of up to a few hundred members.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from barnabas.model import TopicPartition
 
 
 class HandOver(NamedTuple):
-    """A possible move of one partition to another member; `cost` is the change of the number of moved partitions."""
+    """A possible move of one partition to another member.
+
+    `cost` is the change in the number of partitions that are not assigned to their owner.
+    """
 
     cost: int
     tp: TopicPartition
@@ -31,10 +34,10 @@ class HandOver(NamedTuple):
 def share_by_fewest_moves(
     wanted: Mapping[str, frozenset[str]], partition_counts: PartitionCounts, owner_of: Mapping[TopicPartition, str]
 ) -> Assignment:
-    """Return the assignment with the best balance and, among these, the fewest partitions moved from their owner.
+    """Return the best-balanced assignment that moves the fewest partitions away from their owners.
 
-    :param wanted: the subscribed topics of each member, all of them in `partition_counts`.
-    :param owner_of: the current owner of each partition; each owner subscribes to the topic.
+    :param wanted: the subscribed topics of each member. All these topics must be in `partition_counts`.
+    :param owner_of: the current owner of each partition. Each owner must subscribe to the partition's topic.
     """
     sharing = _Sharing(wanted, partition_counts, owner_of)
     while way := sharing.cheaper_way():
@@ -60,7 +63,7 @@ class _Sharing:
         self._stale = set(self._members)
         """The members whose `_ways_from` is outdated."""
         self._moves_weight = 1 + sum(partition_counts.values())
-        # Topics with few subscribers come first, so that members with many topics get more of the other topics.
+        # Assign topics with few subscribers first, so that members with more topics get partitions of the other topics.
         for topic in sorted(partition_counts, key=lambda topic: (len(self._takers[topic]), topic)):
             for partition in range(partition_counts[topic] if self._takers[topic] else 0):
                 tp = TopicPartition(topic, partition)
@@ -71,16 +74,19 @@ class _Sharing:
         return {member_id: sorted(held) for member_id, held in self._held.items()}
 
     def hand_over(self, giver: str, taker: str) -> None:
-        """Move the cheapest partition from `giver` to `taker`."""
+        """Move the partition with the lowest cost from `giver` to `taker`."""
         tp = self._ways_from[giver][taker].tp
         self._held[giver].remove(tp)
         self._held[taker].add(tp)
-        # On a path, the taker gives next. Its cheapest partition was found before this move and is still assigned to
-        # it. So the moves of both members are computed again only for the next path.
+        # The taker gives the next partition on the path, which it already had before this move. So the moves of both
+        # members need not be computed again before the next path.
         self._stale.update((giver, taker))
 
     def cheaper_way(self) -> list[str]:
-        """Return a path of members along which moves of one partition each reduce the cost; empty if there is none."""
+        """Return a path of members that reduces the cost if each member gives one partition to the next member.
+
+        Return an empty path if there is none.
+        """
         for member_id in self._stale:
             self._ways_from[member_id] = self._hand_overs(member_id)
         self._stale.clear()
@@ -94,11 +100,11 @@ class _Sharing:
         return _cycle(changed[0], before)
 
     def _balance_cost(self, member_id: str, count: int) -> int:
-        """Return the cost of the `count`-th partition of a member."""
+        """Return the balance cost that the `count`-th partition of a member adds."""
         return self._moves_weight * (2 * count - 1)
 
     def _relax(self, changed: list[str], cost: dict[str, int], before: dict[str, str]) -> list[str]:
-        """Extend paths from the members in `changed`; return the members whose cost became lower."""
+        """Extend the paths from the members in `changed`. Return the members whose path cost decreased."""
         cheaper: dict[str, None] = {}
         for giver in changed:
             for taker, hand_over in self._ways_from[giver].items():
@@ -119,7 +125,7 @@ class _Sharing:
         return way[::-1]
 
     def _hand_overs(self, giver: str) -> dict[str, HandOver]:
-        """Return the cheapest move from `giver` to each member that can take one of its partitions."""
+        """Return the move with the lowest cost from `giver` to each member that can take one of its partitions."""
         cheapest: dict[str, HandOver] = {}
         for tp in sorted(self._held[giver]):
             owner = self._owner_of.get(tp)
@@ -138,7 +144,7 @@ class _Sharing:
 
 
 def _cycle(member_id: str, before: Mapping[str, str]) -> list[str]:
-    """Return the members of the cycle before `member_id` on its path, with the first member also at the end."""
+    """Return the members of the cycle that leads to `member_id`. The first member is also the last element."""
     for _ in range(len(before)):
         member_id = before[member_id]
     cycle = [member_id, before[member_id]]

@@ -1,8 +1,8 @@
-"""The assignors range and round robin, which ignore the current owners of partitions.
+"""The range and round-robin assignors, which ignore the current owners of partitions.
 
-Members and partitions are sorted first, so each member would compute the same result. The paper's Algorithm 1 relies on
-this (3.2), because there each consumer computes its own part. `range_assign` implements its rule: sort the partitions
-of a topic, sort the consumers, and assign consecutive ranges of partitions.
+Members and partitions are sorted first, so each member would compute the same assignment. In Algorithm 1 of the paper
+(3.2), each consumer computes its own part, so the algorithm relies on this property. `range_assign` implements
+Algorithm 1: sort the partitions of a topic, sort the consumers, and assign consecutive ranges of partitions.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from barnabas.model import TopicPartition
 def range_assign(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
 ) -> Assignment:
-    """Assign a range of each topic's partitions to each subscriber; the first subscribers may get one partition more.
+    """Assign a range of each topic's partitions to each subscriber. The first subscribers may get one partition more.
 
     :param claims: ignored.
 
@@ -38,7 +38,7 @@ def range_assign(
 def round_robin_assign(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
 ) -> Assignment:
-    """Assign the partitions of all topics to the members in turn; skip members that do not subscribe to the topic.
+    """Assign the partitions of all topics to the members in turn. Members that do not subscribe to a topic are skipped.
 
     :param claims: ignored.
 

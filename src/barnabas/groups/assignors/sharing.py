@@ -13,15 +13,15 @@ Subscriptions = Mapping[str, Collection[str]]
 """The subscribed topics of each member, by member id."""
 
 PartitionCounts = Mapping[str, int]
-"""The number of partitions of each topic. A topic that is missing does not exist yet and is ignored."""
+"""The number of partitions of each topic. Topics that do not exist yet are missing, and are ignored."""
 
 Assignment = dict[str, list[TopicPartition]]
-"""The assigned partitions of each member, by member id; empty lists for members without partitions."""
+"""The assigned partitions of each member, by member id. The list of a member without partitions is empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The partitions that a member claims to own, and the generation of the group in which it got them."""
+    """The partitions that a member claims to own, and the group generation in which they were assigned."""
 
     partitions: tuple[TopicPartition, ...] = ()
     generation: int = NO_GENERATION
@@ -30,7 +30,7 @@ class Claim:
 NOTHING = Claim()
 
 Claims = Mapping[str, Claim]
-"""The claim of each member, by member id; a missing member claims nothing."""
+"""The claim of each member, by member id. A member that is not in the mapping claims nothing."""
 
 
 def owners(
@@ -39,8 +39,8 @@ def owners(
     """Return the current owner of each partition, according to the members' claims.
 
     A claim is valid if the partition exists and the member still subscribes to the topic. If two members claim a
-    partition, the member with the later generation owns it; the other has missed a generation (KIP-792). With equal
-    generations no member owns the partition, because the right claim is unknown.
+    partition, the member with the later generation owns it, because the other member has missed a generation (KIP-792).
+    If the generations are equal, no member owns the partition, because the valid claim is unknown.
 
     >>> tp = TopicPartition("clicks", 0)
     >>> owners({"a": ["clicks"], "b": ["clicks"]}, {"clicks": 1}, {"a": Claim((tp,), 3), "b": Claim((tp,), 4)})

@@ -1,8 +1,8 @@
-"""The sticky assignor (KIP-54): the best balance and, among balanced assignments, the fewest moves.
+"""The sticky assignors (KIP-54), which choose a balanced assignment that moves the fewest partitions.
 
 `cooperative_sticky_assign` (KIP-429) reaches the same assignment in two rebalances, so that members need not stop
-consuming: a partition that moves to another member is first assigned to no member. Its owner revokes it and joins
-again, and the second rebalance assigns it to the other member.
+consuming. In the first rebalance, a partition that moves to another member is not assigned. The owner revokes this
+partition and joins again, and the second rebalance assigns it to the other member.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def sticky_assign(
 def cooperative_sticky_assign(
     subscriptions: Subscriptions, partition_counts: PartitionCounts, claims: Claims | None = None
 ) -> Assignment:
-    """Return the assignment of `sticky_assign` without partitions that another member must revoke first.
+    """Return the assignment of `sticky_assign`, except partitions that another member must revoke first.
 
     :return: an assignment in which no member gets a partition that another member claims.
     """
@@ -63,13 +63,14 @@ def cooperative_sticky_assign(
 def _share_equally(
     members: list[str], partitions: list[TopicPartition], owner_of: dict[TopicPartition, str]
 ) -> Assignment:
-    """Return a balanced assignment for members with the same subscriptions; both lists are sorted."""
+    """Return a balanced assignment for members with the same subscriptions. Both lists must be sorted."""
     owned: Assignment = {member_id: [] for member_id in members}
     free: list[TopicPartition] = []
     for tp in partitions:
         (owned[owner_of[tp]] if tp in owner_of else free).append(tp)
     share, extra = divmod(len(partitions), len(members)) if members else (0, 0)
-    # Members with the most partitions may have one more than the others: this saves a move each.
+    # If the count is not divisible, let the members that own the most partitions keep one more. This saves one move per
+    # member.
     by_wealth = sorted(members, key=lambda member_id: -len(owned[member_id]))
     room = {member_id: share + (1 if place < extra else 0) for place, member_id in enumerate(by_wealth)}
     for member_id in members:

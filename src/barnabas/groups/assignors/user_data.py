@@ -1,8 +1,8 @@
-"""The user data in the subscriptions of sticky members, byte for byte as in Kafka's Java client.
+"""The user data in the subscriptions of sticky members, in the format of Kafka's Java client.
 
-`sticky`: the last assignment of the member and, since version 1, its generation. The data contains no version, so the
-decoder tries the later version first. `cooperative-sticky`: only the generation, for leaders that do not support
-version 2 of the subscription.
+For `sticky`, it contains the last assignment of the member and, since version 1, its generation. The data contains no
+version number, so the decoder tries the later version first. For `cooperative-sticky`, it contains only the generation,
+for group leaders that do not support version 2 of the subscription.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class StickyUserData:
 
 
 def encode_sticky(claim: Claim) -> bytes | None:
-    """Return the user data of a `sticky` member with this claim; None if the claim is empty.
+    """Return the user data of a `sticky` member with this claim, or None if the claim is empty.
 
     >>> decode_sticky(encode_sticky(Claim((TopicPartition("clicks", 3),), generation=7)))
     Claim(partitions=(TopicPartition(topic='clicks', partition=3),), generation=7)
@@ -43,7 +43,10 @@ def encode_sticky(claim: Claim) -> bytes | None:
 
 
 def decode_sticky(user_data: bytes | None) -> Claim:
-    """Return the claim of a `sticky` member; an empty claim for invalid bytes, as in Kafka."""
+    """Return the claim from the user data of a `sticky` member.
+
+    As in Kafka, return an empty claim for invalid bytes.
+    """
     if not user_data:
         return NOTHING
     try:
@@ -58,7 +61,7 @@ def decode_sticky(user_data: bytes | None) -> Claim:
 
 
 def encode_generation(generation: int) -> bytes:
-    """Return the user data of a `cooperative-sticky` member: its generation."""
+    """Return the user data of a `cooperative-sticky` member, which contains its generation."""
     return _GENERATION.pack(generation)
 
 

@@ -291,7 +291,7 @@ def test_a_shard_whose_record_cannot_be_applied_is_loaded_again(
 
     for is_slow in (False, True):
         asyncio.run(scenario(is_slow))
-        assert f"{TOPIC}-0: cannot apply a record" in caplog.text
+        assert f"{TOPIC}-0: the coordinator cannot apply a record" in caplog.text
 
 
 def test_a_made_batch_that_cannot_be_applied_gives_up_the_shard(monkeypatch: pytest.MonkeyPatch) -> None:
