@@ -334,4 +334,4 @@ def test_brokers_serve_whatever_strangers_write(nodes: list[Node], seed: int) ->
     # Two brokers had two lives each.
     skipped = {line: count for line, count in lines.items() if line.startswith(("skipping", "ignoring", "taking"))}
     assert max(skipped.values(), default=0) <= 4, skipped
-    assert not [line for line in lines if "cannot apply the state of the metadata store" in line]
+    assert not [line for line in lines if "cannot apply an update from the metadata store" in line]

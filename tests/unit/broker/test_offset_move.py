@@ -101,7 +101,7 @@ def test_offsets_move_into_the_log_once_and_a_line_says_so(folder: Path, caplog:
 
     run_with_broker(folder, first)
     lines = [each.getMessage() for each in caplog.records if each.getMessage().startswith("migrated ")]
-    assert lines == [f"migrated {2 * GROUPS} offsets of {GROUPS + 1} groups to __consumer_offsets"]
+    assert lines == [f"migrated {2 * GROUPS} committed offsets of {GROUPS + 1} groups to __consumer_offsets"]
     assert with_tree(folder, offsets.groups_with_offsets) == []
     run_with_broker(folder, second)
     assert len([each for each in caplog.records if each.getMessage().startswith("migrated ")]) == 1
