@@ -115,7 +115,9 @@ def test_why_members_left_stands_in_the_log_in_one_line(run: Run, caplog: pytest
         answer = await caller.call(LeaveGroupRequest(group_id="g", members=leaving))
         assert [each.error_code for each in answer.members] == [ErrorCode.NONE, ErrorCode.UNKNOWN_MEMBER_ID]
         (line,) = [each.getMessage() for each in caplog.records if "left" in each.getMessage()]
-        assert line.startswith(f"1 member(s) left group 'g', including {leaving[0].member_id!r}; reason: 'closed\\nby its")
+        assert line.startswith(
+            f"1 member(s) left group 'g', including {leaving[0].member_id!r}; reason: 'closed\\nby its"
+        )
         assert "\n" not in line
         assert len(line) < 500
         caplog.clear()
