@@ -1,5 +1,4 @@
-"""OffsetFetch, versions 1 to 10: return the committed offsets of a group for the requested partitions, or for all
-partitions.
+"""OffsetFetch, versions 1 to 10: return a group's committed offsets for the requested partitions, or all.
 
 A partition without a committed offset has the offset -1 and no error. Offsets are always stable (version 7), because
 there are no transactions. Version 10 identifies topics by id. A response for all partitions then contains only
