@@ -14,11 +14,13 @@ DISTRIBUTIONS = {"google": "protobuf", "opentelemetry": "opentelemetry-api"}
 """The name on PyPI of each package whose import name differs from it."""
 EXTRAS_OF_PACKAGE = {
     "avro": ("registry",),
+    "cryptography": ("security",),
     "deltalake": ("delta",),
     "duckdb": ("sql",),
     "fastavro": ("schemas",),
     "google": ("schemas", "registry"),
     "httptools": ("registry",),
+    "joserfc": ("security",),
     "jsonschema": ("schemas", "registry"),
     "matplotlib": ("reports",),
     "numpy": ("spark", "activity"),
