@@ -15,10 +15,10 @@ class Backoff:
     initial_ms: float
     max_ms: float
     random: Callable[[], float]
-    """Returns a number in [0, 1); `random.random` in production."""
+    """A function that returns a number in [0, 1), such as `random.random`."""
 
     def delay_s(self, attempt: int) -> float:
-        """Return the delay in seconds after failed attempt number `attempt`, which counts from 0.
+        """Return the delay in seconds after failed attempt number `attempt`, counted from 0.
 
         >>> Backoff(initial_ms=100, max_ms=1000, random=lambda: 0.5).delay_s(2)
         0.4

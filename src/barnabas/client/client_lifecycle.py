@@ -1,15 +1,15 @@
-"""The lifecycle of a client: its event loop, and its end if no caller closes it.
+"""The lifecycle of a client: its event loop, and its shutdown if the application does not close it.
 
 A synchronous client has a `LoopThread`: a background thread with an event loop. The thread is a daemon, so it does not
 keep the program running. An asynchronous client has an `ApplicationLoop`. Both are subclasses of `ClientLifecycle`,
 which handles three cases:
 
-- The garbage collector drops an open client. The client finishes (delivers its records, leaves its group) and ends.
-- The program ends. All clients finish after the other threads of the program have ended, because these may use the
-  clients. The program waits for the clients. Ctrl-C ends the wait.
+- The garbage collector frees an open client. The client delivers its records, leaves its group, and ends.
+- The program ends. All clients finish after the program's other threads have ended, because these threads may use the
+  clients. The program waits for the clients until Ctrl-C.
 - The process forks. In the child, calls of the client raise `ClosedError`, and `close` does nothing.
 
-A lifecycle holds no reference to its client, so that the garbage collector can drop the client.
+A lifecycle holds no reference to its client, so that the garbage collector can free the client.
 """
 
 from __future__ import annotations
@@ -37,17 +37,15 @@ CLOSED = "this client is closed; make a new one"
 INSIDE = "a callback must not wait for the client that runs it; use another thread"
 
 Finish = Callable[[], Coroutine[Any, Any, None]]
-"""Runs on the client's event loop when the client ends.
-
-It must end in bounded time, and hold no reference to the client.
+"""A coroutine function that runs on the client's event loop when the client ends. It must return in bounded time, and
+must not hold a reference to the client.
 """
 
 SILENCE_S = 2.0
-"""The time in seconds after which a program that ends logs that it waits for its clients."""
+"""The time in seconds after which an exiting program logs that it is waiting for its clients."""
 
 GIVE_UP_S = 1.0
-"""The time limit in seconds of the clients' warnings about lost records, if Ctrl-C interrupts the end of the
-program.
+"""The time in seconds that clients have to log their lost records, if Ctrl-C interrupts the exit of the program.
 """
 
 
@@ -57,18 +55,16 @@ class ClientLifecycle(ABC):
     def __init__(self) -> None:
         self._pid = os.getpid()
         self._claims = [True]
-        """Contains one element until a caller starts to end the client.
-
-        `pop` is atomic and needs no lock; a finalizer must not acquire locks.
+        """A list with one element, which the first caller that ends the client removes. `pop` is atomic, so a
+        finalizer, which must not acquire locks, can call it.
         """
         self._finish: Finish | None = None
         self._finalizer: weakref.finalize[[ClientLifecycle, str], Any] | None = None
         self._after_fork: Callable[[ClosedError], None] | None = None
 
     def register(self) -> None:
-        """Make the end of the program wait for this client. This is the last step of the client's constructor.
-
-        After a Ctrl-C in the constructor there is nothing to wait for.
+        """Make the end of the program wait for this client. This is the last step of the client's constructor: if
+        Ctrl-C interrupts the constructor, there is no client to wait for.
         """
         _lifecycles.add(self)
 
@@ -80,11 +76,11 @@ class ClientLifecycle(ABC):
         *,
         after_fork: Callable[[ClosedError], None] | None = None,
     ) -> None:
-        """End together with `client`, even if no caller closes it.
+        """End this lifecycle when `client` is garbage-collected or the program ends.
 
-        :param finish: the coroutine function that ends the client; cancelled if Ctrl-C interrupts the end of the
+        :param finish: the coroutine function that ends the client. It is cancelled if Ctrl-C interrupts the exit of the
             program.
-        :param name: the name of the client in the warning, with its article.
+        :param name: the name of the client in warnings, for example "a producer".
         :param after_fork: called in a forked child with the error that calls of the client raise.
         """
         self._finish = finish
@@ -98,43 +94,44 @@ class ClientLifecycle(ABC):
         return self._pid != os.getpid()
 
     def check_process(self) -> None:
-        """:raises ClosedError: this process is a forked child of the process that created the client."""
+        """Check that this process has created the client.
+
+        :raises ClosedError: this process is a forked child of the process that created the client.
+        """
         if self.is_forked_copy:
             raise forked_error(self._pid)
 
     def claim_end(self) -> bool:
-        """Return whether the caller is the first one to end the client, and so has to do it."""
+        """Return True for the first caller, which must then end the client."""
         try:
             return self._claims.pop()
         except IndexError:
             return False
 
     def unregister(self) -> None:
-        """Remove a client that has ended from the clients that the garbage collector or the end of the program must
-        end.
-        """
+        """Remove an ended client, so that neither the garbage collector nor the exit of the program ends it again."""
         _lifecycles.discard(self)
         if self._finalizer is not None:
             self._finalizer.detach()
 
     @abstractmethod
     def end_soon(self) -> bool:
-        """Start the end of the client, if no caller has started it. Does not wait, and acquires no lock.
+        """Start to end the client, unless another caller has done so. Does not wait, and acquires no lock.
 
         :return: True if there is a client to end.
         """
 
     @abstractmethod
     def end_with_program(self) -> None:
-        """Start the end of the client, or log the lost records, because the program ends."""
+        """Start to end the client, or log its lost records, because the program exits."""
 
     @abstractmethod
     def join(self, timeout_s: float | None) -> bool:
-        """Wait for the end of the client, if it can be waited for; return whether it has ended."""
+        """Wait until the client has ended, if this kind of client allows it; return whether it has ended."""
 
     @abstractmethod
     def interrupt_end(self) -> None:
-        """Cancel the operations that the end of the client waits for."""
+        """Cancel the operations that delay the end of the client."""
 
     def forked(self) -> None:
         """Notify the client in a forked child."""
@@ -152,7 +149,7 @@ class ApplicationLoop(ClientLifecycle):
         self._on_program_end: Callable[[], None] | None = None
         self.ended = asyncio.Event()
         """Set when the client has ended, by the caller of `claim_end`."""
-        # a reference, because an event loop holds only weak references to its tasks
+        # keep a reference, because an event loop holds only weak references to its tasks
         self._ending: asyncio.Task[None] | None = None
         self.register()
 
@@ -169,19 +166,20 @@ class ApplicationLoop(ClientLifecycle):
         after_fork: Callable[[ClosedError], None] | None = None,
         on_program_end: Callable[[], None] | None = None,
     ) -> None:
-        """End together with `client`, even if no caller closes it.
+        """End this lifecycle when `client` is garbage-collected or the program ends.
 
-        :param on_program_end: logs the lost records. Without its event loop, the client can do nothing else.
+        :param on_program_end: logs the lost records. The client cannot deliver them, because its event loop has
+            stopped.
         """
         self._on_program_end = on_program_end
         super().end_with(client, finish, name, after_fork=after_fork)
 
     async def wait_until_ended(self, timeout_s: float | None = None) -> None:
-        """Wait for another task that closes the client.
+        """Wait until another task has closed the client.
 
         :raises TimedOutError: the client was not closed within `timeout_s` seconds.
         """
-        if self.loop is not asyncio.get_running_loop():  # the loop of the closing task does not run any more
+        if self.loop is not asyncio.get_running_loop():  # the event loop of the closing task has stopped
             return
         try:
             async with asyncio.timeout(timeout_s):
@@ -231,7 +229,9 @@ _lifecycles: set[ClientLifecycle] = set()
 
 
 def _on_dropped(lifecycle: ClientLifecycle, name: str) -> None:
-    """End a dropped client. The garbage collector calls this on any thread, so it must not acquire a lock."""
+    """End a client that was garbage-collected. The garbage collector may call this on any thread, so the function must
+    not acquire a lock.
+    """
     if not lifecycle.is_forked_copy and lifecycle.end_soon():
         warnings.warn(
             f"{name} was dropped without close(), so it ends by itself; close it, or use a with block",
@@ -241,9 +241,11 @@ def _on_dropped(lifecycle: ClientLifecycle, name: str) -> None:
 
 
 def _end_with_program() -> None:
-    """End all clients. Called at the end of the main thread, before Python waits for the other threads."""
+    """End all clients when the program exits. Called at the end of the main thread, before Python joins the other
+    threads.
+    """
     if _others():
-        # A wait here could deadlock: other threads may wait for the end of the main thread.
+        # Waiting here could deadlock, because other threads may wait for the main thread to end.
         threading.Thread(target=_end_after_others, name="barnabas-end", daemon=False).start()
     else:
         _end_clients()
@@ -256,7 +258,9 @@ def _end_after_others() -> None:
 
 
 def _others() -> list[threading.Thread]:
-    """Return the other threads that Python waits for at the end. Their last records must be delivered too."""
+    """Return the other non-daemon threads, which Python joins at exit. The clients must still deliver the records of
+    these threads.
+    """
     this = threading.current_thread()
     return [each for each in threading.enumerate() if each.is_alive() and not (each.daemon or each is this)]
 
@@ -268,7 +272,9 @@ def _end_clients() -> None:
             lifecycle.end_with_program()
         for lifecycle in lifecycles:
             if not lifecycle.join(SILENCE_S):
-                log.warning("the program ends when its clients have delivered what was sent; Ctrl-C ends it now")
+                log.warning(
+                    "waiting for the clients to deliver their records before the exit; press Ctrl-C to exit now"
+                )
                 lifecycle.join(None)
     except KeyboardInterrupt:
         _give_up()
@@ -292,7 +298,7 @@ def _notify_forked() -> None:
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """Return an event loop of uvloop if it is installed, or else of asyncio."""
+    """Return a uvloop event loop if uvloop is installed, and an asyncio event loop otherwise."""
     try:
         import uvloop  # noqa: PLC0415  optional
     except ImportError:
@@ -301,7 +307,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class LoopThread(ClientLifecycle):
-    """Runs coroutines for other threads until `stop`, or until its client ends otherwise.
+    """A background thread that runs coroutines for other threads until `stop`, or until its client ends in another way.
 
     :param new_loop: creates the event loop.
     """
@@ -310,12 +316,12 @@ class LoopThread(ClientLifecycle):
         super().__init__()
         self._loop = new_loop()
         self._lock = threading.RLock()
-        """Held to pass a coroutine to the loop, and to reject further ones."""
+        """Held to pass a coroutine to the loop, and to start rejecting coroutines."""
         self._closed = False
         self._ended = threading.Event()
         self._ending: asyncio.Task[None] | None = None
         self._closer = 0
-        """The identity of the thread that closes the client."""
+        """The id of the thread that closes the client."""
         self._thread = threading.Thread(target=self._run, name=name, daemon=True)
         self._thread.start()
         self.register()
@@ -327,7 +333,8 @@ class LoopThread(ClientLifecycle):
         finally:
             with self._lock:
                 self._closed = True
-            # A coroutine that was passed to the loop but has not started is a task by now, so this cancels it, too.
+            # By now, a coroutine that was passed to the loop is a task, even if it has not started. So this cancels it,
+            # too.
             self._loop.run_until_complete(_cancel_others())
             self._loop.close()
             self.unregister()
@@ -335,7 +342,7 @@ class LoopThread(ClientLifecycle):
 
     @property
     def inside(self) -> bool:
-        """Return whether the caller runs on this thread, which must not wait for itself."""
+        """Return whether the caller runs on this background thread, and so must not wait for it."""
         return threading.current_thread() is self._thread
 
     def call(self, coroutine: Coroutine[Any, Any, T], timeout_s: float | None = None) -> T:
@@ -363,7 +370,7 @@ class LoopThread(ClientLifecycle):
             raise
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run a coroutine on the thread without waiting for it; the end of the thread cancels it.
+        """Run a coroutine on the thread without waiting for it. The coroutine is cancelled when the thread ends.
 
         :raises ClosedError: the thread has stopped, or belongs to the parent process.
         """
@@ -388,9 +395,8 @@ class LoopThread(ClientLifecycle):
     # --- the end ----------------------------------------------------------------------------------------
 
     def begin_close(self, timeout_s: float | None = None) -> bool:
-        """Return whether the caller must close the client. Later callers wait here for the end.
-
-        :raises ClosedError: the caller is the thread itself, which cannot wait for itself.
+        """Return True for the first caller, which must close the client. Later callers wait here until it is closed.
+        :raises ClosedError: the caller runs on the background thread, which cannot wait for itself.
         :raises TimedOutError: the client was not closed within `timeout_s` seconds.
         """
         if self.is_forked_copy:
@@ -400,13 +406,14 @@ class LoopThread(ClientLifecycle):
         if self.claim_end():
             self._closer = threading.get_ident()
             return True
-        interrupts = self._closer == threading.get_ident()  # a signal handler that has interrupted `close`
+        # If this thread is already closing the client, the caller is a signal handler that has interrupted `close`.
+        interrupts = self._closer == threading.get_ident()
         if not interrupts and not self.join(timeout_s):
             raise TimedOutError(f"this client was still being closed after {timeout_s:g} s")
         return False
 
     def stop(self, finish: Finish | None = None) -> None:
-        """Run `finish`, cancel all other tasks, and end the thread; wait for its end. Further calls do nothing."""
+        """Run `finish`, cancel all other tasks, and wait until the thread has ended. Further calls do nothing."""
         if self.is_forked_copy or self.inside:
             return
         self.claim_end()
@@ -433,7 +440,7 @@ class LoopThread(ClientLifecycle):
             if finish is not None:
                 await finish()
         except Exception:
-            log.exception("%s did not end in an orderly way", self._thread.name)
+            log.exception("%s did not shut down cleanly", self._thread.name)
 
     def interrupt_end(self) -> None:
         self.call_soon(lambda: self._ending is not None and self._ending.cancel())
@@ -464,7 +471,7 @@ _inherited_loops: list[asyncio.AbstractEventLoop] = []
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_notify_forked)
 # Child processes of `multiprocessing` skip the callbacks of `atexit`, but run those of the executors, in reverse order.
-# So the first callback runs when no executor is left that could use a client.
+# So insert the callback as the first one: it then runs last, when no executor can use a client any more.
 _at_end = getattr(threading, "_threading_atexits", None)
 if isinstance(_at_end, list):
     _at_end.insert(0, _end_with_program)

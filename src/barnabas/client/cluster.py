@@ -1,10 +1,10 @@
 """The metadata of the cluster in a client, and its connections to the brokers.
 
 - `ClusterView` is an immutable view of brokers, topics and leaders. A Metadata response replaces it.
-- `TopicInterest` decides which topics a Metadata request names, and which of them it may create. No I/O. The interest
-  in a topic ends: for a used topic `metadata_max_idle_ms` after its last use, for a held topic with the subscription or
-  assignment. A request creates a topic only while a call or a record waits for it, or after a new subscription of a
-  consumer that may create topics. So a deleted topic stays deleted until a producer sends to it.
+- `TopicInterest` decides which topics a Metadata request names, and which of them it may create. No I/O. A topic that a
+  call has used is refreshed until `metadata_max_idle_ms` after its last use. A held topic is refreshed as long as it is
+  in the subscription or assignment. A request creates a topic only while a call or a record waits for it, or after a
+  new subscription of a consumer that may create topics. So a deleted topic stays deleted until a producer sends to it.
 - `Cluster` connects, finds leaders and coordinators, and retries. It runs on one event loop. A connection has an
   address and a purpose: responses arrive in the order of the requests, so a fetch that waits at the broker needs its
   own connection.
@@ -90,10 +90,10 @@ class ClusterView:
     cluster_id: str | None = None
     controller_id: int = -1
     _leaders: dict[TopicPartition, int | None] = field(init=False, default_factory=dict, repr=False, compare=False)
-    """A cache of `leader`, which is called for each partition of each request."""
+    """A cache for `leader`, because clients call `leader` for each partition of each request."""
 
     def leader(self, tp: TopicPartition) -> int | None:
-        """Return the broker id of the leader of `tp`; None if the leader is unknown."""
+        """Return the broker id of the leader of `tp`, or None if the leader is unknown."""
         try:
             return self._leaders[tp]
         except KeyError:
@@ -108,14 +108,14 @@ class ClusterView:
         return leader if leader in self.brokers else None
 
     def leader_epoch(self, tp: TopicPartition) -> int:
-        """Return the leader epoch of `tp`; -1 if it is unknown."""
+        """Return the leader epoch of `tp`, or -1 if it is unknown."""
         topic = self.topics.get(tp.topic)
         if topic is None or not 0 <= tp.partition < len(topic.partitions):
             return NO_LEADER_EPOCH
         return topic.partitions[tp.partition].leader_epoch
 
     def partition_count(self, topic: str) -> int | None:
-        """Return the number of partitions of a topic; None if the topic is unknown."""
+        """Return the number of partitions of a topic, or None if the topic is unknown."""
         view = self.topics.get(topic)
         return len(view.partitions) if view is not None and view.partitions else None
 
@@ -128,7 +128,7 @@ class ClusterView:
         ]
 
     def limited_to(self, topics: Collection[str]) -> ClusterView:
-        """Return a view that contains these topics only."""
+        """Return a view with these topics only."""
         if all(name in topics for name in self.topics):
             return self
         return replace(self, topics={name: topic for name, topic in self.topics.items() if name in topics})
@@ -136,7 +136,8 @@ class ClusterView:
     def merged(self, response: MetadataResponse, *, all_topics: bool) -> ClusterView:
         """Return the view after a Metadata response.
 
-        :param all_topics: True if the request was for all topics, so topics missing in the response do not exist.
+        :param all_topics: True if the request was for all topics. A topic that is missing in the response then does not
+            exist.
         """
         known = {} if all_topics else dict(self.topics)
         for topic in response.topics:
@@ -144,9 +145,7 @@ class ClusterView:
                 continue
             before = self.topics.get(topic.name)
             if topic.error_code == ErrorCode.LEADER_NOT_AVAILABLE and before is not None and before.partitions:
-                known[topic.name] = (
-                    before  # the topic exists and has no leader for a moment; its partitions stay the same
-                )
+                known[topic.name] = before  # the topic temporarily has no leader, so keep its partitions
             else:
                 known[topic.name] = _not_older(_topic_view(topic), before)
         return replace(
@@ -159,11 +158,9 @@ class ClusterView:
 
 
 def _not_older(now: TopicView, before: TopicView | None) -> TopicView:
-    """Return `now` with the partitions of `before` that have a later leader epoch, which the broker may not have
-    received.
-
-    Otherwise the client would send requests to the former leader, which lacks later records and rejects their offsets
-    (KIP-320). Epochs of an earlier topic with the same name are ignored.
+    """Return the view `now`, but keep each partition of `before` that has a later leader epoch: the broker that sent
+    `now` may not know the latest leader. Otherwise the client would send requests to the former leader, which lacks
+    later records and rejects their offsets (KIP-320). Epochs of a deleted topic with the same name are ignored.
     """
     if before is None or now.topic_id == ZERO_UUID or now.topic_id != before.topic_id:
         return now
@@ -202,10 +199,10 @@ def _topic_view(topic: MetadataResponseTopic) -> TopicView:
 
 
 class ProducerTopics(Protocol):
-    """The topics for which a producer has records."""
+    """The topics that a producer sends to."""
 
     def topics_to_create(self) -> set[str]:
-        """Return the topics with records that were never sent, if the producer may create topics."""
+        """Return the topics with records that were never sent, or no topics if the producer must not create topics."""
         ...
 
     def topics_in_use(self, since_s: float) -> set[str]:
@@ -217,7 +214,7 @@ class TopicsToRefresh(NamedTuple):
     """The topics of one metadata refresh."""
 
     known: set[str] | None
-    """The topics that the request must not create; None: all topics."""
+    """The topics that the request must not create, or None for all topics."""
     creatable: set[str]
     """The topics without known metadata, which the request may create."""
 
@@ -225,8 +222,8 @@ class TopicsToRefresh(NamedTuple):
 class TopicInterest:
     """The topics for which a client needs metadata.
 
-    :param idle_s: the time in seconds for which a topic stays after its last use.
-    :param sending: the topics of a producer; None: the client sends no records.
+    :param idle_s: the time in seconds for which the metadata of a topic is refreshed after its last use.
+    :param sending: the topics of a producer, or None for another client.
     """
 
     def __init__(self, idle_s: float, sending: ProducerTopics | None = None) -> None:
@@ -236,17 +233,17 @@ class TopicInterest:
         self._awaited: Counter[str] = Counter()
         """The number of calls that wait for a topic and may create it, by topic."""
         self._held: frozenset[str] | None = frozenset()
-        """The topics of the subscription or assignment; None: all topics."""
+        """The topics of the subscription or assignment, or None for all topics."""
         self._not_yet_there: set[str] = set()
-        """The held topics that a request may create, because no metadata has contained them since they are held."""
+        """The held topics that a request may create, because no Metadata response has contained them so far."""
 
     def use(self, topics: Iterable[str], now_s: float) -> None:
-        """Request the metadata of these topics until `idle_s` seconds after their last use."""
+        """Refresh the metadata of these topics until `idle_s` seconds after their last use."""
         for topic in topics:
             self._used_at_s[topic] = now_s
 
     def hold(self, topics: Collection[str] | None, *, auto_creates: bool) -> None:
-        """Request the metadata of these topics until the next call; None: all topics."""
+        """Refresh the metadata of these topics, or of all topics with None, until the next call of `hold`."""
         before = self._held
         self._held = None if topics is None else frozenset(topics)
         if self._held is None or not auto_creates:
@@ -256,17 +253,17 @@ class TopicInterest:
         self._not_yet_there |= self._held - (before or frozenset())
 
     def wait_for(self, topic: str) -> None:
-        """Record that a call waits for a topic that it may create; `stop_waiting_for` ends the wait."""
+        """Record that a call waits for a topic, which a request may create, until `stop_waiting_for`."""
         self._awaited[topic] += 1
 
     def stop_waiting_for(self, topic: str) -> None:
-        """Record the end of a call's wait for a topic."""
+        """Record that a call no longer waits for a topic."""
         self._awaited[topic] -= 1
         if not self._awaited[topic]:
             del self._awaited[topic]
 
     def wanted(self, view: ClusterView, now_s: float) -> TopicsToRefresh:
-        """Return the topics of the next refresh."""
+        """Return the topics to request in the next refresh."""
         self._not_yet_there = {topic for topic in self._not_yet_there if view.partition_count(topic) is None}
         may_create = {*self._awaited, *self._not_yet_there}
         if self._sending is not None:
@@ -276,7 +273,7 @@ class TopicInterest:
         return TopicsToRefresh(None if names is None else names - creatable, creatable)
 
     def names(self, now_s: float) -> set[str] | None:
-        """Return the names of the topics that need metadata; None: all topics."""
+        """Return the names of the topics that need metadata, or None for all topics."""
         since_s = now_s - self._idle_s
         self._used_at_s = {topic: at_s for topic, at_s in self._used_at_s.items() if at_s > since_s}
         if self._held is None:
@@ -290,18 +287,18 @@ CLOSED = "this client is closed; make a new one"
 FOREVER_S: float = float("inf")
 
 FIND_COORDINATOR_VERSION_MAX = 3
-"""The last version with one group in a request; a client has one group."""
+"""The last version of FindCoordinator with a single group in a request. A client has one group."""
 
 ASKED_AGAIN_S_MAX = 0.2
 """The maximum pause in seconds between two Metadata requests while a call waits for a new leader.
 
-A response costs a broker little, but thousands of clients may wait.
+One request costs a broker little, but thousands of clients may wait for the same leader.
 """
 
 FETCH_VERSION_MAX = 12
 PRODUCE_VERSION_MAX = 12
 OFFSET_COMMIT_VERSION_MAX = 9
-"""The last version that names topics by name. Later versions use ids (KIP-516)."""
+"""The last version of OffsetCommit that identifies topics by name. Later versions use topic ids (KIP-516)."""
 
 STALE_METADATA = frozenset(
     {
@@ -318,13 +315,14 @@ STALE_METADATA = frozenset(
 """The errors after which the client refreshes its metadata."""
 
 OTHER_BROKER_S = 1.0
-"""The time limit in seconds of a connection attempt to another broker, after the connected brokers gave stale metadata.
-
-The connected brokers may have newer metadata soon, and the other broker may be down.
+"""The time limit in seconds of a connection attempt to another broker, after the connected brokers returned stale
+metadata. The limit is short: the other broker may be down, and the connected brokers may have newer metadata soon.
 """
 
 UNKNOWN_TOPIC_PATIENCE_S = 2.0
-"""The time in seconds for which brokers may not know a newly created topic, if the client does not create topics."""
+"""The time in seconds for which a client that does not create topics retries an unknown topic. Another client may just
+have created the topic.
+"""
 
 STALE_COORDINATOR = frozenset({ErrorCode.NOT_COORDINATOR, ErrorCode.COORDINATOR_NOT_AVAILABLE})
 
@@ -360,11 +358,12 @@ Dial = Callable[[str, int], Awaitable[Channel]]
 
 
 class Cluster:
-    """Sends requests to the right brokers. All methods run on the event loop on which `dial` connects.
+    """Sends requests to leaders, coordinators or any broker. All methods run on the event loop on which `dial`
+    connects.
 
     :param dial: connects to (host, port).
     :param random: returns a number in [0, 1).
-    :param sending: the topics of a producer; None: the client is no producer.
+    :param sending: the topics of a producer, or None for another client.
     """
 
     def __init__(
@@ -382,9 +381,8 @@ class Cluster:
         self.updated: list[Callable[[ClusterView], None]] = []
         """Functions to call on the loop after each change of `view`."""
         self.lost: list[Callable[[float, BarnabasError], None]] = []
-        """Functions to call on the loop with the value of `unreachable` when no broker is reachable any more.
-
-        The next change of `view` ends this state.
+        """Functions to call on the loop, with the value of `unreachable`, when no broker is reachable any more. The
+        client counts a broker as reachable again when `view` changes.
         """
         self._config = config
         self._dial = dial
@@ -403,16 +401,16 @@ class Cluster:
         """True while a request of `refresh_forever` is in flight."""
         self._closed = False
         self.unreachable: tuple[float, BarnabasError] | None = None
-        """The monotonic time in seconds since which no broker is reachable, and the reason; None if a broker is
+        """The monotonic time in seconds since which no broker is reachable, with the reason; None if a broker is
         reachable.
         """
 
     # --- connections ------------------------------------------------------------------------------------
 
     async def connect(self, address: Address, purpose: str = "") -> Channel:
-        """Return an open connection to `address`; connect if there is none.
+        """Return an open connection to `address`, or connect.
 
-        :param purpose: connections for different purposes are separate.
+        :param purpose: the purpose of the connection. Each purpose has its own connections.
         :raises DisconnectedError: no broker listens at the address.
         :raises TimedOutError: the broker did not respond in time.
         """
@@ -447,7 +445,7 @@ class Cluster:
         return channel if channel is not None and channel.is_open else None
 
     def open_channels(self) -> Iterator[Channel]:
-        """Yield the open connections without a purpose."""
+        """Yield the open connections that have no special purpose."""
         for (_, _, purpose), channel in list(self._channels.items()):
             if channel.is_open and not purpose:
                 yield channel
@@ -455,7 +453,7 @@ class Cluster:
     async def ask(
         self, channel: Channel, request: object, *, version_max: int | None = None, timeout_s: float | None = None
     ) -> Any:
-        """Send a request in the latest version that both sides support and `version_max` allows."""
+        """Send a request in the latest version that both sides support, at most `version_max`."""
         version = channel.version_for(type(request))
         if version_max is not None:
             version = min(version, version_max)
@@ -477,9 +475,9 @@ class Cluster:
         return await self.ask(channel, request, version_max=version_max, timeout_s=timeout_s)
 
     async def any_channel(self) -> Channel:
-        """Return a connection to any broker: an open one, or else to a known broker, or else to a bootstrap address.
-
-        A broker that gave stale metadata comes last: it may be cut off from the cluster, and not receive new leaders.
+        """Return a connection to any broker: preferably an open connection, otherwise a new one to a known broker or a
+        bootstrap address. A broker that returned stale metadata is tried last, because it may be disconnected from the
+        cluster.
         """
         channel = await self._open_channel()
         if channel is not None:
@@ -507,7 +505,9 @@ class Cluster:
         raise unreachable from failure
 
     def _reached(self) -> None:
-        """Refresh the metadata, because a broker is reachable again: the new view notifies the listeners of `lost`."""
+        """Refresh the metadata, because a broker is reachable again. The new view notifies the components that `lost`
+        has notified.
+        """
         if self.unreachable is not None:
             self.unreachable = None
             self.request_refresh()
@@ -519,7 +519,7 @@ class Cluster:
         return list(dict.fromkeys((*known, *self._config.bootstrap_servers)))
 
     async def _open_channel(self) -> Channel | None:
-        """Return an open connection. If all open connections gave stale metadata, connect to another broker."""
+        """Return an open connection. If all connected brokers returned stale metadata, connect to another broker."""
         found = {
             (host, port): channel
             for (host, port, purpose), channel in self._channels.items()
@@ -539,7 +539,7 @@ class Cluster:
                         return await self.connect(address)
                 except (DisconnectedError, TimedOutError, TimeoutError):
                     self._doubted.add(address)
-                    break  # one attempt in each call, because a caller waits
+                    break  # try one other broker per call, because the caller is waiting
         else:
             self._doubted.clear()
         # Use the connected brokers in turn.
@@ -547,12 +547,12 @@ class Cluster:
         return found[self._asked]
 
     def _doubt(self) -> None:
-        """Prefer other brokers to the broker that answered last."""
+        """Prefer other brokers to the broker that sent the last Metadata response."""
         if self._asked is not None:
             self._doubted.add(self._asked)
 
     async def finish(self) -> None:
-        """Close all connections of a client that was not closed."""
+        """Close all connections. Called for a client that the application has not closed."""
         self.close()
 
     def close(self) -> None:
@@ -568,9 +568,9 @@ class Cluster:
         self._interest.use(topics, self.clock.monotonic())
 
     def hold_topics(self, topics: Collection[str] | None, *, auto_creates: bool = False) -> None:
-        """Keep these topics in `view` until the next call; None: all topics.
+        """Keep these topics, or all topics with None, in `view` until the next call of `hold_topics`.
 
-        :param auto_creates: True if a request may create the new ones among them that do not exist.
+        :param auto_creates: True if a request may create the newly held topics that do not exist.
         """
         self._interest.hold(topics, auto_creates=auto_creates)
 
@@ -580,7 +580,7 @@ class Cluster:
         :raises DisconnectedError: no broker is reachable.
         """
         known, creatable = self._interest.wanted(self.view, self.clock.monotonic())
-        # in a separate request, so that the request creates no other topic
+        # use a separate request, so that no other topic is created
         if creatable:
             await self._fetch_metadata(sorted(creatable), auto_creates=True)
         if known is None:
@@ -611,9 +611,9 @@ class Cluster:
         return self.view
 
     def request_refresh(self, *, is_stale: bool = False) -> None:
-        """Let `refresh_forever` refresh the metadata soon.
+        """Make `refresh_forever` refresh the metadata soon.
 
-        :param is_stale: True if the last response is outdated or lacks a leader, so another broker may have newer
+        :param is_stale: True if the last response is outdated or lacks a leader. Another broker may have newer
             metadata.
         """
         if is_stale:
@@ -661,7 +661,7 @@ class Cluster:
 
         :param timeout_s: the timeout in seconds.
         :param auto_creates: True if the request may create the topic.
-        :raises ApiError: the topic does not exist, or is not accessible.
+        :raises ApiError: the topic does not exist or is not accessible.
         :raises TimedOutError: the topic did not appear in time.
         """
 
@@ -705,7 +705,7 @@ class Cluster:
         node = self._coordinators.get(group)
         if node is not None:
             return node
-        # Most calls of admin clients need no coordinator, and the declaration of a message takes time.
+        # Import the messages here: most calls of admin clients need no coordinator, and the import takes time.
         from barnabas.protocol.messages.find_coordinator import FindCoordinatorRequest  # noqa: PLC0415
 
         response: FindCoordinatorResponse = await self.ask(
@@ -718,7 +718,7 @@ class Cluster:
         return node
 
     def forget_coordinator(self, group: str) -> None:
-        """Look up the coordinator of `group` again before the next request."""
+        """Discard the known coordinator of `group`, so that the next request looks it up again."""
         self._coordinators.pop(group, None)
 
     async def ask_coordinator(
@@ -755,10 +755,10 @@ class Cluster:
     ) -> T:
         """Run `attempt` until it succeeds, its error is not retriable, or the timeout expires.
 
-        :param what: the beginning of the message of the TimedOutError.
-        :param timeout_s: the timeout in seconds; None: `default_api_timeout_ms`.
-        :param group: the group whose coordinator is looked up again after certain errors.
-        :param unknown_topic_s: the time in seconds after which an unknown topic counts as missing.
+        :param what: the beginning of the TimedOutError's message.
+        :param timeout_s: the timeout in seconds; None means `default_api_timeout_ms`.
+        :param group: the group whose coordinator is looked up again after coordinator errors.
+        :param unknown_topic_s: the time in seconds for which an unknown topic is retried.
         :raises TimedOutError: the timeout has expired; the message contains the last error.
         """
         timeout_s = self._config.default_api_timeout_ms / 1000 if timeout_s is None else timeout_s
@@ -784,7 +784,7 @@ class Cluster:
             tries += 1
             remaining_s = deadline_s - self.clock.monotonic()
             if delay_s >= remaining_s:
-                # The last attempt starts shortly before the end, to use the whole time.
+                # Shorten the last pause, so that a last attempt starts just before the timeout.
                 delay_s = remaining_s / 2
             if delay_s < self._config.retry_backoff_ms / 4000:
                 reason = failure.reason if isinstance(failure, RetriableError) else ""
@@ -792,7 +792,7 @@ class Cluster:
             await asyncio.sleep(delay_s)
 
     async def _recover(self, failure: BarnabasError, group: str, deadline_s: float) -> None:
-        """Look up the leaders or the coordinator again before the next attempt, as `failure` requires."""
+        """Look up the leaders or the coordinator again before the next attempt, if `failure` requires it."""
         if isinstance(failure, ApiError) and failure.code in STALE_COORDINATOR and group:
             self.forget_coordinator(group)
             self._doubt()
@@ -809,7 +809,7 @@ class Cluster:
             async with asyncio.timeout(max(deadline_s - self.clock.monotonic(), 0.001)):
                 await self.refresh()
         except (BarnabasError, TimeoutError) as error:
-            log.debug("cannot refresh the metadata: %s", error)  # the next attempt gets the same error, and reports it
+            log.debug("cannot refresh the metadata: %s", error)  # the next attempt gets the same error and raises it
 
 
 def dial_with(config: ClientConfig) -> Dial:

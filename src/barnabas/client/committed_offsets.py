@@ -21,15 +21,15 @@ from barnabas.protocol.messages.offset_fetch import (
 )
 
 OFFSET_FETCH_VERSION_MAX = 7
-"""The last version with one group in a request."""
+"""The last version of OffsetFetch with a single group in a request."""
 
 
 async def committed_offsets(
     cluster: Cluster, group: str, partitions: Iterable[TopicPartition] | None, *, timeout_s: float | None = None
 ) -> dict[TopicPartition, OffsetAndMetadata]:
-    """Return the committed offsets of a group by partition. Partitions without a committed offset are missing.
+    """Return the committed offsets of a group by partition, without partitions that have none.
 
-    :param partitions: None: all partitions.
+    :param partitions: the partitions to look up, or None for all partitions.
     :raises TimedOutError: the coordinator did not respond in time.
     """
     topics: dict[str, list[int]] | None = None
@@ -66,7 +66,7 @@ async def committed_offsets(
                     found[tp] = OffsetAndMetadata(
                         each.committed_offset, each.metadata or "", each.committed_leader_epoch
                     )
-        if missing:  # without this error, a missing partition would start at the reset policy's offset
+        if missing:  # without this error, the consumer would apply its reset policy to the missing partition
             raise missing_in_response(f"committed offset of {min(missing)} in group {group!r}")
         return found
 
@@ -86,7 +86,7 @@ async def commit_offsets(
 ) -> None:
     """Commit offsets for a group.
 
-    :param generation: the generation of the member; -1: the caller is not a member of the group.
+    :param generation: the generation of the member; -1 if the caller is not a member of the group.
     :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: other members may own the
         partitions; OFFSET_METADATA_TOO_LARGE and others.
     :raises TimedOutError: the coordinator did not respond in time.

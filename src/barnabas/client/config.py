@@ -6,9 +6,9 @@ A program gives a setting as a keyword argument (`linger_ms=5`), or in a dict un
 `tools/client_settings.py` derives two files from the declarations: `setting_types.py`, the keyword arguments for type
 checkers and editors, and `docs/reference/client-settings.md`.
 
-Programs that used another client may pass its settings. The last part of this module lists the settings of other
-clients that Barnabas lacks. A setting whose value has no effect is accepted; other values are rejected. The names are
-those of Kafka's Java client, and the most common ones of librdkafka and kafka-python.
+A program may pass settings of the client that it used before. The last part of this module lists settings of other
+clients that Barnabas lacks. A client accepts such a setting only if its value would change nothing in Barnabas. The
+names are those of Kafka's Java client, and the most common ones of librdkafka and kafka-python.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SIMILARITY_MIN = 0.8
 """The minimum similarity (0 to 1) of a misspelled name and the suggested setting."""
 
 Bootstrap = str | Iterable[str] | Mapping[str, Any] | None
-"""Bootstrap addresses, or a dict of settings under Kafka's names; None: the default address."""
+"""Bootstrap addresses, or a dict of settings under Kafka's names. None means the default address."""
 
 Check = Callable[[str, Any], Any]
 """Converts the value of the setting with this name, or raises ConfigurationError."""
@@ -58,7 +58,7 @@ def parse_addresses(servers: object) -> tuple[Address, ...]:
     """
     parts = servers.split(",") if isinstance(servers, str) else servers
     if not isinstance(parts, Iterable):
-        raise ConfigurationError(f"bootstrap_servers must be 'host:port' or a list of them, not {servers!r}")
+        raise ConfigurationError(f"bootstrap_servers must be 'host:port' or a list of such strings, not {servers!r}")
     addresses = tuple(_parse_address(str(part).strip()) for part in parts if str(part).strip())
     if not addresses:
         raise ConfigurationError("bootstrap_servers is empty; give 'host:port', for example 'localhost:9092'")
@@ -137,7 +137,7 @@ OPTIONAL_TEXT = Rule(_optional_text, "str | None", "text")
 
 
 def _choice(choices: Mapping[str, Any]) -> Rule:
-    """Return a rule that allows the keys of `choices`, and converts them to its values."""
+    """Return a rule that allows the keys of `choices`, and converts each key to its value in `choices`."""
 
     def check(name: str, value: object) -> Any:
         key = str(value).strip().lower()
@@ -226,7 +226,7 @@ def setting(default: Any, rule: Rule, meaning: str, *aliases: str) -> Any:
     """Declare a setting.
 
     :param meaning: the description for the reference page; empty if the name is clear enough.
-    :param aliases: further names, which other clients use.
+    :param aliases: other names of the setting, which other clients use.
     """
     return dataclasses.field(default=default, metadata={"rule": rule, "meaning": meaning, "aliases": aliases})
 
@@ -321,7 +321,7 @@ class ProducerConfig(ClientConfig):
         120_000, _integer(1), "Time limit of a delivery, from `send` on, retries included.", "message_timeout_ms"
     )
     retries: int = setting(NO_LIMIT, _integer(0), "Retries of a batch within `delivery_timeout_ms`.")
-    partitioner: Callable[[str, bytes | None, int], int] | None = setting(  # noqa: RUF009  as its neighbours
+    partitioner: Callable[[str, bytes | None, int], int] | None = setting(  # noqa: RUF009  `setting` returns a dataclass field
         None, PARTITION_FUNCTION, "Chooses the partition of each record. Default: Kafka's partitioner."
     )
     allow_auto_create_topics: bool = setting(True, BOOLEAN, "If true, a record may create its topic.")
@@ -440,7 +440,7 @@ class ConsumerConfig(ClientConfig):
 def make_config(cls: type[ConfigT], bootstrap: Bootstrap, settings: Mapping[str, object]) -> ConfigT:
     """Return the checked settings of a client.
 
-    :param bootstrap: `"host:port,..."`, a list of those, or a dict of settings; None: the default address.
+    :param bootstrap: `"host:port,..."`, a list of such strings, or a dict of settings. None means the default address.
     :param settings: keyword arguments; they override the dict.
     :raises ConfigurationError: an unknown name, or a value that breaks its rule.
 
@@ -529,7 +529,7 @@ WITHOUT_EFFECT = frozenset(
         "transaction_timeout_ms",
     }
 )
-"""Settings of features that Barnabas does not have, or that it adjusts itself; they have no effect."""
+"""Settings without effect: Barnabas does not have the feature, or adjusts it automatically."""
 
 SOLE_VALUES = {
     "client_rack": ("",),
@@ -544,7 +544,9 @@ SOLE_VALUES = {
     "security_protocol": ("plaintext",),
     "statistics_interval_ms": ("0",),
 }
-"""Settings of other clients whose listed values have no effect; other values are not supported yet."""
+"""Settings of other clients with the values that Barnabas accepts, because they change nothing. Other values are not
+supported yet.
+"""
 
 NOT_YET = frozenset(
     {
@@ -562,13 +564,13 @@ NOT_YET = frozenset(
 FAMILIES_NOT_YET = ("sasl_", "ssl_")
 
 FUNCTIONS = frozenset({"key_serializer", "value_serializer", "key_deserializer", "value_deserializer"})
-"""Arguments of Barnabas's clients that are settings in other clients."""
+"""Settings of other clients that are keyword arguments of Barnabas's clients."""
 
 
 def _changes_nothing(given: str, value: object) -> bool:
-    """Return whether another client has a setting of this name, and the value has no effect in Barnabas.
+    """Return whether this is a setting of another client with a value that changes nothing in Barnabas.
 
-    :raises ConfigurationError: the value would have an effect, but is not supported yet.
+    :raises ConfigurationError: Barnabas does not support this value of the setting yet.
 
     >>> _changes_nothing("security.protocol", "PLAINTEXT"), _changes_nothing("linger", 5)
     (True, False)

@@ -4,13 +4,13 @@ A producer calls `on_send` before a record enters its batch. It calls `on_delive
 failed, or when the producer refuses a record. A consumer calls `on_records` when it has decoded records for the
 application, and `on_commit` after a commit.
 
-The hooks for records have a second form for batches. A client calls the batch form if the class overrides it, or else
-the record form; if the class overrides neither, it calls nothing. The client looks up the overridden hooks once, in its
-constructor. So a hook that no class overrides costs nothing, and a class with batch forms only costs nothing for each
-record.
+Each hook for records also has a form for batches. A client calls the batch form if the class overrides it, and
+otherwise the record form if the class overrides that. The client looks up the overridden hooks once, in its
+constructor. So a hook that no class overrides costs nothing, and a class that overrides only batch forms adds no cost
+per record.
 
-An exception of a hook does not affect the client. The client ignores the result of the hook, and logs the exception
-once for each interceptor class, hook and exception type.
+If a hook raises an exception, the client continues as if there were no hook. It logs the exception once for each
+interceptor class, hook and exception type.
 """
 
 from __future__ import annotations
@@ -46,10 +46,10 @@ WAIT_S_MAX = 30.0
 """The time limit in seconds of an awaited hook, if the caller sets none."""
 
 GRACE_S = 1.0
-"""The time in seconds after the caller's timeout after which the client cancels an awaited hook."""
+"""The time in seconds that an awaited hook may exceed the caller's timeout before the client cancels the hook."""
 
 UNKNOWN_PARTITION = -1
-"""The partition of a refused record whose partition was not chosen."""
+"""The partition number of a record that the producer refuses before it has chosen a partition."""
 
 InterceptorT = TypeVar("InterceptorT")
 BatchT = TypeVar("BatchT", bound="SendBatch")
@@ -57,19 +57,19 @@ Buffer = bytes | bytearray | memoryview
 
 
 class ProducerRecord(NamedTuple):
-    """A record before its batch. Key and value are serialized; the partition may not be chosen yet."""
+    """A record that is not in a batch yet. Key and value are serialized; the partition may be undecided."""
 
     topic: str
     value: bytes | None
     key: bytes | None = None
     partition: int | None = None
-    """The partition; None: the key and the partitioner determine it."""
+    """The partition, or None if the partitioner will choose it."""
     timestamp_ms: int | None = None
-    """The event time in ms since the epoch; None: the time of `send`."""
+    """The event time in ms since the epoch, or None for the time of `send`."""
     headers: Headers = ()
 
     def with_headers(self, *headers: Header) -> ProducerRecord:
-        """Return a copy of the record with further headers after its own.
+        """Return a copy of the record with additional headers at the end.
 
         >>> ProducerRecord("clicks", b"/jobs").with_headers(("trace", b"7")).headers
         (('trace', b'7'),)
@@ -88,11 +88,11 @@ class SendBatch(ABC):
 
     @abstractmethod
     def records(self) -> list[ProducerRecord]:
-        """Return the records as objects, which takes time for each record."""
+        """Return the records as objects. The cost grows with the number of records."""
 
     @abstractmethod
     def with_records(self, records: Sequence[ProducerRecord]) -> SendBatch:
-        """Return a batch that sends these records instead, the same number as before.
+        """Return a batch that sends these records instead. Their number must be the same.
 
         :raises ValueError: the number of records differs.
         :raises TypeError: an element is not a valid record.
@@ -101,12 +101,12 @@ class SendBatch(ABC):
         """
 
     def with_headers(self, *headers: Header) -> SendBatch:
-        """Return a batch whose records have further headers after their own. The errors are those of `with_records`."""
+        """Return a batch whose records have additional headers at the end. Raises the same errors as `with_records`."""
         return self.with_records([record.with_headers(*headers) for record in self.records()])
 
 
 class RecordCounts(Protocol):
-    """The number of records in an encoder, and their timestamps."""
+    """The number of records in an encoder, and their earliest and latest timestamp."""
 
     @property
     def count(self) -> int: ...
@@ -125,14 +125,14 @@ class SentBatch(Protocol):
     def partition(self) -> int: ...
     @property
     def producer_id(self) -> int:
-        """Return the producer id; -1 without idempotence."""
+        """Return the producer id, or -1 if the producer is not idempotent."""
         ...
 
     @property
     def producer_epoch(self) -> int: ...
     @property
     def base_sequence(self) -> int:
-        """Return the sequence number of the first record; -1 if it has none."""
+        """Return the sequence number of the first record, or -1 if it has none."""
         ...
 
     @property
@@ -147,22 +147,24 @@ class SentBatch(Protocol):
 
     @property
     def base_offset(self) -> int:
-        """Return the offset of the first record; -1 if it is unknown."""
+        """Return the offset of the first record, or -1 if it is unknown."""
         ...
 
     @property
     def log_append_time_ms(self) -> int:
-        """Return the timestamp in ms that the broker has set for all records; -1: the records keep their own."""
+        """Return the timestamp in ms that the broker has set for all records, or -1 if the records keep their own
+        timestamps.
+        """
         ...
 
     @property
     def builder(self) -> RecordCounts:
-        """Return the encoder, which has the number of records, and the earliest and the latest timestamp."""
+        """Return the encoder, which provides the number of records, and their earliest and latest timestamp."""
         ...
 
     @property
     def data(self) -> Buffer | None:
-        """Return the encoded batch; None if it is not encoded yet."""
+        """Return the encoded batch, or None if it is not encoded yet."""
         ...
 
     @property
@@ -199,14 +201,14 @@ class FetchedBatch(ABC):
 
     @abstractmethod
     def records(self) -> Sequence[Record]:
-        """Return the records before the deserializers run. For columns, this decodes the records again."""
+        """Return the records without deserialization. If they were decoded to columns, this call decodes them again."""
 
     @abstractmethod
     def stretches(self, width_ms: int) -> list[tuple[int, int, int]]:
-        """Return the runs of consecutive records in the same window, without creating record objects.
+        """Group consecutive records in the same window into ranges, without creating record objects.
 
         :param width_ms: the width of a window.
-        :return: for each run: the first offset, the number of records, and the start of the window in ms since the
+        :return: for each range: the first offset, the number of records, and the start of the window in ms since the
             epoch (-1 for records without a timestamp).
         """
 
@@ -216,7 +218,7 @@ class ClientContext:
     """The client that an interceptor belongs to.
 
     :ivar group: the consumer's group; None for a producer, and for a consumer without a group.
-    :ivar cluster: the client's connections. This is internal, without a promise of compatibility.
+    :ivar cluster: the client's connections. This attribute is internal and may change in any version.
     :ivar locked: returns a context manager; inside it, no other thread changes the consumer's positions.
     :ivar positions: returns the position of each partition of a consumer: the offset after the last record that the
         application has received.
@@ -234,10 +236,10 @@ class ClientContext:
 
 
 class ProducerInterceptor:
-    """The base class of interceptors of a producer. Override the hooks that you need; the others cost nothing.
+    """The base class of interceptors of a producer. Override the hooks that you need; all other hooks cost nothing.
 
-    Sends and deliveries wait for hooks, so hooks must be fast. `start`, `flush` and `close` may return an awaitable:
-    the producer awaits it on its event loop, for at most `WAIT_S_MAX` seconds. An instance belongs to one producer.
+    Hooks must be fast, because they delay sends and deliveries. `start`, `flush` and `close` may return an awaitable.
+    The producer awaits it on its event loop, for at most `WAIT_S_MAX` seconds. An instance belongs to one producer.
 
         class Tracing(barnabas.ProducerInterceptor):
             def on_send(self, record):
@@ -247,18 +249,18 @@ class ProducerInterceptor:
     """
 
     def start(self, context: ClientContext) -> Awaitable[None] | None:
-        """Start. The producer calls this once, before it delivers the first record."""
+        """Start the interceptor. The producer calls this once, before it sends the first batch."""
 
     def on_send(self, record: ProducerRecord) -> ProducerRecord | None:
-        """Return the record to send instead of `record`; None: send `record` unchanged.
+        """Return the record to send instead of `record`, or None to send `record` unchanged.
 
         The sending thread or task calls this, after the serializers and before the choice of the partition. The records
         of `send_many` and `send_arrow` are passed one by one, unless the class overrides `on_send_batch`. A result with
-        another topic, or one that the producer would refuse, counts as an exception of this hook.
+        another topic, or a record that the producer would refuse, is treated like an exception of this hook.
         """
 
     def on_send_batch(self, batch: SendBatch) -> SendBatch | None:
-        """Return the batch to send instead of `batch`; None: send `batch` unchanged.
+        """Return the batch to send instead of `batch`, or None to send `batch` unchanged.
 
         The result must come from `with_headers` or `with_records`. The producer calls this once for each `send_many`
         and `send_arrow`, but not for `send`.
@@ -269,14 +271,16 @@ class ProducerInterceptor:
 
         The producer's event loop calls this before the deliveries and their callbacks receive the outcome.
 
-        The producer may refuse a record after `on_send`: it is too large, memory is full, the producer is closed, or
-        the call is cancelled. Then the sending thread or task calls this before the call raises. If `send_many` or
-        `send_arrow` refuses a record, the producer calls this for each record of the call that is in no batch.
+        The producer may refuse a record after `on_send`, because the record is too large, memory is full, the producer
+        is closed, or the call is cancelled. In this case, the sending thread or task calls this hook before the call
+        raises. If `send_many` or `send_arrow` refuses a record, the producer calls this hook for each record of the
+        call that is in no batch.
 
         :param record: the record; an unknown offset is -1. A refused record may also have an unknown partition and
             timestamp.
-        :param error: the reason of the failure; None if the record was delivered. The `__cause__` of a plain
-            `BarnabasError` is the exception of another component, for example of the partitioner.
+        :param error: the reason of the failure; None if the record was delivered. If the partitioner or another
+            component has raised an exception of another type, the error is a `BarnabasError` with this exception as its
+            `__cause__`.
         """
 
     def on_delivery_batch(self, batch: SentBatch, error: BarnabasError | None) -> None:
@@ -293,44 +297,44 @@ class ProducerInterceptor:
 
         Called when all records sent so far have an outcome.
 
-        :param timeout_s: the remaining time in seconds; None: no timeout.
+        :param timeout_s: the remaining time in seconds, or None if there is no timeout.
         """
 
     def close(self, timeout_s: float | None) -> Awaitable[None] | None:
-        """Stop. Called once, when all records have an outcome, before the connections are closed.
+        """Stop the interceptor. Called once, when all records have an outcome, before the connections are closed.
 
-        :param timeout_s: the time limit of this call in seconds; None: `WAIT_S_MAX`.
+        :param timeout_s: the time limit of this call in seconds; None means `WAIT_S_MAX`.
         """
 
 
 class ConsumerInterceptor:
-    """The base class of interceptors of a consumer. Override the hooks that you need; the others cost nothing.
+    """The base class of interceptors of a consumer. Override the hooks that you need; all other hooks cost nothing.
 
     `start`, `before_commit` and `close` may return an awaitable: the consumer awaits it on its event loop. An instance
     belongs to one consumer.
     """
 
     def start(self, context: ClientContext) -> Awaitable[None] | None:
-        """Start. The consumer calls this once, before it returns the first record."""
+        """Start the interceptor. The consumer calls this once, before it returns the first record."""
 
     def on_records(self, records: Sequence[Record]) -> None:
         """Handle records before the deserializers run and the application gets them.
 
-        The polling thread or task calls this, once for each fetched chunk of a partition, in all ways of reading. For
-        `poll_arrow` and similar methods, the records are decoded only for this hook; `on_records_batch` avoids this.
+        The polling thread or task calls this once for each fetched chunk of a partition. `poll_arrow` and similar
+        methods must decode the records to objects for this hook only; `on_records_batch` avoids this cost.
         """
 
     def on_records_batch(self, batch: FetchedBatch) -> None:
         """Handle decoded records, instead of `on_records`, without an object for each record.
 
-        The consumer calls this with its lock held, so no seek happens during the call: be fast, and never wait.
+        The consumer holds its lock during the call, so positions do not change. The hook must be fast and must not
+        wait.
         """
 
     def on_reposition(self, reached: Mapping[TopicPartition, int | None]) -> None:
-        """Handle a change of positions that is not caused by reading.
-
-        The consumer calls this with its lock held, before a seek, before a reset, and when it gives up partitions.
-        Decoded records of these partitions at or after the offset are not returned to the application.
+        """Handle a change of positions other than by reading. The consumer calls this with its lock held before a seek
+        or a reset, and when it gives up partitions. Decoded records at or after the reached offset are not returned to
+        the application.
 
         :param reached: the offset after the last record that the application has received; None if it is unknown.
         """
@@ -340,19 +344,18 @@ class ConsumerInterceptor:
     ) -> Awaitable[None] | None:
         """Finish the work that must precede a commit of the group's offsets. The commit waits for this call.
 
-        :param timeout_s: the timeout of the commit in seconds; None: the default.
+        :param timeout_s: the timeout of the commit in seconds, or None for the default timeout.
         """
 
     def on_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Handle offsets that were committed for the group, by a call or by auto-commit.
-
-        The consumer's event loop calls this.
+        """Handle committed offsets of the group, after a call of `commit` or an auto-commit. The consumer's event loop
+        calls this.
         """
 
     def close(self, timeout_s: float | None) -> Awaitable[None] | None:
-        """Stop. Called once, after the last commit, before the connections are closed.
+        """Stop the interceptor. Called once, after the last commit, before the connections are closed.
 
-        :param timeout_s: the time limit of this call in seconds; None: `WAIT_S_MAX`.
+        :param timeout_s: the time limit of this call in seconds; None means `WAIT_S_MAX`.
         """
 
 
@@ -371,7 +374,7 @@ class HookCalls:
         self._logged: set[tuple[type, str, type]] = set()
 
     def note(self, hook: Hook, error: Exception) -> None:
-        """Log an exception; the first one of its kind with the traceback."""
+        """Log an exception of a hook, unless an exception of the same kind was logged before."""
         kind = (type(hook.interceptor), hook.name, type(error))
         if kind not in self._logged:
             self._logged.add(kind)
@@ -381,11 +384,11 @@ class HookCalls:
             )  # fmt: skip
 
     def call_all(self, hooks: Iterable[Hook], *arguments: object) -> None:
-        """Call hooks without a result."""
+        """Call hooks and ignore their results."""
         for hook in hooks:
             try:
                 hook.call(*arguments)
-            except Exception as error:  # noqa: BLE001 - of the application's own code
+            except Exception as error:  # noqa: BLE001 - the application's hook may raise any exception
                 self.note(hook, error)
 
     async def await_all(self, hooks: Iterable[Hook], *arguments: object) -> None:
@@ -396,8 +399,8 @@ class HookCalls:
     async def await_within(self, timeout_s: float | None, hooks: Iterable[Hook], *arguments: object) -> None:
         """Call and await hooks with a common timeout. The last argument of each hook is the remaining time in seconds.
 
-        :param timeout_s: the timeout of all hooks together in seconds; a hook is cancelled `GRACE_S` seconds after it.
-            None: each hook has `WAIT_S_MAX`.
+        :param timeout_s: the timeout of all hooks together in seconds; a hook is cancelled `GRACE_S` seconds after this
+            time. With None, each hook has `WAIT_S_MAX`.
         """
         now_s = asyncio.get_running_loop().time
         deadline_s = None if timeout_s is None else now_s() + timeout_s
@@ -413,12 +416,12 @@ class HookCalls:
                     await outcome
         except TimeoutError as error:
             self.note(hook, error if str(error) else TimeoutError(f"not done after {limit_s:g} s"))
-        except Exception as error:  # noqa: BLE001 - of the application's own code
+        except Exception as error:  # noqa: BLE001 - the application's hook may raise any exception
             self.note(hook, error)
 
 
 def _hooks(interceptors: Iterable[object], base: type, *names: str) -> tuple[Hook, ...]:
-    """Return, for each interceptor, the first of the named methods that overrides the one of the base class."""
+    """Return, for each interceptor, the first of the named methods that its class overrides."""
     found = []
     for interceptor in interceptors:
         for name in names:
@@ -430,7 +433,10 @@ def _hooks(interceptors: Iterable[object], base: type, *names: str) -> tuple[Hoo
 
 
 def _checked(given: Iterable[InterceptorT], base: type[InterceptorT]) -> list[InterceptorT]:
-    """:raises ConfigurationError: an element is not an interceptor of this kind of client."""
+    """Return the interceptors as a list.
+
+    :raises ConfigurationError: an element is not an interceptor of this kind of client.
+    """
     interceptors = list(given)
     for each in interceptors:
         if not isinstance(each, base):
@@ -441,10 +447,11 @@ def _checked(given: Iterable[InterceptorT], base: type[InterceptorT]) -> list[In
 class ProducerInterceptors:
     """All interceptors of one producer, in the order of the calls.
 
-    :ivar delivery_hooks: the accumulator calls these with each finished batch, and passes their exceptions to
-        `delivery_failed`.
-    :ivar see_send: True if the producer must call `on_send`, or `refused` after it.
-    :ivar see_batches: True if the producer must call `on_send_batch`, or `refused` after it.
+    :ivar delivery_hooks: the functions that the accumulator calls with each finished batch. It passes their exceptions
+        to `delivery_failed`.
+    :ivar see_send: True if the producer must call `on_send`, and `refused` for a record that it refuses afterwards.
+    :ivar see_batches: True if the producer must call `on_send_batch`, and `refused` for records that it refuses
+        afterwards.
     :raises ConfigurationError: an element is not a `ProducerInterceptor`.
     """
 
@@ -468,7 +475,7 @@ class ProducerInterceptors:
         )
 
     def on_send(self, record: ProducerRecord, check: Callable[[ProducerRecord], None]) -> ProducerRecord:
-        """Return the record to send after all interceptors.
+        """Pass a record through all interceptors, and return the record to send.
 
         :param check: raises if a record cannot be sent to the topic of `record`.
         """
@@ -482,15 +489,16 @@ class ProducerInterceptors:
             if other is None or other is record:
                 return record
             check_topic(other, record.topic)
-        except Exception as error:  # noqa: BLE001 - of the application's own code
+        except Exception as error:  # noqa: BLE001 - the application's hook may raise any exception
             self._calls.note(hook, error)
             return record
         refusal = _reason_to_refuse(other, check)
         if refusal is not None and type(_reason_to_refuse(record, check)) is not type(refusal):
             self._calls.note(hook, refusal)
             return record
-        # If the producer refuses the record with and without the hook, `refused` gets the record of the hook.
-        return other  # type: ignore[no-any-return]  # check_topic has checked the type
+        # If the producer would refuse the record even without this hook, keep the hook's result: `refused` then gets
+        # it.
+        return other  # type: ignore[no-any-return]  # `check_topic` has checked that it is a record
 
     def on_send_batch(
         self,
@@ -498,9 +506,9 @@ class ProducerInterceptors:
         check: Callable[[ProducerRecord], None],
         remake: Callable[[BatchT, list[ProducerRecord]], BatchT],
     ) -> BatchT:
-        """Return the batch to send after all interceptors; see `on_send`.
+        """Pass a batch through all interceptors, and return the batch to send; see `on_send`.
 
-        :param remake: returns the batch with other records, without a check.
+        :param remake: returns a copy of the batch with other records, without checking them.
         """
         for hook in self._send_batch:
             if hook.name == "on_send":
@@ -516,12 +524,12 @@ class ProducerInterceptors:
         try:
             other = hook.call(batch)
             return batch if other is None else _made_of(batch, other)
-        except Exception as error:  # noqa: BLE001 - of the application's own code
+        except Exception as error:  # noqa: BLE001 - the application's hook may raise any exception
             self._calls.note(hook, error)
             return batch
 
     def refused(self, records: Iterable[ProducerRecord], error: BaseException) -> None:
-        """Pass records that the producer has refused to `on_delivery`.
+        """Call `on_delivery` for records that the producer has refused.
 
         :param error: the exception that the producer raises to its caller.
         """
@@ -555,7 +563,7 @@ class ProducerInterceptors:
 
 
 def _reason_to_refuse(record: ProducerRecord, check: Callable[[ProducerRecord], None]) -> Exception | None:
-    """Return the exception with which the producer would refuse a record; None if it would accept the record."""
+    """Return the exception with which the producer would refuse a record, or None if it would accept the record."""
     try:
         check(record)
     except Exception as error:  # noqa: BLE001 - the caller notes it
@@ -564,10 +572,10 @@ def _reason_to_refuse(record: ProducerRecord, check: Callable[[ProducerRecord], 
 
 
 def _undelivered(record: ProducerRecord) -> Record:
-    """Return a record that is in no batch in the form that `on_delivery` gets."""
+    """Convert a record that is in no batch to the record that is passed to `on_delivery`."""
     try:
         headers = tuple(RecordHeader(*header) for header in record.headers)
-    except TypeError:  # a header of a wrong type may be the reason of the refusal
+    except TypeError:  # the record may have been refused for a header of the wrong type
         headers = ()
     return Record(
         record.topic,
@@ -582,7 +590,7 @@ def _undelivered(record: ProducerRecord) -> Record:
 
 
 def _as_barnabas_error(error: BaseException) -> BarnabasError:
-    """Return a `BarnabasError` unchanged; for any other exception, return a `BarnabasError` whose cause it is."""
+    """Return a `BarnabasError` unchanged; wrap any other exception as the cause of a new `BarnabasError`."""
     if isinstance(error, BarnabasError):
         return error
     made = BarnabasError(f"the record was not sent: {error!r}")
@@ -662,17 +670,21 @@ class ConsumerInterceptors:
 
 
 def _made_of(batch: BatchT, other: object) -> BatchT:
-    """Return `other`.
+    """Return `other`, if it was made from this batch.
 
-    :raises TypeError: `other` does not come from `with_headers` or `with_records` of this batch.
+    :raises TypeError: `other` is not a result of `with_headers` or `with_records` of this batch.
     """
     if not isinstance(other, type(batch)) or other.topic != batch.topic or len(other) != len(batch):
-        raise TypeError(f"on_send_batch must return what with_headers or with_records made, not {other!r}")
+        raise TypeError(f"on_send_batch must return a result of with_headers or with_records, not {other!r}")
     return other
 
 
 def check_topic(record: object, topic: str) -> None:
-    """:raises TypeError: `record` is not a record. :raises ConfigurationError: the record has another topic."""
+    """Check the result of an `on_send` hook.
+
+    :raises TypeError: `record` is not a `ProducerRecord`.
+    :raises ConfigurationError: the record has another topic.
+    """
     if not isinstance(record, ProducerRecord):
         raise TypeError(f"on_send must return a ProducerRecord, not {type(record).__name__}")
     if record.topic != topic:

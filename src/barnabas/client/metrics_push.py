@@ -1,7 +1,7 @@
 """Pushes the metrics of a producer or consumer to the brokers, if the brokers request them (KIP-714).
 
-A client requests the subscription some time after its first connection, so that short-lived clients do not pay for it.
-It pushes over connections that are already open; without one, it skips the push. Errors of a push do not reach the
+A client requests the metrics subscription some time after its first connection, so that short-lived clients need no
+such request. It pushes over an open connection; if there is none, it skips the push. Errors of a push do not reach the
 application; they are logged at level DEBUG.
 """
 
@@ -28,27 +28,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 FIRST_ASKED_S = 1.0
-"""The time in seconds between the first connection and the request for the subscription."""
+"""The time in seconds between the first connection and the request for the metrics subscription."""
 
 ASKED_AGAIN_S = 300.0
-"""The time in seconds after which a client retries, if no connected broker supports the API, or none has responded."""
+"""The time in seconds after which a client requests the subscription again, if no connected broker supports the API or
+responds.
+"""
 
 TERMINATING_S_MAX = 1.0
 """The time limit in seconds of the last push, when the client is closed."""
 
 PUSH_INTERVAL_S_MIN = 0.1
-"""The minimum push interval in seconds, as in Kafka's brokers."""
+"""The minimum push interval in seconds. Kafka's brokers have the same minimum."""
 
 PUSH_INTERVAL_S_DEFAULT = 300.0
-"""The push interval in seconds if the broker returns none above 0: Kafka's default."""
+"""The push interval in seconds if the broker returns 0 or less. The value is Kafka's default."""
 
 JITTER = 0.5, 1.5
-"""The range of the first push, as fractions of the interval, so that clients that start together do not push
-together.
+"""The minimum and maximum delay of the first push, as fractions of the interval. The delay is random, so that clients
+that start together do not push at the same time.
 """
 
 ALL_METRICS = frozenset({"*", ""})
-"""The metric names that request all metrics. Kafka sends the first, KIP-714 defines the second."""
+"""The metric names that request all metrics. Kafka's brokers send `*`; KIP-714 defines the empty name."""
 
 COMPRESSIONS = frozenset(Compression) - {Compression.NONE}
 
@@ -71,7 +73,7 @@ class MetricsPush:
         self._connected = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._pushing: asyncio.Task[ErrorCode] | None = None
-        """The last push, whose response may be outstanding."""
+        """The task of the last push, which may still wait for its response."""
         self._client_instance_id = _NO_ID
         self._subscription: GetTelemetrySubscriptionsResponse | None = None
         self._began_ns = 0
@@ -86,7 +88,9 @@ class MetricsPush:
         self._task = asyncio.create_task(self._run(context))
 
     async def close(self, timeout_s: float | None) -> None:
-        """Push a last time, if a broker requests metrics and responds in time."""
+        """Stop the pushes after a last one, if a broker has requested metrics. The time limit is
+        `TERMINATING_S_MAX`.
+        """
         if self._task is None or self._context is None:
             return
         self._task.cancel()
@@ -98,11 +102,12 @@ class MetricsPush:
             async with asyncio.timeout(limit_s):
                 if self._pushing is not None:
                     with suppress(BarnabasError):
-                        # without its outcome, the last push would report the same increase of the counters again
+                        # wait for the push in flight: otherwise the last push could report the same increase of
+                        # counters again
                         await self._pushing
                 await self._push(self._context, self._subscription, is_terminating=True)
         except (BarnabasError, TimeoutError) as error:
-            log.debug("the last push of metrics failed: %s", error)
+            log.debug("the last metrics push failed: %s", error)
 
     async def _run(self, context: ClientContext) -> None:
         try:
@@ -110,13 +115,13 @@ class MetricsPush:
             await asyncio.sleep(self._first_asked_s)
             while await self._ask(context) and await self._push_until_unknown(context):
                 pass
-        except Exception as error:  # noqa: BLE001 - nothing of this may reach the application
-            log.debug("the client pushes no more metrics, because of a defect: %r", error)
+        except Exception as error:  # noqa: BLE001 - a defect in the metrics must not affect the application
+            log.debug("the client stops pushing metrics because of a defect: %r", error)
         self._subscription = None
 
     async def _ask(self, context: ClientContext) -> bool:
-        """Request a subscription; return whether it contains metrics or the client must retry."""
-        # Most clients end before this point, and the declaration of a message takes time.
+        """Request a metrics subscription. Return False if the client must never push metrics."""
+        # Import the messages here: most clients end before this point, and the import takes time.
         from barnabas.protocol.messages.get_telemetry_subscriptions import (  # noqa: PLC0415
             GetTelemetrySubscriptionsRequest,
         )
@@ -126,7 +131,7 @@ class MetricsPush:
             try:
                 response: GetTelemetrySubscriptionsResponse | None = await self._send(context.cluster, request)
             except BarnabasError as error:
-                log.debug("cannot get the subscription of metrics: %s", error)
+                log.debug("cannot get the metrics subscription: %s", error)
                 response = None
             if response is None:
                 await asyncio.sleep(ASKED_AGAIN_S)
@@ -148,8 +153,8 @@ class MetricsPush:
                 return False
 
     async def _push_until_unknown(self, context: ClientContext) -> bool:
-        """Push at each interval until a broker rejects the subscription; return whether the client must request a
-        new one.
+        """Push at each interval until a broker rejects the subscription. Return whether the client must request a new
+        subscription.
         """
         subscription = self._subscription
         assert subscription is not None
@@ -161,10 +166,10 @@ class MetricsPush:
                 self._pushing = asyncio.create_task(self._push(context, subscription, is_terminating=False))
                 code = await asyncio.shield(self._pushing)
             except BarnabasError as error:
-                log.debug("a push of metrics failed: %s; the next push includes its counts", error)
+                log.debug("a metrics push failed: %s; the next push includes its counts", error)
                 code = ErrorCode.NONE
             if code not in _PUSH_LATER:
-                log.debug("a broker returned %s for a push of metrics", code.name)
+                log.debug("a broker rejected a metrics push: %s", code.name)
                 return code in _ASK_AGAIN
             await asyncio.sleep(interval_s)
 
@@ -203,7 +208,9 @@ class MetricsPush:
         return point._replace(is_delta=True, value=point.value - before)
 
     async def _send(self, cluster: Cluster, request: object) -> Any:
-        """Send a request over an open connection to a broker that supports the API; return None if there is none."""
+        """Send a request over an open connection to a broker that supports the API; return None if there is no such
+        connection.
+        """
         channel = _channel_for(cluster.open_channels(), type(request))
         return None if channel is None else await cluster.ask(channel, request)
 
@@ -256,7 +263,7 @@ def _channel_for(channels: Iterator[Channel], request: type) -> Channel | None:
 
 
 async def _in_thread(function: Callable[[], object]) -> None:
-    """Run a function in a new thread. The threads of an executor would outlive the client."""
+    """Run a function in a new thread, because the threads of an executor would outlive the client."""
     done: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     def run() -> None:
@@ -264,7 +271,7 @@ async def _in_thread(function: Callable[[], object]) -> None:
             return
         try:
             function()
-        except Exception as error:  # noqa: BLE001 - it is raised where it is awaited
+        except Exception as error:  # noqa: BLE001 - the caller that awaits the future raises the exception
             done.set_exception(error)
         else:
             done.set_result(None)

@@ -1,6 +1,6 @@
 """Requests for log end offsets, offsets by time and offsets by leader epoch; see `committed_offsets` for groups.
 
-The two modules are separate: most calls of admin clients need no group messages, and a declaration takes time.
+The modules are separate because most calls of admin clients need no group messages, whose import takes time.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ ResponseT = TypeVar("ResponseT")
 
 
 def missing_in_response(what: str) -> ApiError:
-    """Return the error for a response that lacks an expected part. A missing part does not count as success.
+    """Return the error for a response that lacks an expected part. A client must not treat a missing part as success.
 
     >>> str(missing_in_response("commit of clicks-0"))
     'UNKNOWN_SERVER_ERROR: commit of clicks-0: missing in the response'
@@ -44,10 +44,11 @@ REPLICA_ID_CONSUMER = -1
 async def list_offsets(
     cluster: Cluster, timestamps_ms: Mapping[TopicPartition, int], *, timeout_s: float | None = None
 ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-    """Return, for each partition, the first offset with a timestamp of at least the given one, or None.
+    """Return, for each partition, the offset of the first record at or after a timestamp, or None if there is no such
+    record.
 
     :param timestamps_ms: timestamps in ms since the epoch, EARLIEST_TIMESTAMP or LATEST_TIMESTAMP, by partition.
-    :raises ApiError: a partition does not exist, and others.
+    :raises ApiError: a partition does not exist, and other errors.
     :raises TimedOutError: the leaders did not respond in time.
     """
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
@@ -78,7 +79,8 @@ async def ask_leaders(
     numbers: Mapping[TopicPartition, int],
     ask: Callable[[Cluster, int, Mapping[TopicPartition, int]], Awaitable[ResponseT]],
 ) -> list[ResponseT]:
-    """Call `ask(cluster, node_id, part of numbers)` for each leader of the partitions. Does not retry.
+    """Group `numbers` by the leaders of their partitions, and call `ask(cluster, node_id, group)` for each leader. Does
+    not retry.
 
     :raises ApiError: a partition does not exist, or has no leader now.
     """
@@ -125,8 +127,8 @@ async def _ask_leader(cluster: Cluster, node_id: int, part: Mapping[TopicPartiti
 async def end_offsets_for_epochs(cluster: Cluster, epochs: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
     """Return the end offsets of leader epochs in the leaders' logs. Does not retry.
 
-    The offset is -1 if the leader has no records of the epoch or an earlier one. A partition with an error that is not
-    retriable is missing.
+    The offset is -1 if the leader has no records of the epoch or an earlier one. Partitions with an error that is not
+    retriable are omitted.
 
     :raises ApiError: a leader is unknown, or has changed.
     :raises DisconnectedError: the connection to a leader was lost; the metadata is refreshed before the next attempt.
@@ -167,7 +169,7 @@ async def _ask_epochs(
 async def end_offsets_at_leader(
     cluster: Cluster, node_id: int, partitions: Iterable[TopicPartition]
 ) -> dict[TopicPartition, int]:
-    """Return the log end offsets at a leader. Partitions with an error are missing. Does not retry."""
+    """Return the log end offsets that a leader reports, without partitions that have an error. Does not retry."""
     wanted = dict.fromkeys(partitions, LATEST_TIMESTAMP)
     found: dict[TopicPartition, OffsetAndTimestamp | None] = {}
     _take(await _ask_leader(cluster, node_id, wanted), wanted, found)

@@ -138,7 +138,7 @@ def test_a_client_that_cannot_finish_ends_all_the_same(caplog):
     thread = client.thread
     thread.end_soon()
     assert thread.join(30)
-    assert "did not end in an orderly way" in caplog.text
+    assert "did not shut down cleanly" in caplog.text
     del client
 
 

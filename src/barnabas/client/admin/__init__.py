@@ -1,6 +1,6 @@
 """The admin clients `Admin` and `AsyncAdmin`, and coroutines for topics, settings, groups, brokers and log directories.
 
-Consumers look up offsets too, so the requests for offsets are in `barnabas.client.offset_requests`.
+Requests for offsets are in `barnabas.client.offset_requests`, because consumers send them, too.
 """
 
 from barnabas.client.admin.admin import Admin

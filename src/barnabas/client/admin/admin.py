@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 class Admin:
     """Describes and changes topics, settings, offsets, groups and brokers. Thread-safe.
 
-    `Admin` reads the iterables in its arguments on the calling thread; they may call the same `Admin`.
+    Iterable arguments are consumed on the calling thread, so a generator may itself call this `Admin`.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param settings: the fields of `barnabas.client.config.AdminConfig`; keyword arguments override the dict.
@@ -45,7 +45,7 @@ class Admin:
         self._cluster = cluster_of(self._config)
         self._operations = AdminOperations(self._config, self._cluster)
         self._closed = False
-        # asyncio's own loop, not uvloop's: loading uvloop takes longer than it saves for a few requests.
+        # Use asyncio's own event loop: for a few requests, uvloop saves less time than its import takes.
         self._thread = LoopThread("barnabas-admin", asyncio.new_event_loop)
         self._thread.end_with(self, self._cluster.finish, "an Admin")
 
@@ -62,8 +62,8 @@ class Admin:
 
         :param name: the name: at most 249 letters, digits, `.`, `_` and `-`.
         :param partitions: the number of partitions.
-        :param replication_factor: the number of replicas of each partition; None: the brokers' setting
-            default.replication.factor. Brokers older than Kafka 2.4 require a number.
+        :param replication_factor: the number of replicas of each partition. None selects the brokers'
+            `default.replication.factor`; brokers older than Kafka 2.4 require a number.
         :param config: topic settings under Kafka's names, for example `{"retention.ms": "86400000"}`.
         :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG and others.
         """
@@ -88,10 +88,10 @@ class Admin:
     ) -> list[TopicDescription]:
         """Return descriptions of topics, with their partitions.
 
-        :param names: the topics; None: all topics. In this case, a topic that the brokers cannot describe now has an
-            `error` and no partitions.
+        :param names: the topics to describe, or None for all topics. With None, a topic that the brokers cannot
+            describe now has an `error` and no partitions.
         :param include_internal: include internal topics, such as `__consumer_offsets`, if `names` is None.
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION: some names do not exist; the message contains all of them.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION: some topics do not exist; the message lists all of them.
         """
         wanted = None if names is None else list(names)
         return self._thread.call(self._operations.describe_topics(wanted, include_internal=include_internal))
@@ -109,9 +109,10 @@ class Admin:
     def alter_partition_reassignments(self, targets: Mapping[tuple[str, int], Sequence[int] | None]) -> None:
         """Start to move partitions to other brokers (KIP-455). The partitions stay available during the move.
 
-        :param targets: the ids of the new brokers of each partition, the preferred leader first; None cancels a move.
+        :param targets: the ids of the new brokers of each partition, with the preferred leader first. None cancels a
+            move.
         :raises ApiError: INVALID_REPLICA_ASSIGNMENT, UNKNOWN_TOPIC_OR_PARTITION, NO_REASSIGNMENT_IN_PROGRESS: the error
-            of the first refused partition. Other partitions may have started to move.
+            of the first rejected partition. Other partitions may already be moving.
 
             with barnabas.Admin("localhost:9092") as admin:
                 admin.alter_partition_reassignments({("clicks", 0): [1]})
@@ -123,7 +124,7 @@ class Admin:
     ) -> dict[TopicPartition, Reassignment]:
         """Return the reassignments in progress.
 
-        :param tps: (topic, partition number) pairs; None: all partitions.
+        :param tps: (topic, partition number) pairs, or None for all partitions.
         """
         wanted = None if tps is None else list(tps)
         return self._thread.call(self._operations.list_partition_reassignments(wanted))
@@ -146,7 +147,7 @@ class Admin:
         :param group: the name of a group, which need not exist.
         :param all_brokers: return the cluster-wide dynamic settings. A setting of a single broker overrides them.
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_REQUEST: the broker does not support group settings.
-        :raises ConfigurationError: no argument is given, or several.
+        :raises ConfigurationError: no argument is given, or more than one is given.
         """
         return self._thread.call(
             self._operations.describe_config(topic, broker=broker, group=group, all_brokers=all_brokers)
@@ -155,7 +156,7 @@ class Admin:
     def describe_topic_configs(
         self, topics: Iterable[str], settings: Iterable[str]
     ) -> dict[str, dict[str, ConfigSetting]]:
-        """Return the named settings of many topics, by topic and name. Topics that do not exist are left out."""
+        """Return the named settings of many topics, by topic and name. Topics that do not exist are omitted."""
         return self._thread.call(self._operations.describe_topic_configs(list(topics), list(settings)))
 
     def alter_config(
@@ -175,7 +176,7 @@ class Admin:
         :param to_unset: the names of the settings to reset.
         :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION; INVALID_CONFIG: a setting does not exist or cannot have the value;
             INVALID_REQUEST: the broker cannot change the setting while it runs.
-        :raises ConfigurationError: none of topic, broker, group and all_brokers is given, or several.
+        :raises ConfigurationError: none of topic, broker, group and all_brokers is given, or more than one is given.
 
             with barnabas.Admin("localhost:9092") as admin:
                 admin.alter_config("clicks", to_set={"retention.ms": "86400000"}, to_unset=["retention.bytes"])
@@ -215,8 +216,8 @@ class Admin:
         :param broker: the id of the broker.
         :param folders: the new log directory of each partition; `log_dirs` returns the paths.
         :returns: an error code for each partition. NONE: the move has started. REPLICA_NOT_AVAILABLE: the broker has no
-            such replica; if it gets one later, it uses this directory. LOG_DIR_NOT_FOUND: there is no such directory.
-            KAFKA_STORAGE_ERROR: the directory is offline.
+            replica of this partition; a replica created later uses this directory. LOG_DIR_NOT_FOUND: the broker has no
+            such log directory. KAFKA_STORAGE_ERROR: the directory is offline.
         :raises UnsupportedVersionError: the broker does not support this request.
         """
         return self._thread.call(self._operations.alter_replica_log_dirs(broker, folders))
@@ -234,7 +235,8 @@ class Admin:
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return, for each partition, the first offset with a timestamp of at least the given one, or None.
+        """Return, for each partition, the offset of the first record at or after a timestamp, or None if there is no
+        such record.
 
         :param timestamps_ms: the timestamp in ms since the epoch, by partition.
         """
@@ -256,17 +258,18 @@ class Admin:
     ) -> list[GroupListing]:
         """Return all groups that have members or committed offsets, by name.
 
-        :param states: only groups in one of these states, for example `["Empty", "Stable"]`; case does not matter.
-        :param types: only groups of one of these types, for example `["classic"]`.
-        :param broker: only groups whose coordinator is the broker with this id.
-        :raises UnsupportedVersionError: a broker is too old to select by state (Kafka 2.6) or type (3.8).
+        :param states: return only groups in one of these states, for example `["Empty", "Stable"]`; case does not
+            matter.
+        :param types: return only groups of one of these types, for example `["classic"]`.
+        :param broker: return only groups whose coordinator is the broker with this id.
+        :raises UnsupportedVersionError: a broker is too old to filter by state (Kafka 2.6) or type (3.8).
         """
         return self._thread.call(self._operations.list_groups(states=states, types=types, broker=broker))
 
     def describe_group(self, group: str) -> GroupDescription:
         """Return the state of a group, and its members with their partitions.
 
-        For a group that does not exist, the property `exists` is False, and the call raises no error.
+        If the group does not exist, the call raises no error, and `exists` of the result is False.
 
         :raises ApiError: INVALID_GROUP_ID.
         """
@@ -279,7 +282,8 @@ class Admin:
     def delete_group(self, group: str) -> None:
         """Delete a group and its committed offsets.
 
-        :raises ApiError: NON_EMPTY_GROUP: the group has members, stop them first; GROUP_ID_NOT_FOUND.
+        :raises ApiError: NON_EMPTY_GROUP: the group has members; stop them first. GROUP_ID_NOT_FOUND: the group does
+            not exist.
         """
         self._thread.call(self._operations.delete_group(group))
 
@@ -298,8 +302,8 @@ class Admin:
     def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
         """Delete the committed offsets of a group for some partitions.
 
-        :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC: members read the topic, stop them first; GROUP_ID_NOT_FOUND;
-            UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are deleted nevertheless.
+        :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC: members are subscribed to the topic; stop them first.
+            GROUP_ID_NOT_FOUND; UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are still deleted.
         """
         self._thread.call(self._operations.delete_group_offsets(group, list(tps)))
 
@@ -308,10 +312,8 @@ class Admin:
     def close(self, *, timeout_s: float | None = None) -> None:
         """Close the connections and stop the background thread.
 
-        Further calls do nothing; a call in a forked child does nothing.
-
-        Closing the connections needs no response of a broker. If another thread is already closing the client, this
-        call waits for that thread.
+        Further calls, and calls in a forked child, do nothing. The call does not wait for the brokers. If another
+        thread is already closing the client, this call waits for that thread.
 
         :raises TimedOutError: another thread was still closing the client after `timeout_s` seconds.
         """

@@ -19,8 +19,8 @@ T = TypeVar("T")
 class AsyncAdmin(AdminOperations):
     """Describes and changes topics, settings, offsets, groups and brokers from an event loop.
 
-    All calls must be made on this loop, from any number of tasks. Methods, arguments, results and errors are those of
-    `Admin`; the methods are coroutines.
+    All calls must be made on this loop, from any number of tasks. The methods are coroutines with the arguments,
+    results and errors of `Admin`'s methods.
 
         async with barnabas.AsyncAdmin("localhost:9092") as admin:
             await admin.create_topic("likes", partitions=6)
@@ -35,7 +35,7 @@ class AsyncAdmin(AdminOperations):
         self._lifecycle.end_with(self, self._cluster.finish, "an AsyncAdmin")
 
     async def start(self) -> Self:
-        """Start the client. `async with`, and the first call, do this too.
+        """Start the client. `async with` and the first call also start it.
 
         :raises ClosedError: the client is closed, or belongs to the parent of this forked process.
         """
@@ -54,10 +54,10 @@ class AsyncAdmin(AdminOperations):
             request.close()
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Close the connections. Further calls do nothing; a call in a forked child does nothing.
+        """Close the connections. Further calls, and calls in a forked child, do nothing.
 
-        :param timeout_s: has no effect; the other clients have the same parameter. Closing the connections needs no
-            response.
+        :param timeout_s: has no effect, because the call does not wait for the brokers. The other clients have the same
+            parameter.
         """
         if not self._lifecycle.is_forked_copy and self._lifecycle.claim_end():
             self._closed = True

@@ -36,9 +36,9 @@ class ClusterDescription:
 class LogDir:
     """A log directory of a broker.
 
-    `sizes` has the size in bytes of each log, by partition. `coming` has the number of offsets that the copy of a
-    moving log still lacks. `total_bytes` and `usable_bytes` describe the file system; an old broker does not return
-    them (None). `error` is NONE, unless the directory is offline.
+    `sizes` maps each partition to the size of its log in bytes. `coming` maps each log that moves to this directory to
+    its lag: the number of offsets not yet copied. `total_bytes` and `usable_bytes` describe the file system; they are
+    None if the broker is too old to return them. `error` is NONE, unless the directory is offline.
     """
 
     broker: int
@@ -77,7 +77,7 @@ async def describe_cluster(cluster: Cluster) -> ClusterDescription:
 
 
 async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
-    """Return the log directories of one broker, or of all live brokers; with `with_sizes`, also the size of each log.
+    """Return the log directories of one broker, or of all live brokers. `with_sizes` adds the size of each log.
 
     :raises TimedOutError: a broker did not respond in time.
     """
@@ -99,7 +99,7 @@ async def log_dirs(cluster: Cluster, broker: int | None = None, *, with_sizes: b
 async def alter_replica_log_dirs(
     cluster: Cluster, broker: int, folders: Mapping[tuple[str, int], str]
 ) -> dict[TopicPartition, ErrorCode]:
-    """Start to move logs of a broker to other log directories of it; return an error code for each partition.
+    """Start to move logs to other log directories of the same broker; return an error code for each partition.
 
     :raises TimedOutError: the broker did not respond in time.
     """

@@ -33,7 +33,7 @@ _GROUP = 32
 
 
 class ConfigSource(enum.IntEnum):
-    """The source of the value of a setting (KIP-226)."""
+    """The source of a setting's value (KIP-226)."""
 
     UNKNOWN = 0
     TOPIC = 1
@@ -52,7 +52,7 @@ class ConfigSource(enum.IntEnum):
 
     @classmethod
     def of(cls, number: int) -> ConfigSource:
-        """Return the member for a number of the protocol; UNKNOWN for a number that this version does not define."""
+        """Return the enum member for a number in a response, or UNKNOWN if this client does not know the number."""
         return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
 
 
@@ -72,13 +72,13 @@ class ConfigType(enum.IntEnum):
 
     @classmethod
     def of(cls, number: int) -> ConfigType:
-        """Return the member for a number of the protocol; UNKNOWN for a number that this version does not define."""
+        """Return the enum member for a number in a response, or UNKNOWN if this client does not know the number."""
         return cls(number) if number in cls._value2member_map_ else cls.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigSynonym:
-    """A possible source of the value of a setting, and the name of the setting there."""
+    """A possible source of a setting's value, with the name that the setting has in this source."""
 
     name: str
     value: str | None
@@ -87,7 +87,8 @@ class ConfigSynonym:
 
 @dataclass(frozen=True, slots=True)
 class ConfigSetting:
-    """A setting of a topic, broker or group, with its current value (None: the broker hides a sensitive value).
+    """A setting of a topic, broker or group, with its current value. The value is None if the broker hides it as
+    sensitive.
 
     `synonyms` are the possible sources of the value, in order of precedence.
     """
@@ -103,18 +104,18 @@ class ConfigSetting:
 
     @property
     def is_default(self) -> bool:
-        """Return whether the value is the default: neither the topic nor its broker has a value of its own."""
+        """Return whether the value is the default: neither the topic nor its broker overrides it."""
         return self.source is ConfigSource.DEFAULT
 
     @property
     def default(self) -> str | None:
-        """The default value; None if the broker does not return it."""
+        """The default value, or None if the broker does not return it."""
         return next((each.value for each in self.synonyms if each.source is ConfigSource.DEFAULT), None)
 
 
 @dataclass(frozen=True, slots=True)
 class ConfigResource:
-    """The topic, group or broker that a setting belongs to. A broker without an id stands for all brokers."""
+    """The topic, group or broker that a setting belongs to. A broker resource without an id means all brokers."""
 
     kind: int
     name: str
@@ -129,7 +130,7 @@ class ConfigResource:
 
     @classmethod
     def all_brokers(cls) -> ConfigResource:
-        """Return the resource of all brokers: the values for brokers without a value of their own."""
+        """Return the resource with the cluster-wide dynamic settings of all brokers."""
         return cls(_BROKER, "")
 
     @classmethod
@@ -137,7 +138,7 @@ class ConfigResource:
         return cls(_GROUP, name)
 
     async def home(self, cluster: Cluster) -> int:
-        """Return the id of the broker to send requests to: only the broker itself returns its settings."""
+        """Return the id of the broker to send requests to. Only a broker itself can return its own settings."""
         if self.kind != _BROKER or not self.name:
             return await controller_id(cluster)
         if int(self.name) not in cluster.view.brokers:
@@ -180,9 +181,8 @@ async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[st
 async def describe_topic_configs(
     cluster: Cluster, topics: Sequence[str], settings: Sequence[str]
 ) -> dict[str, dict[str, ConfigSetting]]:
-    """Return the named settings of many topics, by topic and name. Topics that do not exist are left out.
-
-    Any broker can respond, so an unreachable broker does not matter.
+    """Return the named settings of many topics, by topic and name. Topics that do not exist are omitted. The request
+    can go to any broker.
     """
     found: dict[str, dict[str, ConfigSetting]] = {}
     for first in range(0, len(topics), TOPICS_PER_REQUEST):
@@ -222,7 +222,7 @@ def _setting(each: DescribeConfigsResourceResult) -> ConfigSetting:
 async def alter_config(
     cluster: Cluster, resource: ConfigResource, to_set: Mapping[str, str], to_unset: Iterable[str]
 ) -> None:
-    """Set and unset individual settings, all or none; other settings keep their values (KIP-339)."""
+    """Set and unset individual settings, without a change of the others (KIP-339). All changes succeed, or none."""
     changes = [IncrementallyAlterableConfig(name=n, config_operation=SET, value=str(v)) for n, v in to_set.items()]
     changes += [IncrementallyAlterableConfig(name=name, config_operation=DELETE, value=None) for name in to_unset]
     if not changes:

@@ -1,4 +1,4 @@
-"""The controller of the cluster, and the errors of the requests that it refuses."""
+"""The lookup of the cluster's controller, and the errors of rejected requests."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from barnabas.errors import ApiError, ErrorCode
 
 
 async def controller_id(cluster: Cluster) -> int:
-    """Return the id of the controller; of any broker, if the cluster has no controller.
+    """Return the id of the controller, or of any broker if the cluster has no controller.
 
     :raises ApiError: BROKER_NOT_AVAILABLE: the metadata contains no broker.
     """
@@ -23,10 +23,11 @@ async def controller_id(cluster: Cluster) -> int:
 
 
 def refusal(code: int, subject: str, name: str, message: str | None) -> ApiError:
-    """Return the error of a refused request.
+    """Return the error for a rejected request.
 
-    :param subject: the subject of the error; it contains `name`.
-    :param message: the broker's message, or None. If the message contains `name`, the error has no subject.
+    :param subject: the object that the error is about, including its `name`. The error begins with it unless the
+        broker's message already contains `name`.
+    :param message: the broker's message, or None.
 
     >>> refusal(36, "topic 'clicks'", "clicks", "topic clicks already exists").message
     'topic clicks already exists'

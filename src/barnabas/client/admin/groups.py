@@ -38,10 +38,9 @@ _ADVICE = {
 
 @dataclass(frozen=True, slots=True)
 class GroupListing:
-    """A group in a list of groups. An old broker leaves `state` and `type` empty.
-
-    `type` is Kafka's: `classic`, the type of all groups of Barnabas, whose members assign the partitions; or
-    `consumer`, `share`, `streams`, in which a broker assigns them (KIP-848, KIP-932, KIP-1071).
+    """A group in a list of groups. `state` and `type` are empty if the broker is too old to return them. All groups of
+    Barnabas have the type `classic`: a member assigns the partitions. In Kafka's types `consumer`, `share` and
+    `streams`, a broker assigns them (KIP-848, KIP-932, KIP-1071).
     """
 
     group: str
@@ -82,7 +81,7 @@ class GroupDescription:
     members: tuple[MemberDescription, ...]
     coordinator: Node | None = None
     coordination: str = "brokers"
-    """`brokers`, or `zookeeper`: the consumers of the group coordinate in ZooKeeper, and no broker is the coordinator.
+    """`brokers` if a broker is the group's coordinator; `zookeeper` if the consumers coordinate through ZooKeeper.
     """
 
     @property
@@ -94,7 +93,7 @@ class GroupDescription:
 async def list_groups(
     cluster: Cluster, states: Collection[str] = (), types: Collection[str] = (), broker: int | None = None
 ) -> list[GroupListing]:
-    """Return the groups of all brokers by name, filtered by state, type and coordinator if these are given.
+    """Return the groups of all brokers by name, optionally filtered by state, type and coordinator.
 
     :raises UnsupportedVersionError: a broker is too old to filter by state (Kafka 2.6) or type (3.8).
     :raises TimedOutError: a broker did not respond in time.
@@ -120,7 +119,7 @@ def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
 
 
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
-    """Return the description of a group by its coordinator. A group that does not exist is Dead.
+    """Return a group's description from its coordinator. A group that does not exist has the state Dead.
 
     :raises ApiError: INVALID_GROUP_ID and others.
     :raises TimedOutError: the coordinator did not respond in time.
@@ -133,7 +132,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
         if found is None:
             raise missing_in_response(f"group {group!r}")
         coordinator = await cluster.coordinator(group)
-        # the response of Kafka 4 to version 6 and later
+        # Kafka 4 returns GROUP_ID_NOT_FOUND in version 6 and later
         if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:
             return GroupDescription(group, DEAD, "", "", (), coordinator)
         if found.error_code:
@@ -159,7 +158,7 @@ def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescriptio
     topics: tuple[str, ...] = ()
     partitions: tuple[TopicPartition, ...] = ()
     if is_consumer:
-        # A client may use its own format for one of the two fields; the other field is still decoded.
+        # The member's client may use its own format for the subscription or the assignment, so decode each on its own.
         with suppress(BarnabasError):
             topics = tuple(sorted(decode_subscription(member.member_metadata).topics))
         with suppress(BarnabasError):
@@ -193,7 +192,7 @@ async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterabl
     """Delete the committed offsets of a group for topics that no member reads.
 
     :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and others; the offsets
-        of other partitions are deleted nevertheless.
+        of other partitions are still deleted.
     """
     topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
     for tp in partitions:

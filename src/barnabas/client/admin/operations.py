@@ -1,6 +1,5 @@
-"""The calls of the admin clients as coroutines: the common implementation of `Admin` and `AsyncAdmin`.
-
-Each call imports its own messages: the declaration of a message takes time, and most programs use few messages.
+"""The admin clients' calls as coroutines, shared by `Admin` and `AsyncAdmin`. Each call imports the messages that it
+sends, because importing all messages takes time and most programs need few.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ T = TypeVar("T")
 
 
 def cluster_of(config: AdminConfig) -> Cluster:
-    """Return the connections of an admin client; none is open yet."""
+    """Return the `Cluster` of an admin client. It has no open connection yet."""
     return Cluster(config, dial=dial_with(config), clock=SYSTEM_CLOCK, random=random.random)
 
 

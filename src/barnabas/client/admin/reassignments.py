@@ -26,9 +26,9 @@ from barnabas.protocol.messages.list_partition_reassignments import (
 class Reassignment:
     """A partition that moves to other brokers.
 
-    :param replicas: the ids of all current replicas, including the added ones and those to be removed.
-    :param adding: the ids of the added replicas.
-    :param removing: the ids of the replicas that are removed when the added ones are in sync.
+    :param replicas: the ids of all current replicas, including the replicas being added or removed.
+    :param adding: the ids of the replicas being added.
+    :param removing: the ids of the replicas to remove once all added replicas are in sync.
     """
 
     replicas: tuple[int, ...]
@@ -50,7 +50,7 @@ async def alter_reassignments(
     """Start or cancel reassignments; the request goes to the controller.
 
     :param targets: the future replicas of each partition; None cancels its reassignment.
-    :raises ApiError: the first refusal. Other partitions may have started to move.
+    :raises ApiError: the error of the first rejected partition. Other partitions may already be moving.
     """
     topics: dict[str, list[ReassignablePartition]] = {}
     for (topic, number), replicas in targets.items():
@@ -73,7 +73,7 @@ async def alter_reassignments(
                     subject = f"{topic.name}-{each.partition_index}"
                     error = refusal(each.error_code, subject, subject, each.error_message)
                     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        return error  # retriable only for a caller that waits for a new topic
+                        return error  # the caller decides whether to retry: a new topic may not be known yet
                     raise error
         return None
 
@@ -87,7 +87,7 @@ async def list_reassignments(
 ) -> dict[TopicPartition, Reassignment]:
     """Return the reassignments in progress of these partitions, or of all partitions.
 
-    :raises ApiError: the controller refused the request.
+    :raises ApiError: the controller rejected the request.
     """
     topics: list[ListPartitionReassignmentsTopics] | None = None
     if partitions is not None:

@@ -21,10 +21,10 @@ from barnabas.protocol.messages.create_topics import (
 from barnabas.protocol.messages.delete_topics import DeleteTopicsRequest, DeleteTopicsResponse
 
 USE_DEFAULT = -1
-"""The value for the brokers' default number of partitions or replicas (KIP-464)."""
+"""The partition count or replication factor that selects the brokers' default (KIP-464)."""
 
 DELETE_TOPICS_VERSION_MAX = 5
-"""The last version that names topics by name alone. Later versions can name topics by id."""
+"""The last version of DeleteTopics that identifies topics by name only. Later versions can use topic ids."""
 
 
 async def create_topic(
@@ -77,7 +77,7 @@ async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: i
         for topic in response.responses:
             code = ErrorCode.of(topic.error_code)
             if code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                # The code is retriable for a caller that waits for a new topic, but not for a caller that deletes one.
+                # UNKNOWN_TOPIC_OR_PARTITION is retriable while a client waits for a new topic, but not for a deletion.
                 return ApiError(code, f"topic {topic.name!r} does not exist")
             if code is not ErrorCode.NONE:
                 raise refusal(code, f"topic {topic.name!r}", topic.name or "", topic.error_message)

@@ -11,7 +11,7 @@ from barnabas.errors import ApiError, ErrorCode
 
 @dataclass(frozen=True, slots=True)
 class PartitionDescription:
-    """A partition: the ids of its leader (-1: none), replicas, in-sync replicas, and offline replicas."""
+    """A partition: the ids of its leader (-1 if there is none), replicas, in-sync replicas and offline replicas."""
 
     partition: int
     leader: int
@@ -24,7 +24,7 @@ class PartitionDescription:
 class TopicDescription:
     """A topic: its name, its id in hexadecimal (empty for old brokers), and its partitions.
 
-    If the brokers cannot describe the topic now, `error` has the reason, and `partitions` is empty.
+    If the brokers cannot describe the topic, `error` is the reason and `partitions` is empty.
     """
 
     name: str
@@ -34,9 +34,10 @@ class TopicDescription:
 
 
 def require(topics: Iterable[TopicDescription]) -> list[TopicDescription]:
-    """Return `topics` unchanged if the brokers could describe all of them.
+    """Return `topics` unchanged if none of them has an error.
 
-    :raises ApiError: some topics have an error. The code is that of the first; the message names all of them.
+    :raises ApiError: some topics have an error. The error has the code of the first of them, and its message lists all
+        of them.
     """
     found = list(topics)
     failed = [topic for topic in found if topic.error]

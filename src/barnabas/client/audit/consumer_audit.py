@@ -1,12 +1,10 @@
 """The audit of a consumer: counts the records that the application receives, by windows of event time, and reports
 them.
 
-The interceptor records the windows and offsets of each decoded batch (`ConsumedCounts.note_decoded`). It reads the
-positions of the consumer only when it counts: every few seconds, before each commit, and before positions change or
-partitions are revoked.
-
-An event contains the offsets of all records of a window that one instance of a consumer has returned. Records that were
-returned twice, after a seek back, count twice.
+The interceptor records the windows and offsets of each decoded batch (`ConsumedCounts.note_decoded`). It counts up to
+the consumer's positions every few seconds, before each commit, and before a seek or a revocation. A monitoring event
+contains the offset ranges of a window's records that one consumer instance has returned. Records that are returned
+again after a seek back are counted again.
 """
 
 from __future__ import annotations
@@ -27,24 +25,21 @@ from barnabas.client.interceptors import ClientContext, ConsumerInterceptor, Fet
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 WINDOWS_MAX = 5_000
-"""The maximum number of windows in memory, so that later records add to their counts.
-
-Above it, a new instance name starts.
+"""The maximum number of windows whose counts stay in memory. Above it, the audit starts again under a new instance
+name.
 """
 
 UNREPORTED_MAX = 50_000
-"""The maximum number of windows in memory while no report succeeds.
-
-Above it, all windows are dropped. The audit then reports their records as unknown, so they count as open instead of
-lost.
+"""The maximum number of windows in memory while reports fail. Above it, all windows are dropped, and their records are
+reported as unknown. The audit then shows these records as open, not as lost.
 """
 
 Window = tuple[str, int, str]
-"""A topic, the start of a window, and the topic id, which distinguishes topics with the same name."""
+"""A topic, the start of a window, and the topic id. The id distinguishes a recreated topic from the deleted one."""
 
 
 class Offsets(NamedTuple):
-    """Consecutive records in the same window."""
+    """A range of consecutive records in the same window."""
 
     first: int
     records: int
@@ -59,7 +54,7 @@ class _Decoded:
         self.offsets: deque[Offsets] = deque()
 
     def forget_from(self, first: int) -> None:
-        """Discard the records from this offset on, because they are decoded again."""
+        """Discard the records at or after this offset, because the consumer decodes them again."""
         while self.offsets and self.offsets[-1].first + self.offsets[-1].records > first:
             last = self.offsets.pop()
             if last.first < first:
@@ -82,8 +77,8 @@ class _Handed:
     tallies: dict[int, Tally] = field(default_factory=dict)
     reached: dict[int, Reach] = field(default_factory=dict)
     is_too_large: bool = False
-    """True if the event exceeds the maximum message size of the topic: the report contains only the range of the
-    offsets.
+    """True if the full event exceeds the topic's maximum message size. The report then contains only the first and last
+    offset.
     """
 
 
@@ -103,9 +98,8 @@ class ConsumedCounts:
         self._windows: dict[Window, _Handed] = {}
         self._changed: dict[Window, None] = {}
         self._unknown: dict[tuple[str, str], dict[int, Reach]] = {}
-        """The ranges of offsets of records that are never reported, by partition, for each topic name and id.
-
-        A range is reported once and then removed; a later range is independent of it.
+        """For each topic name and id, the offset ranges by partition whose records the audit must report as unknown. A
+        range is removed after its report.
         """
 
     @property
@@ -116,9 +110,9 @@ class ConsumedCounts:
     # --- counting ---------------------------------------------------------------------------------------
 
     def note_decoded(self, partition: TopicPartition, position: int, offsets: Iterable[Offsets]) -> None:
-        """Record decoded records.
+        """Add decoded records.
 
-        :param position: the position of the partition; earlier entries from this offset on become invalid.
+        :param position: the position of the partition. Earlier entries at or after this offset become invalid.
         """
         topic_id = self._topic_id(partition.topic)
         known = self._decoded.get(partition)
@@ -129,9 +123,10 @@ class ConsumedCounts:
         known.offsets.extend(offsets)
 
     def count(self, positions: Mapping[TopicPartition, int | None]) -> None:
-        """Count the records that were returned since the last call.
+        """Count the records that the consumer has returned since the last call.
 
-        :param positions: the offset after the last record that the application has received; None: unknown.
+        :param positions: for each partition, the offset after the last record that the application has received, or
+            None if it is unknown.
         """
         for partition, decoded in self._decoded.items():
             position = positions.get(partition)
@@ -140,7 +135,7 @@ class ConsumedCounts:
                     self._add(partition, decoded.topic_id, offsets)
 
     def forget_decoded(self, partitions: Iterable[TopicPartition]) -> None:
-        """Discard decoded records that were not returned, because positions change or partitions are revoked."""
+        """Discard decoded records that the consumer does not return, because of a seek or a revocation."""
         for partition in partitions:
             self._decoded.pop(partition, None)
 
@@ -176,16 +171,17 @@ class ConsumedCounts:
     def forget_reported(self) -> None:
         """If there are too many windows and all are reported, discard them, and continue under a new instance name.
 
-        Do not call this while a report is in flight: its counts may return (`restore_unreported`).
+        Do not call this while a report is in flight: if the report fails, `restore_unreported` needs its windows.
         """
         if len(self._windows) > WINDOWS_MAX and not self._changed:
             self._windows, self._instance = {}, uuid.uuid4().hex
 
     def take_unreported(self) -> list[MonitoringEvent]:
-        """Return the events to send; later counts are unreported again."""
+        """Return the events to send, and mark the counts in them as reported."""
         changed, self._changed = self._changed, {}
         all_unknown, self._unknown = self._unknown, {}
-        # The event of unknown records has its own name and no window, so it never replaces an event with counts.
+        # The event for unknown records has its own key, without a window, so compaction never replaces an event with
+        # counts by it.
         name = f"{self._instance}-unknown"
         return [
             *(
@@ -196,7 +192,7 @@ class ConsumedCounts:
         ]
 
     def restore_unreported(self, events: Iterable[MonitoringEvent]) -> None:
-        """Mark events as unreported, because they could not be sent or their outcome is unknown."""
+        """Mark events as unreported, because the request failed or its outcome is unknown."""
         for event in events:
             if event.instance == self._instance:
                 self._changed[_window_of(event)] = None
@@ -204,9 +200,8 @@ class ConsumedCounts:
                 self._note_unknown(_window_of(event), event.reached or event.unknown)
 
     def replacements_of(self, refused: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
-        """Return smaller events in place of events that exceed the maximum message size of the topic.
-
-        Events that contain only a range have no smaller form.
+        """Return smaller events to send instead of events that exceed the topic's maximum message size. An event with a
+        single offset range cannot be smaller and is omitted.
         """
         found = []
         for event in refused:
@@ -266,9 +261,9 @@ def _reach(reached: dict[int, Reach], partition: int, more: Reach) -> None:
 class ConsumerAudit(ConsumerInterceptor):
     """Counts and reports the records of one consumer, every few seconds and before offsets are committed.
 
-    So the records before a committed offset are always reported, unless reports fail: then the commit proceeds
-    nevertheless. A commit waits for the report within its timeout. After a report has failed that had the full time
-    `REPORT_S_MAX`, commits no longer wait until a report succeeds.
+    A commit waits for the report within its timeout, so the records before a committed offset are usually reported. If
+    the report fails, the commit proceeds. After a report has failed in spite of the full `REPORT_S_MAX`, commits do not
+    wait for reports until one succeeds.
 
     :ivar counts: guarded by the consumer's lock.
     """
@@ -290,7 +285,7 @@ class ConsumerAudit(ConsumerInterceptor):
         self._periodic.begin()
 
     def attach(self, context: ClientContext) -> None:
-        """Start to count and report for the consumer of `context`."""
+        """Start counting and reporting the records of the client in `context`."""
         self._context = context
         self._sender = EventSender(context.cluster, context.request_timeout_ms)
         self._reports = SerialReports(self._sender)
@@ -316,14 +311,12 @@ class ConsumerAudit(ConsumerInterceptor):
     # --- reporting --------------------------------------------------------------------------------------
 
     async def before_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None) -> None:
-        """Report new counts, unless the last report has failed: the periodic reports retry, and the commit does not
-        wait.
-        """
+        """Report new counts before a commit. After a failed report, do nothing: the periodic reports retry."""
         if not self._reports.is_in_trouble:
             await self.report(timeout_s)
 
     async def report(self, timeout_s: float | None = None) -> None:
-        """Report new counts. If the report fails, the next one contains the counts; a warning is logged.
+        """Report new counts. If the report fails, the next report includes its counts; a warning is logged.
 
         :param timeout_s: the time limit in seconds, at most `REPORT_S_MAX`.
         """
@@ -353,7 +346,7 @@ class ConsumerAudit(ConsumerInterceptor):
             raise
         self._reports.on_success()
         if self._is_unsure:
-            # A request with an unknown outcome may arrive late, after this one, so send all events again.
+            # A request with an unknown outcome may reach the broker after this one, so send all events again.
             self._is_unsure = False
             with locked():
                 counts.restore_unreported(news)

@@ -30,7 +30,7 @@ WRITING_S = 30.0
 def topic_ranges(admin: Admin, topic: str, since_ms: int | None = None) -> dict[TopicPartition, tuple[int, int]]:
     """Return the first offset and the end offset of each partition of a topic.
 
-    :param since_ms: start at the first record whose timestamp, in ms since the epoch, is not earlier.
+    :param since_ms: start at the first record with this timestamp (in ms since the epoch) or a later one.
     :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and others.
     """
     partitions = [TopicPartition(topic, each.partition) for each in admin.describe_topics([topic])[0].partitions]
@@ -94,11 +94,12 @@ def count_stored(
     timestamp.
 
     :param width_ms: the width of a window.
-    :param since_ms: omit earlier windows; the ranges must begin with the first record that is not earlier.
-    :param log_begins: the log start offsets, before which records are deleted. None: the starts of the ranges, unless
-        `since_ms` is given.
-    :param on_range: called with the producer, the first offset, the number and the window of consecutive records; not
-        called for omitted windows.
+    :param since_ms: omit windows before this time. The ranges must then begin at the first record with this timestamp
+        or a later one.
+    :param log_begins: the log start offsets. If None, the ranges begin at the log start offsets, unless `since_ms` is
+        given.
+    :param on_range: called for each range of consecutive records of a producer and a window, with the producer, the
+        first offset, the number of records and the window. It is not called for omitted windows.
     :raises NotAuditableError: the log is compacted.
     :raises ApiError: the log cannot be read.
     """
@@ -106,9 +107,8 @@ def count_stored(
 
 
 class EventWriter:
-    """Writes monitoring events that do not come from a client, such as those of a load. Not thread-safe.
-
-    All in-sync replicas have the events when `write` returns. The constructor creates a missing topic.
+    """Writes the monitoring events of a load or another component that is no client. Not thread-safe. `write` returns
+    when all in-sync replicas have the events. The constructor creates the topic `_audit` if it does not exist.
 
     :raises ApiError: the topic cannot be created.
     """

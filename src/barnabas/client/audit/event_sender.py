@@ -1,7 +1,7 @@
 """Sends the monitoring events of a client to the topic `_audit`, over the connections of the client.
 
-A client sends a report every few seconds, and on request; one report at a time. Events are cumulative, so duplicate
-events do no harm: they need neither sequence numbers nor an order. The sender creates a missing topic.
+A client sends a report every few seconds and on request, one report at a time. Events are cumulative, so duplicate or
+reordered events are harmless, and need no sequence numbers. The sender creates the topic if it does not exist.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ INTERVAL_S = 5.0
 """The interval in seconds between two reports, while there are unreported counts."""
 
 BATCH_BYTES = 256 * 1024
-"""The approximate uncompressed size of a full request with events."""
+"""The approximate maximum size of the events in one request, before compression."""
 
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 
@@ -43,7 +43,7 @@ def topic_id_of(cluster: Cluster, name: str) -> str:
 
 
 class PeriodicReports:
-    """Reports every few seconds, on the event loop, from `begin` to `end`."""
+    """Calls a report function every few seconds on the event loop, from `begin` to `end`."""
 
     def __init__(self, report: Callable[[], Awaitable[None]]) -> None:
         self._report = report
@@ -78,11 +78,11 @@ class EventSender:
         self._warned_of: set[str] = set()
 
     def forget_topic(self) -> None:
-        """Check again before the next events that the topic exists, because it may be deleted."""
+        """Check before the next request again whether the topic exists, because it may have been deleted."""
         self._has_topic = False
 
     async def ensure_topic(self) -> bool:
-        """Create the topic if it does not exist; return True if it was created, and so is empty."""
+        """Create the topic if it does not exist. Return True if it was created, so that it is empty."""
         if self._has_topic:
             return False
         is_new = True
@@ -99,10 +99,10 @@ class EventSender:
         return is_new
 
     async def send(self, events: Iterable[MonitoringEvent]) -> list[MonitoringEvent]:
-        """Send events. All in-sync replicas have them when this method returns.
+        """Send events. The method returns when all in-sync replicas have the events.
 
-        :returns: the events that exceed the maximum message size; a warning names the first of each topic.
-        :raises BarnabasError: the events failed; some of them may be in the log.
+        :returns: the events that exceed the maximum message size; a warning names the first of them for each topic.
+        :raises BarnabasError: the request failed; the log may contain some of the events.
         """
         partitions = len((await self._cluster.topic(AUDIT_TOPIC, timeout_s=REPORT_S_MAX)).partitions)
         refused: list[MonitoringEvent] = []
@@ -113,13 +113,13 @@ class EventSender:
                 self._warned_of.add(event.topic)
                 log.warning(
                     "the audit's events of topic %s, the first of window %d ms, exceed max.message.bytes of topic %s; "
-                    "these windows stay open (raise the setting)",
+                    "these windows stay open in the audit; increase the setting",
                     event.topic, event.window_ms, AUDIT_TOPIC,
                 )  # fmt: skip
         return refused
 
     async def _send_parts(self, where: TopicPartition, events: list[MonitoringEvent]) -> list[MonitoringEvent]:
-        """Send a batch of events; if it is too large, split it. Return the events that are too large alone."""
+        """Send a batch of events, and split it if it is too large. Return each event that is too large on its own."""
         try:
             await self._cluster.retrying(
                 lambda: self._send_batch(where, events),
@@ -170,16 +170,14 @@ class SerialReports:
         self._turn = asyncio.Lock()
         self._is_warned = False
         self.is_in_trouble = False
-        """True if the last report failed although it had the full time `REPORT_S_MAX`."""
+        """True if the last report failed even though its time limit was the full `REPORT_S_MAX`."""
 
     def on_success(self) -> None:
         """Record that a report has succeeded."""
         self.is_in_trouble = self._is_warned = False
 
     async def run(self, report: Callable[[], Awaitable[None]], timeout_s: float | None) -> None:
-        """Run a report after the one in progress.
-
-        A failure is logged as a warning, once until a report succeeds.
+        """Run a report, after the report in progress. The first of several consecutive failures is logged as a warning.
 
         :param timeout_s: the time limit in seconds, at most `REPORT_S_MAX`.
         """

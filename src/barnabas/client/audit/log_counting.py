@@ -1,8 +1,7 @@
-"""Counts the records of a topic's log. A later count continues at the end of the previous one.
-
-To continue is correct only if the log has merely grown. The counter compares the last counted batch: it contains the
-leader epoch and a checksum, so if it is equal, all batches before it are equal too, as in Raft's log matching. After an
-unclean leader election, or a deletion of records by retention, the count starts again.
+"""Counts the records of a topic's log. Each count continues at the end of the previous count, which is correct only if
+no counted record has changed. The counter checks that the last counted batch is still the same. The batch contains the
+leader epoch and a checksum, so all earlier batches are the same, too, as in Raft's log matching. After an unclean
+leader election, or a deletion of records by retention, the count starts again.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from barnabas.model import TopicPartition
 from barnabas.records.header import BatchHeader
 
 OnProgress = Callable[[int], object]
-"""A function that is called with each number of counted records."""
+"""A progress callback; its argument is the number of records counted since the last call."""
 
 Ranges = Mapping[TopicPartition, tuple[int, int]]
 """The first offset and the end offset of each partition."""
@@ -49,9 +48,10 @@ class _Counted(NamedTuple):
 class LogCounter:
     """Counts the partitions of one topic.
 
-    :param since_ms: omit earlier windows; the ranges must begin with the first record that is not earlier.
-    :param on_range: called with the producer, the first offset, the number and the window of consecutive records; not
-        called for omitted windows.
+    :param since_ms: omit windows before this time. The ranges must then begin at the first record with this timestamp
+        or a later one.
+    :param on_range: called for each range of consecutive records of a producer and a window, with the producer, the
+        first offset, the number of records and the window. It is not called for omitted windows.
     """
 
     def __init__(
@@ -69,7 +69,7 @@ class LogCounter:
         self._stored = StoredLog(width_ms, on_range)
         self._counted: dict[TopicPartition, _Counted] = {}
         self.believed: set[int] = set()
-        """The ids of the producers whose batches were counted by their headers."""
+        """The ids of the producers whose batches are counted by batch headers, without decoding records."""
 
     def count(
         self,
@@ -78,11 +78,11 @@ class LogCounter:
         log_begins: Mapping[TopicPartition, int] | None = None,
         believed: Collection[int] = (),
     ) -> StoredLog:
-        """Count the records in the ranges that were not counted yet.
+        """Count the records in the ranges that are not counted yet.
 
-        :param log_begins: the log start offsets, before which records are deleted. None: the starts of the ranges,
-            unless `since_ms` is given.
-        :param believed: the producers whose batches are counted by headers; see `barnabas.audit.header_windows`.
+        :param log_begins: the log start offsets. If None, the ranges begin at the log start offsets, unless `since_ms`
+            is given.
+        :param believed: the producers whose batches are counted by batch headers; see `barnabas.audit.header_windows`.
         :raises LogChangedError: the counted part has changed.
         :raises NotAuditableError: the log is compacted.
         :raises ApiError: the log cannot be read.
@@ -135,22 +135,22 @@ class LogCounter:
 
 
 class LogCountCache:
-    """The counts of a log between audits of its topic, so that each audit reads new records only."""
+    """A cache of a log's counts, so that the next audit of the topic reads only new records."""
 
     def __init__(self) -> None:
         self._counter: LogCounter | None = None
         self._seen: ScannedRanges | None = None
-        """The ranges that were passed to `on_range`; None: there was no `on_range`."""
+        """The ranges that were passed to `on_range`, or None if there was no `on_range`."""
         self._of: tuple[str, int, int | None] | None = None
         self._is_exact = False
 
     @property
     def is_likely(self) -> bool:
-        """Return whether some batches were counted by their headers only."""
+        """Return whether some batches were counted by batch headers only."""
         return self._counter is not None and bool(self._counter.believed)
 
     def look_at_records(self) -> None:
-        """Discard counts by headers, and decode every record in later counts."""
+        """Discard counts that are based on batch headers, and decode every record in later counts."""
         self._counter, self._is_exact = None, True
 
     def count(
@@ -169,7 +169,7 @@ class LogCountCache:
         """Count the records of the log; see `LogCounter.count`.
 
         :param reported: the reported counts of the topic.
-        :param on_range: receives the whole log each time; earlier ranges come from memory.
+        :param on_range: called for the ranges of the whole log each time; ranges of earlier counts come from the cache.
         """
         believed = frozenset[int]() if self._is_exact else believable(reported)
         known = (topic_id, width_ms, since_ms)
@@ -177,7 +177,7 @@ class LogCountCache:
             stored = self._grown(ranges, on_progress, log_begins, believed, on_range)
             if stored is not None:
                 return stored
-        self._counter = self._of = None  # no partial count remains if the count fails
+        self._counter = self._of = None  # If the count raises an error, no partial count stays in the cache.
         seen = None if on_range is None else ScannedRanges(on_range)
         counter = LogCounter(bootstrap, width_ms, since_ms, seen)
         stored = counter.count(ranges, on_progress, log_begins, believed)
@@ -196,7 +196,7 @@ class LogCountCache:
     ) -> StoredLog | None:
         """Count new records, and pass all ranges to `on_range`.
 
-        If that fails, return None without a call of `on_range`.
+        Return None, without a call of `on_range`, if this count cannot continue the previous count.
         """
         counter, seen = self._counter, self._seen
         if counter is None or not counter.believed <= believed:
@@ -208,13 +208,14 @@ class LogCountCache:
         if on_range is not None:
             if seen is None or not seen.is_whole:
                 return None
-            # after the count has succeeded, because a range that is passed twice counts as duplicated
+            # Call `on_range` only after the count has succeeded: a range that is passed twice would be reported as
+            # duplicate records.
             seen.show(on_range)
         return stored
 
 
 def _since(since_ms: int, on_range: OnRange) -> OnRange:
-    """Return `on_range` without the windows before `since_ms`, whose records may be anywhere in the log."""
+    """Wrap `on_range` to ignore windows before `since_ms`. Records of such windows may be anywhere in the log."""
 
     def of_later_windows(producer: Producer, offset: int, record_range: RecordRange) -> None:
         if record_range.window_ms >= since_ms:

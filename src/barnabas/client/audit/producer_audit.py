@@ -1,8 +1,7 @@
 """The audit of a producer: counts acknowledged batches by windows of event time, and reports the counts.
 
-The interceptor counts a batch with a few comparisons (`barnabas.audit.windows`). It reports every few seconds, in
-`flush` and in `close`, with its own requests. Events that cannot be sent are kept; the producer delivers its records in
-any case.
+The interceptor reports every few seconds, in `flush` and in `close`, with its own requests. It keeps events that cannot
+be sent. A failed report does not affect the producer's records.
 """
 
 from __future__ import annotations
@@ -27,32 +26,28 @@ from barnabas.records.header import SEQUENCE_MAX
 log = logging.getLogger(__name__)
 
 LATE_MS = 5 * 60_000
-"""A batch is late if it is acknowledged more than this time, in ms, after the end of its window."""
+"""A batch acknowledged more than this many ms after the end of its window is late."""
 
 WINDOWS_MAX = 5_000
-"""The maximum number of windows of an instance, so that later batches add to their counts.
-
-Above it, a new instance starts.
+"""The maximum number of windows whose counts an instance keeps. Above it, a new instance starts.
 """
 
 DOUBTS_MAX = 10_000
-"""The maximum number of batches with an unknown outcome that an instance names."""
+"""The maximum number of batches with an unknown outcome that an instance lists in its reports."""
 
 EARLIER_MAX = 4
-"""The maximum number of earlier instances that wait to be reported.
-
-Above it, the oldest is dropped. Its unreported counts stay open, because the producer never reports that it is
-complete.
+"""The maximum number of earlier instances with unreported counts. Above it, the oldest instance is dropped. The audit
+shows its unreported windows as open, because the producer never reports the instance as complete.
 """
 
 EVENTS_AT_ONCE = 500
-"""The maximum number of events in one attempt. If a later attempt fails, events of earlier attempts are not sent
+"""The maximum number of events in one request. If a later request fails, the events of earlier requests are not sent
 again.
 """
 
 
 class Topic(NamedTuple):
-    """A topic, identified by name and id: a topic that was created again has another id."""
+    """A topic, identified by name and id. A recreated topic has the same name and another id."""
 
     name: str
     id: str
@@ -63,7 +58,7 @@ Place = tuple[Topic, int]
 
 
 class _Instance:
-    """The counts of one instance name, and its windows that are not yet reported."""
+    """The counts under one instance name, and the windows that are not reported yet."""
 
     def __init__(self, window_ms: int) -> None:
         self.name = uuid.uuid4().hex
@@ -71,15 +66,13 @@ class _Instance:
         self.doubts: dict[Place, list[Doubt]] = {}
         self.unreported: dict[Place, None] = {}
         self.unsure: dict[Place, None] = {}
-        """The windows in requests with an unknown outcome.
-
-        Such a request may arrive late, and compaction keeps the last record of a key. So these windows are reported
-        again, an interval later.
+        """The windows in requests with an unknown outcome. Such a request may reach the broker late, and compaction
+        would then keep its outdated counts. So these windows are reported again one interval later.
         """
         self._number = 0
 
     def take_unreported(self) -> list[Place]:
-        """Return the windows to report, the oldest change first."""
+        """Return the windows to report, with the least recently changed window first."""
         self.unreported.update(dict.fromkeys(self.windows.take_changes()))
         return list(self.unreported)
 
@@ -109,15 +102,15 @@ class ProducerAudit(ProducerInterceptor):
         self._window_ms = window_ms
         self._periodic = PeriodicReports(self.report)
         self._topics: dict[str, Topic] = {}
-        """The topics by name, according to the current cluster view."""
+        """The topics in the current cluster view, by name."""
         self._runs: dict[tuple[str, int], Run] = {}
-        """The latest run of `_instance` for each topic and partition. Some runs may have ended."""
+        """The latest run of consecutive batches for each topic and partition. Some runs may have ended."""
         self._instance = _Instance(window_ms)
         self._earlier: list[_Instance] = []
-        """The instances that count no more, but are not fully reported."""
+        """Earlier instances that receive no more counts, but are not fully reported."""
         self._doubt_count = 0
         self._is_whole = True
-        """True if every count is reported, or will be."""
+        """True as long as no unreported count was dropped."""
         self._last_reported: tuple[_Instance, Place] | None = None
 
     # --- life -------------------------------------------------------------------------------------------
@@ -127,7 +120,7 @@ class ProducerAudit(ProducerInterceptor):
         self._periodic.begin()
 
     def attach(self, context: ClientContext) -> None:
-        """Start to count and report for the producer of `context`."""
+        """Start counting and reporting the batches of the client in `context`."""
         self._cluster, self._clock = context.cluster, context.clock
         self._application = context.client_id
         self._sender = EventSender(context.cluster, context.request_timeout_ms)
@@ -146,11 +139,9 @@ class ProducerAudit(ProducerInterceptor):
     # --- counting ---------------------------------------------------------------------------------------
 
     def on_delivery_batch(self, batch: SentBatch, error: BarnabasError | None) -> None:
-        """Count a batch that is acknowledged or has failed.
-
-        Each batch passes through this method, and the caches of the processor are full of other data. So the usual
-        case, a batch that extends the current run of its partition, needs no calls and few objects. Such a batch is as
-        late as its run, because the next report ends all runs.
+        """Count a batch that is acknowledged or has failed. The producer calls this method for each batch, so the usual
+        case makes no calls and touches few objects: the batch extends the current run of its partition. Such a batch is
+        late if its run is, because the next report ends all runs.
         """
         run = self._runs.get((batch.topic, batch.partition))
         if run is not None and error is None:
@@ -194,7 +185,7 @@ class ProducerAudit(ProducerInterceptor):
         return known
 
     def _look_again(self, _view: ClusterView) -> None:
-        """Discard the cached topics and runs, because another topic may have the name now."""
+        """Discard the cached topics and runs, because a topic may have been deleted and recreated."""
         self._topics.clear()
         self._runs.clear()
 
@@ -210,9 +201,9 @@ class ProducerAudit(ProducerInterceptor):
     # --- reporting --------------------------------------------------------------------------------------
 
     async def report(self, *, is_last: bool = False, timeout_s: float | None = None) -> None:
-        """Report new counts. If the report fails, the next one contains the counts; a warning is logged.
+        """Report new counts. If the report fails, the next report includes its counts; a warning is logged.
 
-        :param is_last: True if the producer is closed, so no counts follow.
+        :param is_last: True if this is the last report of a closed producer.
         :param timeout_s: the time limit in seconds, at most `REPORT_S_MAX`.
         """
         await self._reports.run(lambda: self._report(is_last=is_last), timeout_s)
@@ -230,7 +221,8 @@ class ProducerAudit(ProducerInterceptor):
             self._earlier.pop(0)
         await self._report_on(self._instance)
         if is_last and self._is_whole and self._last_reported is not None:
-            # The final event is sent alone, after all others: its readers can rely on the others.
+            # Send the final event alone, after all other events: a reader of the final event can then rely on the
+            # others.
             instance, place = self._last_reported
             await self._sender.send([self._event(instance, place, is_last=True)])
 
@@ -242,7 +234,8 @@ class ProducerAudit(ProducerInterceptor):
         for begin in range(0, len(places), EVENTS_AT_ONCE):
             sent = places[begin : begin + EVENTS_AT_ONCE]
             for place in sent:
-                # before the request, so that the next report contains counts that change during it
+                # Clear the list before the request, so that the next report includes counts that change during the
+                # request.
                 del instance.unreported[place]
             try:
                 refused = await self._sender.send([self._event(instance, place) for place in sent])
@@ -260,7 +253,7 @@ class ProducerAudit(ProducerInterceptor):
     def _give_up(self, instance: _Instance) -> None:
         self._is_whole = False
         log.warning(
-            "the audit drops %d unreported windows, which stay open: more than %d instances wait to be reported",
+            "dropping %d unreported audit windows, which stay open: more than %d instances have unreported counts",
             len(instance.unreported),
             EARLIER_MAX,
         )
@@ -285,7 +278,7 @@ class ProducerAudit(ProducerInterceptor):
         )
 
     async def _ensure_topic(self, instance: _Instance) -> None:
-        """Create the topic if it does not exist. A new topic is empty, so all counts must be reported again."""
+        """Create the topic if it does not exist. A new topic is empty, so mark all counts as unreported then."""
         if await self._sender.ensure_topic():
             instance.report_all_again()
 
@@ -303,5 +296,5 @@ def _ranges(batch: SentBatch, width_ms: int) -> list[RecordRange]:
 
 
 def _is_refused(batch: SentBatch, error: BarnabasError) -> bool:
-    """Return whether no broker has stored the batch: its only request was finally refused."""
+    """Return whether certainly no broker has stored the batch, because its only request was rejected."""
     return isinstance(error, ApiError) and not error.retriable and batch.attempts <= 1

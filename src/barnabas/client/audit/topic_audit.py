@@ -1,4 +1,6 @@
-"""The audit of one topic: compares reported counts with the log, and the log with a table and a group."""
+"""The audit of one topic: compares the reported counts with the log, and the log with a table and with the records that
+a group received.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ if TYPE_CHECKING:
 
 
 class TableSide(Protocol):
-    """A snapshot of a table."""
+    """A snapshot of a table, for the comparison with the log."""
 
     def read(
         self,
@@ -47,9 +49,8 @@ class TableSide(Protocol):
 
 
 Progress = Callable[[int], AbstractContextManager[OnProgress]]
-"""A function of the total number of records.
-
-It returns a context with a function that takes numbers of counted records.
+"""A function that takes the total number of records, and returns a context manager. The context manager returns a
+progress callback.
 """
 
 
@@ -71,15 +72,15 @@ def audit_topic(
 ) -> Balance:
     """Compare the reported counts of a topic with its log, and the log with a table.
 
-    The first pass counts batches of audited producers by their headers. If it finds a difference, a second pass decodes
-    every record.
+    The first pass counts the batches of audited producers by batch headers. If the first pass finds a difference, a
+    second pass decodes every record.
 
     :param since_ms: omit windows before the window of this time, in ms since the epoch.
-    :param source: the brokers of the cluster that the topic is mirrored from. The counts reported there are compared,
-        too.
+    :param source: the brokers of the cluster that the topic is mirrored from. The counts reported in that cluster are
+        compared, too.
     :param group: compare the records that the members of this group received with the log.
-    :param table_side: a function of the topic's id that returns the table.
-    :param memory: the counts of earlier audits; receives the counts of this one.
+    :param table_side: a function that takes the topic's id and returns the table.
+    :param memory: a cache with the counts of earlier audits, which this audit updates.
     :raises NotAuditableError: the log is compacted, or the table belongs to another topic.
     :raises ApiError: the topic does not exist, or cannot be read.
     """
@@ -107,8 +108,9 @@ class _AuditRequest(NamedTuple):
 
 def _compare(asked: _AuditRequest, memory: LogCountCache) -> Balance:
     bootstrap, admin, topic, since_ms, table_side, source, group, progress = asked
-    # Read in this order: committed offsets, reported counts, table, log. Each one contains all records of those before.
-    # Records that are acknowledged during the audit are in the log, and count as open until a producer reports them.
+    # Read the committed offsets, then the reported counts, then the table, and the log last. Each source then includes
+    # all records of the earlier sources. Records that are acknowledged during the audit are in the log, and stay open
+    # until a producer reports them.
     committed = {} if group is None else _committed(admin, group, topic)
     events = read_events(bootstrap, admin, topic)
     source_side = None if source is None else _source_side(source, source_topic_of(events) or topic)
@@ -152,7 +154,7 @@ def _committed(admin: Admin, group: str, topic: str) -> dict[int, int]:
 
 
 def _all_of(checks: list[OnRange]) -> OnRange | None:
-    """Return one function that calls all checks; None if there are no checks."""
+    """Return a function that calls all checks, or None if there are no checks."""
     if len(checks) <= 1:
         return checks[0] if checks else None
 

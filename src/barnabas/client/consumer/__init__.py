@@ -1,1 +1,1 @@
-"""The consumer: prefetch, positions, groups."""
+"""The consumers: fetching in advance, positions, group membership, and the classes `Consumer` and `AsyncConsumer`."""

@@ -1,4 +1,6 @@
-"""`AsyncConsumer`: a consumer for programs with an event loop. It has the same core as `Consumer`, and no thread."""
+"""`AsyncConsumer`: a consumer for programs with an event loop. It shares the core of `Consumer`, but has no background
+thread.
+"""
 
 from __future__ import annotations
 
@@ -47,9 +49,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
     """Reads records of topics on the event loop of the application, alone or as a member of a group.
 
     Arguments, settings, errors and guarantees are those of `Consumer`; methods that may wait are coroutines. Only one
-    task at a time may poll or iterate. The same loop runs heartbeats, commits and fetches. They continue while a task
-    awaits, and stop while a task computes or blocks. The consumer loses its partitions if a task blocks the loop for
-    longer than `session_timeout_ms`.
+    task at a time may poll or iterate. The same loop runs heartbeats, commits and fetches, so they stop while a task
+    computes or blocks. The consumer loses its partitions if a task blocks the loop for longer than
+    `session_timeout_ms`.
 
         async with barnabas.AsyncConsumer("localhost:9092", group="feed", auto_offset_reset="earliest") as consumer:
             consumer.subscribe("clicks")
@@ -128,7 +130,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         )
 
     async def start(self) -> Self:
-        """Start the consumer. `async with`, and the first call that waits, do this too."""
+        """Start the consumer. `async with` and the first call that waits also start it."""
         if not self._runs:
             self._core.state.check_usable()
             self._lifecycle.start()
@@ -144,7 +146,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
             await self.start()
         return await self._driver.run(call)
 
-    # --- what to read -----------------------------------------------------------------------------------
+    # --- subscription and assignment
+    # -----------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -178,9 +181,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
     # --- reading ----------------------------------------------------------------------------------------
 
     async def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K_co, V_co]]:
-        """Return the next records, or an empty list if no record arrives within `timeout_s`; see `Consumer.poll`.
-
-        The next poll marks these records as processed, so that an auto-commit includes them.
+        """Return the next records, or an empty list if no record arrives within `timeout_s`; see `Consumer.poll`. The
+        next poll marks the returned records as processed, so that auto-commit includes them.
         """
         self._core.check_readable()
         await self._driver.yield_to_loop()
@@ -249,19 +251,19 @@ class AsyncConsumer(Generic[K_co, V_co]):
         self._core.seek(tp, offset)
 
     def seek_to_beginning(self, *tps: tuple[str, int]) -> None:
-        """Continue at the first offset of these partitions; without arguments, of all assigned partitions."""
+        """Continue at the first offset of these partitions, or of all assigned partitions if none are given."""
         self._core.seek_by_policy(tps, "earliest")
 
     def seek_to_end(self, *tps: tuple[str, int]) -> None:
-        """Continue at the end of these partitions; without arguments, of all assigned partitions."""
+        """Continue at the end of these partitions, or of all assigned partitions if none are given."""
         self._core.seek_by_policy(tps, "latest")
 
     def pause(self, *tps: tuple[str, int]) -> None:
-        """Return no records of these partitions until `resume`. The partitions stay assigned."""
+        """Stop returning records of these partitions until `resume`. The partitions stay assigned."""
         self._core.set_paused(tps, True)
 
     def resume(self, *tps: tuple[str, int]) -> None:
-        """Return records of these partitions again."""
+        """Continue to return records of paused partitions."""
         self._core.set_paused(tps, False)
 
     # --- offsets ----------------------------------------------------------------------------------------
@@ -295,7 +297,9 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return, for each partition, the first offset with a timestamp of at least the given one, or None."""
+        """Return, for each partition, the offset of the first record at or after a timestamp, or None if there is no
+        such record.
+        """
         return await self._run(self._core.offsets_for_times(timestamps_ms))
 
     # --- looking around ---------------------------------------------------------------------------------
@@ -318,12 +322,11 @@ class AsyncConsumer(Generic[K_co, V_co]):
     # --- finishing --------------------------------------------------------------------------------------
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Commit the returned records (with auto-commit), and leave the group. Further calls do nothing.
-
-        Iterations of other tasks end. If another task is already closing the consumer, this call waits for that task.
+        """Commit the returned records if auto-commit is enabled, and leave the group. Further calls do nothing.
+        Iterations in other tasks end. If another task is already closing the consumer, this call waits for that task.
 
         :param timeout_s: see `Consumer.close`.
-        :raises TimedOutError: the commit or leaving the group took longer; the consumer is closed nevertheless.
+        :raises TimedOutError: the commit or the leave request took longer; the consumer is closed nevertheless.
         """
         await self._close(all_done=True, timeout_s=timeout_s)
 
@@ -341,7 +344,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
             else:
                 self._core.stop(all_done=all_done)
         finally:
-            # This also runs after a cancellation: further heartbeats would keep the partitions from other members.
+            # Close also after a cancellation: further heartbeats would keep the partitions from other members.
             try:
                 await self._background.close(deadline_s)
                 await self._driver.stop()

@@ -1,11 +1,10 @@
-"""The steps of a consumer's calls: waits, listener calls, and tasks of the background.
+"""The steps of a consumer's calls: waits, listener calls and background tasks.
 
 A call of the application that may wait is a generator of steps. It yields a `Wait` or a `ListenerCall`, and finally
 returns its result or raises. A driver (`sync_async_drivers`) blocks or awaits at each step, and resumes the generator.
-A driver may resume too early: the generator checks its condition again, and yields another `Wait`.
-
-A request to a broker is a `BackgroundTask`. The core submits the task, the background runs it, and its end wakes the
-call.
+A driver may resume a generator too early: the generator then checks its condition again, and yields another `Wait`. A
+request to a broker is a `BackgroundTask`. The core submits the task, the background runs it, and wakes the call when
+the task has ended.
 """
 
 from __future__ import annotations
@@ -27,7 +26,7 @@ AssignmentChange = Literal["assigned", "revoked", "lost"]
 
 
 class Wait(NamedTuple):
-    """Resume the call at `until_s` (monotonic time), or as soon as `Guard.wake_count` differs from `wake_count`."""
+    """A step that waits until `until_s` (monotonic time), or until `Guard.wake_count` differs from `wake_count`."""
 
     until_s: float
     wake_count: int
@@ -35,14 +34,18 @@ class Wait(NamedTuple):
 
 @dataclass(eq=False, slots=True)
 class ListenerCall:
-    """Call the application's rebalance listener, and report its end to `ConsumerState.on_listener_called`."""
+    """A step that calls the application's rebalance listener. The driver reports the result to
+    `ConsumerState.on_listener_called`.
+    """
 
     change: AssignmentChange
     partitions: list[TopicPartition]
     done: bool = False
     error: BaseException | None = None
     goes_on: bool = False
-    """True if the listener continues after a cancellation of the poll; False if the next poll calls it again."""
+    """True if the listener continues to run when the poll is cancelled. If False, the next poll calls the listener
+    again.
+    """
 
 
 CallSteps = Generator[Wait | ListenerCall, None, T]
@@ -50,7 +53,7 @@ CallSteps = Generator[Wait | ListenerCall, None, T]
 
 @dataclass(eq=False, slots=True, kw_only=True)
 class BackgroundTask:
-    """A task of the background that needs a broker."""
+    """A task that the background runs, because it needs a broker."""
 
     done: bool = False
     error: BaseException | None = None
@@ -65,9 +68,9 @@ class Commit(BackgroundTask):
     offsets: Mapping[TopicPartition, OffsetAndMetadata]
     timeout_s: float | None = None
     done_with: Mapping[AssignedPartition, int] = field(default_factory=dict)
-    """The offsets that auto-commit need not commit again after this commit."""
+    """The offsets that auto-commit need not commit again once this commit succeeds."""
     in_hand: Mapping[AssignedPartition, int] = field(default_factory=dict)
-    """The versions of the partitions in `done_with` for which the commit includes the current record."""
+    """The partitions in `done_with` whose current record this commit includes, with their versions."""
 
 
 @dataclass(eq=False, slots=True)
@@ -84,7 +87,9 @@ class Join(BackgroundTask):
     """Join the group's next generation."""
 
     partitions: list[TopicPartition] | None = None
-    """The new assignment; None: the member has lost its partitions, and calls the listener before it joins again."""
+    """The new assignment, or None if the member has lost its partitions. The consumer then calls the listener, and
+    joins again.
+    """
 
 
 @dataclass(eq=False, slots=True)
@@ -118,5 +123,5 @@ class Guard(Protocol):
         ...
 
     def wake_background(self) -> None:
-        """Let the background check for tasks soon."""
+        """Wake the background, so that it checks for tasks."""
         ...

@@ -1,4 +1,4 @@
-"""The I/O of a `ClassicMembership`: joins, heartbeats, leave requests and commits to the group's coordinator."""
+"""The I/O of a `ClassicMembership`: sends joins, heartbeats, leave requests and commits to the group coordinator."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ A join waits at the coordinator for other members, so commits and the leave requ
 """
 
 JOINS_AT_ONCE = 5
-"""The number of consecutive responses that require another join, after which the member pauses between joins."""
+"""The number of consecutive joins without a pause. After it, the member pauses before each further join."""
 JOIN_GRACE_S = 5.0
-"""Seconds added to the rebalance timeout, within which the coordinator answers a join, for the network."""
+"""The network delay in seconds that is added to the rebalance timeout to get the timeout of a join request."""
 
 LEAVE_TIMEOUT_S = 3.0
 
@@ -44,8 +44,8 @@ GROUP_HAS_MOVED_ON = frozenset(
 class ClassicGroupSession:
     """The session of one consumer with its coordinator.
 
-    The membership changes only with the guard held. A call of the application may request a join, but not between the
-    creation of a join request and the record that it is in flight.
+    The membership changes only with the guard held. So no call of the application can request a rejoin between the
+    creation of a join request and its registration as in flight.
     """
 
     def __init__(self, state: ConsumerState, cluster: Cluster, membership: ClassicMembership) -> None:
@@ -58,11 +58,11 @@ class ClassicGroupSession:
     async def join(self) -> list[TopicPartition] | None:
         """Join the next generation of the group, and return this member's partitions.
 
-        The coordinator answers when the other members have joined, too. Retries until the join succeeds.
+        The coordinator responds when the other members have joined, too. Retries until the join succeeds.
 
-        :return: None: a rebalance took place without this member. It has lost its partitions, and calls the listener
-            before it joins again.
-        :raises ApiError: the group refuses this member.
+        :return: the partitions, or None if a rebalance took place without this member. The member has then
+            lost its partitions: the consumer calls the listener, and joins again.
+        :raises ApiError: the coordinator rejects this member.
         :raises FencedError: another member has the same instance id.
         """
         tries = 0
@@ -80,7 +80,8 @@ class ClassicGroupSession:
                 else:
                     if partitions is not None or (self._membership.lost and self._state.owned_partitions()):
                         return partitions
-                    # The member joins again with its new id, and after a rebalance; a pause prevents an endless loop.
+                    # The first rejoins are normal: the member has a new member id, or the group has rebalanced. Pause
+                    # if they do not end.
                     answers += 1
                     if answers > JOINS_AT_ONCE:
                         await asyncio.sleep(self._cluster.backoff.delay_s(answers - JOINS_AT_ONCE - 1))
@@ -104,9 +105,9 @@ class ClassicGroupSession:
             return membership.on_sync(response)
 
     async def _partition_counts(self) -> dict[str, int]:
-        """Return the partition counts of the members' topics. Topics that do not exist are missing."""
+        """Return the partition counts of the members' topics, without topics that do not exist."""
         topics = self._membership.topics_of_members()
-        self._cluster.use_topics(topics)  # each member creates its own topics, if it may
+        self._cluster.use_topics(topics)  # never create topics here: each member creates its own topics, if it may
         view = await self._cluster.refresh()
         counts = {topic: view.partition_count(topic) for topic in topics}
         return {topic: count for topic, count in counts.items() if count is not None}
@@ -126,7 +127,7 @@ class ClassicGroupSession:
                 await self._heartbeat()
             else:
                 log.warning(
-                    "group %s: no poll for max_poll_interval_ms=%d; leaving, so that other members get the partitions",
+                    "group %s: no poll for max_poll_interval_ms=%d; leaving the group to release its partitions",
                     self._membership.group,
                     self._config.max_poll_interval_ms,
                 )
@@ -171,14 +172,14 @@ class ClassicGroupSession:
             log.debug("cannot leave group %s: %s", self._membership.group, error)
 
     async def close(self) -> None:
-        """Do nothing: the connections belong to the cluster."""
+        """Do nothing, because the connections belong to the `Cluster`."""
 
     # --- offsets ----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
-        """Commit offsets as a member of the group; for partitions assigned with `assign`, without a membership.
+        """Commit offsets as a member of the group, or as a non-member if the application used `assign`.
 
-        :raises ApiError: the group has rebalanced, and others.
+        :raises ApiError: the group has rebalanced, and other errors.
         :raises FencedError: another consumer has the same instance id.
         """
         membership = self._membership
@@ -189,7 +190,8 @@ class ClassicGroupSession:
             raise membership.fenced.error()
         generation = membership.generation
         if generation == NO_GENERATION:
-            # The coordinator accepts a commit without a generation as the commit of an admin client.
+            # Do not send this commit: without a generation, the coordinator would accept it like an admin client's
+            # commit.
             raise rebalanced_error(ErrorCode.UNKNOWN_MEMBER_ID, membership.group)
         try:
             await commit_offsets(
@@ -213,7 +215,7 @@ class ClassicGroupSession:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of the group. Partitions without a committed offset are missing."""
+        """Return the committed offsets of the group, without partitions that have none."""
         return await committed_offsets(self._cluster, self._membership.group, partitions, timeout_s=timeout_s)
 
 

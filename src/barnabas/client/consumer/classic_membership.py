@@ -3,8 +3,8 @@
 Each member joins. The coordinator makes one member the leader, which assigns the partitions. Each member receives its
 partitions in the response to its sync request. Responses to heartbeats announce the next rebalance.
 
-An eager member gives up its partitions before it joins. A cooperative member (KIP-429) names its partitions in the join
-request, and keeps them during the join. It gives up the revoked ones, and then joins again.
+An eager member gives up its partitions before it joins. A cooperative member (KIP-429) keeps its partitions during the
+join, and lists them in the join request. It then gives up the revoked partitions, and joins again.
 
 The methods return requests and take responses; `ClassicGroupSession` exchanges them with the coordinator.
 """
@@ -44,17 +44,17 @@ from barnabas.protocol.messages.sync_group import (
 log = logging.getLogger(__name__)
 
 LEAVE_GROUP_VERSION_MAX = 2
-"""The last version with one member in a request. In later versions, several members may leave."""
+"""The last version of LeaveGroup with a single member. In later versions, a request may contain several members."""
 
 OUT_OF_GROUP = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.GROUP_ID_NOT_FOUND, ErrorCode.ILLEGAL_GENERATION})
 """The errors after which the member must join again.
 
-OffsetCommit 9 and later returns GROUP_ID_NOT_FOUND for a missing group (KIP-848).
+OffsetCommit returns GROUP_ID_NOT_FOUND for a missing group since version 9 (KIP-848).
 """
 
 
 class JoinOutcome(enum.Enum):
-    """The next step after the response to a join."""
+    """The next step after a join response."""
 
     AS_LEADER = enum.auto()
     AS_FOLLOWER = enum.auto()
@@ -81,16 +81,16 @@ class ClassicMembership:
         self.joining = False
         self.is_leader = False
         self.lost = False
-        """True if a rebalance took place without this member, so other members own its partitions."""
+        """True if a rebalance took place without this member, so that other members own its partitions."""
         self.fenced: Failure | None = None
-        """The error if another consumer has the same instance id. It is final: a join would fence the other
-        consumer.
+        """The error if another consumer with the same instance id has fenced this one. It is final, because another
+        join would fence the other consumer.
         """
         self.reason = "first join"
         self.is_cooperative = all(ASSIGNORS[strategy].is_cooperative for strategy in strategies)
         """True if all strategies are cooperative.
 
-        As in Kafka, a member with any eager strategy gives up all partitions first.
+        As in Kafka, a member with any eager strategy gives up all partitions before it joins.
         """
         self._session_timeout_ms = session_timeout_ms
         self._rebalance_timeout_ms = rebalance_timeout_ms
@@ -99,7 +99,7 @@ class ClassicMembership:
         self._members: dict[str, ConsumerProtocolSubscription] = {}
         self._assigned = NOTHING
         self._again = ""
-        """The reason for another join after the current one; empty: none is necessary."""
+        """The reason to join again after the current join; empty if there is none."""
 
     # --- joining ----------------------------------------------------------------------------------------
 
@@ -132,7 +132,7 @@ class ClassicMembership:
     def on_join(self, response: JoinGroupResponse) -> JoinOutcome:
         """Apply the response to a join request.
 
-        :raises ApiError: the group refuses this member, or has another coordinator (retriable).
+        :raises ApiError: the coordinator rejects this member, or the group has another coordinator (retriable).
         :raises FencedError: another member has the same instance id.
         """
         code = ErrorCode.of(response.error_code)
@@ -147,7 +147,8 @@ class ClassicMembership:
         self.is_leader = response.leader == response.member_id
         self._strategy = response.protocol_name or self._strategies[0]
         if not self.is_leader or response.skip_assignment:
-            # A static leader has restarted: its earlier assignment is still valid (KIP-814).
+            # This static member, the leader of the group, has restarted. Its earlier assignment is still valid
+            # (KIP-814).
             return JoinOutcome.AS_FOLLOWER
         self._members = {member.member_id: _subscription_of(member) for member in response.members}
         return JoinOutcome.AS_LEADER
@@ -181,7 +182,7 @@ class ClassicMembership:
         )
 
     def on_sync(self, response: SyncGroupResponse) -> list[TopicPartition] | None:
-        """Apply the response to a sync request; return this member's partitions, or None if it must join again.
+        """Apply the response to a sync request; return this member's partitions, or None if the member must join again.
 
         :raises ApiError: as in `on_join`.
         :raises FencedError: as in `on_join`.
@@ -240,7 +241,9 @@ class ClassicMembership:
 
     @property
     def valid_until_s(self) -> float:
-        """Infinity: the coordinator rejects heartbeats after it has assigned the partitions to other members."""
+        """Infinity: the member learns from its heartbeats when the coordinator has assigned the partitions to other
+        members.
+        """
         return math.inf
 
     def on_expired(self) -> None:
@@ -270,7 +273,7 @@ class ClassicMembership:
             self._check(code)
 
     def on_commit_refused(self, code: ErrorCode, generation: int) -> bool:
-        """Join again, if the group has refused a commit of `generation`.
+        """Join again, because the coordinator has rejected a commit of `generation`.
 
         :return: True if the member is no longer in the group; False if the group is rebalancing.
         :raises FencedError: as in `on_join`.
@@ -292,7 +295,9 @@ class ClassicMembership:
     # --- leaving ----------------------------------------------------------------------------------------
 
     def leave_request(self) -> LeaveGroupRequest | None:
-        """Return the leave request; None without a membership, and for a static member, which may return."""
+        """Return the leave request. Return None for a consumer that is not a member, and for a static member, which may
+        return.
+        """
         if not self.member_id or self.instance_id is not None:
             return None
         return LeaveGroupRequest(group_id=self.group, member_id=self.member_id)

@@ -58,7 +58,8 @@ class Consumer(Generic[K_co, V_co]):
     :param interceptors: `ConsumerInterceptor` objects, in the order of the calls. An interceptor belongs to one
         consumer.
     :param settings: the fields of `barnabas.client.config.ConsumerConfig`; keyword arguments override the dict.
-    :raises ConfigurationError: a setting does not exist or cannot have this value, or an interceptor has a wrong type.
+    :raises ConfigurationError: a setting does not exist or cannot have this value, or an interceptor has the wrong
+        type.
 
     Only one thread at a time may poll or iterate; each message stream may have its own thread. A program may mix
     iteration, polls and streams.
@@ -141,7 +142,8 @@ class Consumer(Generic[K_co, V_co]):
         )
         thread.call(self._background.start())
 
-    # --- what to read -----------------------------------------------------------------------------------
+    # --- subscription and assignment
+    # -----------------------------------------------------------------------------------
 
     def subscribe(
         self,
@@ -157,8 +159,8 @@ class Consumer(Generic[K_co, V_co]):
         The thread that polls calls the listeners.
 
         :param topics: a topic, or several.
-        :param pattern: a regular expression that matches whole names of topics, also of topics that are created later.
-        :param on_assign: called with the partitions that this consumer gains; it may seek in them.
+        :param pattern: a regular expression for whole topic names, which also applies to topics that are created later.
+        :param on_assign: called with the partitions that this consumer gains; it may call `seek` for them.
         :param on_revoke: called with the partitions that this consumer gives up; it may commit their offsets.
         :param on_lost: called instead of `on_revoke` with partitions that another member already owns. A commit for
             them would fail.
@@ -204,16 +206,16 @@ class Consumer(Generic[K_co, V_co]):
     def poll(self, *, max_records: int = 500, timeout_s: float = 1.0) -> list[Record[K_co, V_co]]:
         """Return the next records, or an empty list if no record arrives within `timeout_s`.
 
-        The next poll marks these records as processed, so that an auto-commit includes them.
+        The next poll marks the returned records as processed, so that auto-commit includes them.
 
         :param max_records: the maximum number of records.
         :param timeout_s: the time in seconds to wait for a first record.
-        :raises ApiError: there is no committed offset and no reset policy, or the group refuses this member, and
-            others.
+        :raises ApiError: there is no committed offset and no reset policy, or the coordinator rejects this member, and
+            other errors.
         :raises CorruptBatchError: a batch is damaged; the position stays before it.
         :raises DeserializationError: a deserializer raised an error; the position stays before the record.
-        :raises DisconnectedError: no broker was reachable for `default_api_timeout_ms`; with `coordination`, no
-            ZooKeeper server.
+        :raises DisconnectedError: no broker was reachable for `default_api_timeout_ms`. With `coordination`, the same
+            applies to ZooKeeper servers.
         """
         self._core.check_readable()
         nested = self._driver.inside_listener
@@ -225,12 +227,13 @@ class Consumer(Generic[K_co, V_co]):
         """Return the next records as an Arrow record batch, which is empty if no record arrives within `timeout_s`.
 
         The columns are topic, partition, offset, timestamp, timestamp_type, key, value and headers. The consumer
-        creates no Python object for a record, and other threads run during the decoding. The errors of `poll` apply.
+        creates no Python object per record, and other threads run during the decoding. The call raises the errors of
+        `poll`, and those listed here.
 
         :param max_records: the maximum number of rows.
         :param timeout_s: the time in seconds to wait for a first record.
-        :param value_schema: adds two columns: `value_fields`, a struct of the fields of the Avro values, and
-            `value_error`, the error of a value that cannot be decoded.
+        :param value_schema: an `AvroDeserializer`, which adds two columns: `value_fields`, a struct of the fields of
+            the Avro values, and `value_error`, the error of a value that cannot be decoded.
         :raises ConfigurationError: pyarrow is not installed.
         :raises TimedOutError: the schema registry does not respond; the next call returns the same records.
         """
@@ -277,7 +280,7 @@ class Consumer(Generic[K_co, V_co]):
         The first call for a partition may send a request to a broker.
 
         :param tp: topic and partition number.
-        :param timeout_s: the timeout in seconds; None: `default_api_timeout_ms`.
+        :param timeout_s: the timeout in seconds; None means `default_api_timeout_ms`.
         :raises ConfigurationError: the partition is not assigned to this consumer.
         :raises TimedOutError: no broker responded within the timeout.
         """
@@ -292,19 +295,19 @@ class Consumer(Generic[K_co, V_co]):
         self._core.seek(tp, offset)
 
     def seek_to_beginning(self, *tps: tuple[str, int]) -> None:
-        """Continue at the first offset of these partitions; without arguments, of all assigned partitions."""
+        """Continue at the first offset of these partitions, or of all assigned partitions if none are given."""
         self._core.seek_by_policy(tps, "earliest")
 
     def seek_to_end(self, *tps: tuple[str, int]) -> None:
-        """Continue at the end of these partitions; without arguments, of all assigned partitions."""
+        """Continue at the end of these partitions, or of all assigned partitions if none are given."""
         self._core.seek_by_policy(tps, "latest")
 
     def pause(self, *tps: tuple[str, int]) -> None:
-        """Return no records of these partitions until `resume`. The partitions stay assigned."""
+        """Stop returning records of these partitions until `resume`. The partitions stay assigned."""
         self._core.set_paused(tps, True)
 
     def resume(self, *tps: tuple[str, int]) -> None:
-        """Return records of these partitions again."""
+        """Continue to return records of paused partitions."""
         self._core.set_paused(tps, False)
 
     # --- offsets ----------------------------------------------------------------------------------------
@@ -316,7 +319,7 @@ class Consumer(Generic[K_co, V_co]):
 
         :param offsets: the offset of the next record to read in each partition, with or without metadata. None commits
             all records that the consumer has returned, including the current one.
-        :param timeout_s: the timeout in seconds; None: `default_api_timeout_ms`.
+        :param timeout_s: the timeout in seconds; None means `default_api_timeout_ms`.
         :raises ConfigurationError: the consumer has no group.
         :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION: other members may own the partitions.
             REBALANCE_IN_PROGRESS: the group rebalances; poll, and then commit for the remaining partitions.
@@ -334,10 +337,10 @@ class Consumer(Generic[K_co, V_co]):
     def committed(
         self, tps: tuple[str, int] | Iterable[tuple[str, int]], *, timeout_s: float | None = None
     ) -> OffsetAndMetadata | dict[TopicPartition, OffsetAndMetadata | None] | None:
-        """Return the committed offset of the group for a partition, or None if there is none.
+        """Return the group's committed offset of a partition, or None if there is none.
 
         :param tps: one partition, or several. For several partitions, one request returns the offsets by partition.
-        :param timeout_s: the timeout in seconds; None: `default_api_timeout_ms`.
+        :param timeout_s: the timeout in seconds; None means `default_api_timeout_ms`.
         :raises ConfigurationError: the consumer has no group.
         :raises TimedOutError: the coordinator did not respond within the timeout.
         """
@@ -354,7 +357,8 @@ class Consumer(Generic[K_co, V_co]):
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
-        """Return, for each partition, the first offset with a timestamp of at least the given one, or None.
+        """Return, for each partition, the offset of the first record at or after a timestamp, or None if there is no
+        such record.
 
         :param timestamps_ms: the timestamp in ms since the epoch, by partition.
         """
@@ -387,14 +391,13 @@ class Consumer(Generic[K_co, V_co]):
     # --- finishing --------------------------------------------------------------------------------------
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Commit the returned records (with auto-commit), leave the group, and stop the background thread.
-
-        Iterations and streams of other threads end. Further calls do nothing; if another thread is already closing the
+        """Commit the returned records if auto-commit is enabled, leave the group, and stop the background thread.
+        Iterations and streams in other threads end. Further calls do nothing. If another thread is already closing the
         consumer, this call waits for that thread.
 
-        :param timeout_s: the timeout in seconds for the commit and for leaving the group together; None: each has
-            `default_api_timeout_ms`.
-        :raises TimedOutError: the commit or leaving the group took longer. The consumer is closed nevertheless: the
+        :param timeout_s: the timeout in seconds for the commit and the leave request together. None means
+            `default_api_timeout_ms` for each of them.
+        :raises TimedOutError: the commit or the leave request took longer. The consumer is closed nevertheless: the
             group receives uncommitted records again, and reassigns the partitions after `session_timeout_ms`.
         """
         self._close(all_done=True, timeout_s=timeout_s)
@@ -406,7 +409,7 @@ class Consumer(Generic[K_co, V_co]):
         try:
             self._driver.run(self._core.close(all_done=all_done, deadline_s=deadline_s))
         finally:
-            # This also runs after an interruption: further heartbeats would keep the partitions from other members.
+            # Close also after an interruption: further heartbeats would keep the partitions from other members.
             self._thread.stop(partial(self._background.close, deadline_s))
 
     def __enter__(self) -> Self:
@@ -428,9 +431,8 @@ def _after_fork(core: ConsumerCore, guard: ThreadGuard, error: ClosedError) -> N
 
 
 class RecordSlices(Iterator[Iterator[Record[Any, Any]]]):
-    """Iterators over runs of records, one after the other, until the consumer is closed.
-
-    Chained with `itertools.chain`, they run no Python code between the records of a run.
+    """Yields iterators over consecutive buffered records, until the consumer is closed. `itertools.chain` joins them
+    without Python code between two records.
     """
 
     def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:
@@ -448,9 +450,8 @@ class RecordSlices(Iterator[Iterator[Record[Any, Any]]]):
 
 
 class StreamSlices(RecordSlices):
-    """The runs of records of a message stream.
-
-    An error ends the iterator `records`; a new `records` continues after it.
+    """Yields iterators over the buffered records of a message stream. An error ends the iterator `records`; a new
+    `records` continues after the error.
     """
 
     def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:

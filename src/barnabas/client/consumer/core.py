@@ -4,13 +4,14 @@
 `CallSteps`, which a driver runs (`sync_async_drivers`). The background fetches, sends heartbeats and finds positions
 between the calls; both sides share the `ConsumerState`.
 
-A poll rejoins the group if necessary (`Rebalancing`), returns buffered records (`FetchedRecords`), raises pending
-errors, or waits. Each call that asks for more records marks the previous records as processed.
+A poll rejoins the group if necessary (`Rebalancing`). It then returns buffered records (`FetchedRecords`), raises a
+pending error, or waits. Each call for more records marks the previous records as processed.
 
 `Rebalancing` changes the assignment during polls only, because it calls the application's listeners. An eager member
 commits, calls `on_revoke`, gives up all partitions, joins, and calls `on_assign`. A cooperative member (KIP-429)
 commits, and continues to read while it joins. It gives up the revoked partitions and takes the new ones. If it has
-given up any, it joins again, so that other members get them. A member that missed a rebalance has lost its partitions.
+given up any partition, it joins again, so that another member gets the partition. A member that missed a rebalance has
+lost its partitions.
 
 Each such change is a procedure: a generator that yields the `ListenerCall` or `BackgroundTask` that it waits for. Any
 poll continues the procedure, and a poll that times out leaves it unchanged. One procedure runs at a time.
@@ -66,12 +67,13 @@ T = TypeVar("T")
 def consumer_config(bootstrap: Any, group: str | None, settings: Mapping[str, Any]) -> ConsumerConfig:
     """Return the settings of a consumer.
 
-    :raises ConfigurationError: a setting is invalid (see `make_config`), or a topic is given in place of the addresses.
+    :raises ConfigurationError: a setting is invalid (see `make_config`), or a topic is passed in place of the bootstrap
+        addresses.
     """
     if "bootstrap_servers" in settings and bootstrap is not None and not isinstance(bootstrap, Mapping):
         raise ConfigurationError(
-            f"the first argument, {bootstrap!r}, is the bootstrap address, but bootstrap_servers= is given too; "
-            "to read topics call subscribe(topics)"
+            f"the first argument, {bootstrap!r}, is the bootstrap address, but bootstrap_servers= is given, too; "
+            "call subscribe(topics) to read topics"
         )
     if group is not None:
         settings = {**settings, "group": group}
@@ -79,7 +81,7 @@ def consumer_config(bootstrap: Any, group: str | None, settings: Mapping[str, An
 
 
 def topic_names(topics: object) -> frozenset[str]:
-    """Return the topic names in one string, or in several.
+    """Return the topic names that the application has passed as one string or as an iterable of strings.
 
     :raises TypeError: the argument is neither a string nor an iterable of strings.
 
@@ -138,7 +140,7 @@ def checked_offset(given: object) -> int:
     try:
         number = operator.index(given)  # type: ignore[arg-type]
     except TypeError:
-        raise TypeError(f"an offset must be a whole number, not {given!r}") from None
+        raise TypeError(f"an offset must be an integer, not {given!r}") from None
     if number < 0:
         raise ConfigurationError(f"offset {number} is negative; see seek_to_beginning and seek_to_end")
     return number
@@ -161,13 +163,13 @@ def _offset_and_metadata(given: object) -> OffsetAndMetadata:
 
 
 COMMIT_ON_THE_WAY_OUT_S = 5.0
-"""The time limit in seconds of the last auto-commit before a rebalance, in `close`, and at the end of the program."""
+"""The time limit in seconds of the last auto-commit: before a rebalance, in `close`, or at the exit of the program."""
 
 Procedure = Generator[BackgroundTask | ListenerCall, None, None]
 
 
 class Rebalancing:
-    """Updates a consumer's assignment. Thread-safe: the threads of several streams may call it.
+    """Updates a consumer's assignment. Thread-safe, because the threads of several message streams may call it.
 
     Invariant: no call returns records while a listener runs, or while the last commit before a rebalance is in flight.
     The application would process these records, but the member could no longer commit them. During a join, a
@@ -176,13 +178,13 @@ class Rebalancing:
 
     def __init__(self, state: ConsumerState) -> None:
         self.listening: frozenset[AssignmentChange] = frozenset()
-        """The changes that the application has listeners for."""
+        """The assignment changes for which the application has a listener."""
         self._state = state
         self._guard = state.guard
         self._procedure: Procedure | None = None
         self._awaited: BackgroundTask | ListenerCall | None = None
         self._interrupted_call: ListenerCall | None = None
-        """The listener call of a poll that was interrupted before the listener ran."""
+        """The listener call whose poll was interrupted before the listener ran."""
 
     @property
     def is_due(self) -> bool:
@@ -201,7 +203,8 @@ class Rebalancing:
     def rebalance_if_due(self, deadline_s: float, *, nested: bool) -> CallSteps[bool]:
         """Join the group if necessary, or take new partitions.
 
-        :param nested: True if a listener calls this. The procedure waits for the listener, so it cannot continue now.
+        :param nested: True if a listener calls this method. The procedure waits for this listener, so the procedure
+            cannot continue now.
         :return: True if the poll may return records now; False at the deadline.
         """
         while self._state.subscription.by_topics:
@@ -220,7 +223,7 @@ class Rebalancing:
         return True
 
     def _call_listener_or_wait(self, call: ListenerCall | None, wait: Wait) -> CallSteps[None]:
-        """Yield the listener call, or the wait if there is no listener call."""
+        """Yield the pending listener call; otherwise yield a wait."""
         if call is None:
             yield wait
             return
@@ -243,7 +246,9 @@ class Rebalancing:
         return self._rebalance(membership) if membership.rejoin_needed else None
 
     def _advance(self, begin: Callable[[], Procedure | None]) -> ListenerCall | None:
-        """Continue the procedure until it waits; return the listener call that it waits for. Requires the guard."""
+        """Continue the procedure until it has to wait. Return the listener call that it waits for, or None. Requires
+        the guard.
+        """
         if self._interrupted_call is not None:
             call, self._interrupted_call = self._interrupted_call, None
             return call
@@ -267,7 +272,7 @@ class Rebalancing:
     # --- taking -----------------------------------------------------------------------------------------
 
     def _take_all(self) -> Procedure:
-        """Take all partitions of the topics, for a consumer without a group."""
+        """Assign all partitions of the subscribed topics. Called for a consumer without a group."""
         state = self._state
         state.view_changed = False
         before = set(state.subscription.partitions)
@@ -289,7 +294,7 @@ class Rebalancing:
                 self._state.abandon_task(join)
         if join.error is not None:
             raise join.error
-        if join.partitions is not None:  # None: the member has lost its partitions, and the next round handles this
+        if join.partitions is not None:  # The member has lost its partitions; the next iteration handles this.
             yield from self._take(membership, join.partitions)
 
     def _prepare(self, membership: GroupMembership) -> Procedure:
@@ -329,14 +334,16 @@ class Rebalancing:
     # --- giving up --------------------------------------------------------------------------------------
 
     def _give_up_all(self) -> Procedure:
-        """Commit the processed records and call the listener, before other members get the partitions."""
+        """Commit the processed records and call the listener for all partitions, before other members get them."""
         given_up = list(self._state.subscription.partitions)
         if given_up:
             yield from self._commit_done()
             yield from self._give_up(given_up)
 
     def _lose(self, membership: GroupMembership) -> Procedure:
-        """Call the listener for lost partitions without a commit: other members already read them."""
+        """Call the listener for lost partitions. There is no commit, because other members already read these
+        partitions.
+        """
         lost = list(self._state.subscription.partitions)
         if lost:
             log.warning(
@@ -405,9 +412,8 @@ class Rebalancing:
         yield leave
 
     def finish(self, reason: str) -> Generator[BackgroundTask, None, None]:
-        """Commit and leave the group because the consumer is closed; no listener is called.
-
-        The generator yields the tasks to wait for. The caller holds the guard when it resumes the generator.
+        """Commit and leave the group, without a listener call, because the consumer is being closed. The generator
+        yields each task that it waits for. The caller holds the guard when it resumes the generator.
         """
         membership = self._state.membership
         if membership is None:
@@ -457,7 +463,7 @@ class ConsumerCore:
             check_crc=config.check_crcs,
         )
         self._columns: ArrowReader | None = None
-        # Only consumers with a lease on their partitions check the clock, because the check takes time for each record.
+        # Check the clock before each record only if the partitions are valid for a limited time (ZooKeeper).
         self._may_go_on = None if config.coordination is None else self.state.assignment_is_valid
 
     @property
@@ -465,12 +471,13 @@ class ConsumerCore:
         """The cursor of a consumer without message streams."""
         return self.state.cursors[0]
 
-    # --- what to read -----------------------------------------------------------------------------------
+    # --- subscription and assignment
+    # -----------------------------------------------------------------------------------
 
     def subscribe(
         self, topics: str | Iterable[str], pattern: str | re.Pattern[str] | None, listening: Iterable[AssignmentChange]
     ) -> None:
-        """Subscribe to topics. `listening` has the changes of the assignment that the application has listeners for."""
+        """Subscribe to topics. `listening` contains the assignment changes for which the application has a listener."""
         self.state.check_usable()
         names = topic_names(topics)
         with self._guard.lock:
@@ -505,7 +512,7 @@ class ConsumerCore:
             self.state.drop_unassigned(before)
 
     def create_streams(self, counts: Mapping[str, int]) -> list[tuple[str, int, Cursor]]:
-        """Divide the subscription into message streams; return topic, stream number and cursor of each stream."""
+        """Divide the subscription into message streams; return the topic, number and cursor of each stream."""
         self.state.check_usable()
         plan = StreamPlan(counts)
         streams = [
@@ -525,7 +532,7 @@ class ConsumerCore:
         """
         if self.state.streams is not None:
             raise ConfigurationError("this consumer has message streams; iterate over the streams")
-        if self.state.stopped is None:  # a stopped consumer raises its own error in the next call
+        if self.state.stopped is None:  # if the consumer is stopped, the next call raises its error
             self._subscription.check_something_to_read()
 
     # --- reading ----------------------------------------------------------------------------------------
@@ -578,7 +585,7 @@ class ConsumerCore:
         self, cursor: Cursor, records_max: int, deadline_s: float, nested: bool
     ) -> CallSteps[pyarrow.RecordBatch]:
         if self._columns is None:
-            from barnabas.records.arrow import ArrowReader  # noqa: PLC0415  not every program reads columns
+            from barnabas.records.arrow import ArrowReader  # noqa: PLC0415  pyarrow is optional
 
             self._columns = ArrowReader()
         columns = self._columns
@@ -587,7 +594,9 @@ class ConsumerCore:
 
     @contextmanager
     def taken_back_on_failure(self) -> Iterator[None]:
-        """Return a context manager. If its block raises, the records of the last poll count as not returned."""
+        """Return a context manager that takes back the records of the last poll if its block raises. The next poll
+        returns these records again.
+        """
         try:
             yield
         except BaseException:
@@ -595,12 +604,12 @@ class ConsumerCore:
             raise
 
     def _all_or_nothing(self, cursor: Cursor, steps: CallSteps[T]) -> CallSteps[T]:
-        """Run the steps of a call that returns records. If the call is interrupted, its records count as not
-        returned.
+        """Run the steps of a call that returns records. If the call is interrupted, the next call returns its records
+        again.
         """
         try:
             return (yield from steps)
-        # The call was waiting or has raised an expected error, so it has taken no records.
+        # The call has raised an expected error or was waiting, so it has taken no records from the buffer.
         except (GeneratorExit, BarnabasError):
             raise
         except BaseException:
@@ -609,9 +618,8 @@ class ConsumerCore:
             raise
 
     def _ask(self, deadline_s: float, get: Callable[[], bool], nested: bool) -> CallSteps[bool]:
-        """Wait until `get` returns True; return False at the deadline.
-
-        During the wait, the application counts as polling.
+        """Wait until `get` returns True; return False at the deadline. The wait counts as a poll for
+        `max_poll_interval_ms`.
         """
         state = self.state
         with self._guard.lock:
@@ -663,7 +671,9 @@ class ConsumerCore:
         self._move(lambda state: state.move_to(number), [tp])
 
     def seek_by_policy(self, tps: Iterable[tuple[str, int]], policy: str) -> None:
-        """Continue at the first or at the end offset of partitions; without partitions, of all assigned ones."""
+        """Continue at the first or the end offset of these partitions, or of all assigned
+        partitions if none are given.
+        """
         self._move(lambda state: state.forget_position(policy), tps)
 
     def _move(self, move: Callable[[AssignedPartition], None], tps: Iterable[tuple[str, int]]) -> None:
@@ -692,7 +702,7 @@ class ConsumerCore:
     # --- offsets ----------------------------------------------------------------------------------------
 
     def commit(self, offsets: Mapping[TopicPartition, Committable] | None, timeout_s: float | None) -> CallSteps[None]:
-        """Commit offsets for the group; None: the offsets after all returned records."""
+        """Commit offsets for the group. With None, commit the offsets after all returned records."""
         self.state.check_usable()
         self._need_group()
         given = None if offsets is None else offsets_to_commit(offsets)
@@ -784,7 +794,7 @@ class ConsumerCore:
     def close(self, *, all_done: bool, deadline_s: float = FOREVER_S) -> CallSteps[None]:
         """Commit the processed records and leave the group. Every later call raises an error.
 
-        :param all_done: True if the current record counts as processed.
+        :param all_done: True if the application has processed the current record.
         :raises TimedOutError: the commit or leaving the group did not complete before the deadline.
         """
         if self.state.stopped is not None:
@@ -794,15 +804,15 @@ class ConsumerCore:
         while (task := self.next_closing_task(closing_tasks)) is not None:
             if not (yield from self.state.await_end(task, deadline_s)):
                 undone = "leave its group" if isinstance(task, Leave) else "commit its last offsets"
-                raise TimedOutError(f"the timeout of close() ended before the consumer could {undone}")
+                raise TimedOutError(f"close() timed out before the consumer could {undone}")
 
     def closing_tasks(self) -> Iterator[BackgroundTask]:
-        """Return an iterator over the last tasks of a stopped consumer, for `next_closing_task`."""
+        """Return an iterator over the closing tasks of a stopped consumer, for `next_closing_task`."""
         return self._rebalancing.finish("the consumer was closed")
 
     def next_closing_task(self, tasks: Iterator[BackgroundTask]) -> BackgroundTask | None:
-        """Submit the next closing task when the previous one has ended, and return it; None: there are no more
-        tasks.
+        """Submit and return the next closing task, or return None if there are no more. Call this when the previous
+        task has ended.
         """
         with self._guard.lock:
             return next(tasks, None)

@@ -1,10 +1,10 @@
 """Sends the fetches that the fetcher plans, and passes on the responses. Runs on the event loop.
 
-The callback of a response also sends the next fetch, in the same turn of the loop. The time between two fetches is most
-of the latency of a record.
+The callback that handles a response also sends the next fetch, in the same iteration of the loop, because any delay
+between two fetches adds to the latency of records.
 
-- `FetchSession` is the client's side of a fetch session (KIP-227): a request names only the partitions whose offset has
-  changed, and a response only the partitions with news. `barnabas.broker.handlers.fetch` is the broker's side.
+- `FetchSession` is the client's side of a fetch session (KIP-227): a request contains only the partitions whose fetch
+  offset has changed, and a response only the changed partitions. `barnabas.broker.handlers.fetch` is the broker's side.
 - `FetchTemplates` encodes and decodes the usual case in one step: a request that changes one partition, and a response
   with records of one partition. The general codec handles all other messages.
 - `FetchConnections` has up to `FETCHES_MAX` connections to each broker. Each connection has at most one fetch in
@@ -45,11 +45,11 @@ class FetchSession:
         self._id = NO_FETCH_SESSION
         self._epoch = INITIAL_SESSION_EPOCH
         self._known: dict[tuple[str, int], FetchPartition] = {}
-        """The partitions that the broker remembers, if it has received the last request."""
+        """The partitions of the session at the broker, provided that the broker has received the last request."""
 
     @property
     def is_open(self) -> bool:
-        """Return whether the broker remembers the partitions. If so, the broker also decides on their order."""
+        """Return whether there is a fetch session. In a session, the broker decides on the order of the partitions."""
         return self._epoch != INITIAL_SESSION_EPOCH
 
     def incremental_request(self, request: FetchRequest) -> FetchRequest:
@@ -64,10 +64,10 @@ class FetchSession:
         return said
 
     def continue_with(self, topic: str, part: FetchPartition) -> tuple[int, int] | None:
-        """Record a request that changes one partition, and otherwise equals the previous request.
+        """Record a request that changes one partition and otherwise equals the previous request.
 
-        :return: the session id and epoch of the request; None if there is no session, so a request must name all
-            partitions.
+        :return: the session id and epoch of the request, or None if there is no session and the request must contain
+            all partitions.
         """
         if not self.is_open:
             return None
@@ -88,14 +88,14 @@ class FetchSession:
     def on_response(self, response: FetchResponse | SinglePartitionFetch) -> None:
         """Update the session after a response without an error."""
         if response.session_id == NO_FETCH_SESSION:
-            # the broker has no memory for another session
+            # session id 0: the broker's session cache is full
             self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
         else:
             self._id = response.session_id
             self._epoch = next_session_epoch(self._epoch)
 
     def closing_request(self) -> FetchRequest | None:
-        """Return the request that closes the session at the broker; None if there is no session."""
+        """Return the request that closes the session at the broker, or None if there is no session."""
         if self._id == NO_FETCH_SESSION:
             return None
         return FetchRequest(
@@ -103,7 +103,7 @@ class FetchSession:
         )
 
     def reset(self) -> None:
-        """Start a new session with the next request: the broker may not have received the last one."""
+        """Start a new session with the next request, because the broker may not have received the last request."""
         self._epoch = INITIAL_SESSION_EPOCH
 
 
@@ -114,7 +114,8 @@ def _changed(topics: list[FetchTopic], known: dict[tuple[str, int], FetchPartiti
         parts: list[FetchPartition] = [
             part
             for part in topic.partitions
-            # Most partitions are the same objects as in the previous request.
+            # A comparison by identity suffices for most partitions: they are the same objects as in the previous
+            # request.
             if (before := known.get((name, part.partition))) is not part and not _is_same(before, part)
         ]
         if parts:
@@ -140,14 +141,14 @@ def _forgotten(
 
 
 PATTERNS_MAX = 64
-"""The maximum number of templates of one connection. Creating a template takes as long as ten requests."""
+"""The maximum number of templates of one connection. The number is limited because creating a template takes as long as
+ten requests.
+"""
 
 _NAME_AT = 4 + 4 + 2 + 4 + 4
 _NAME_AT_FLEXIBLE = 4 + 1 + 4 + 2 + 4 + 1
-"""The position of the topic name's length in a response with one topic.
-
-The correlation id, the tags of the header (in flexible versions), the throttle time, the error code, the session id and
-the number of topics precede it.
+"""The position of the topic name's length in a flexible response with one topic. It follows the correlation id, the
+tagged fields of the header, the throttle time, the error code, the session id and the number of topics.
 """
 
 _INT16 = struct.Struct(">h")
@@ -171,10 +172,10 @@ class FetchTemplates:
     def request(
         self, whole: FetchRequest, session_id: int, session_epoch: int, topic: str, part: FetchPartition
     ) -> EncodedRequest | None:
-        """Return the next request of a session, which changes one partition.
+        """Return the next request of a session, which changes one partition, or None if the maximum number of templates
+        is reached.
 
-        :param whole: the complete request. Its `min_bytes` and rack are the same in all requests.
-        :return: None if the maximum number of templates is reached.
+        :param whole: the request with all partitions. All requests have the same `min_bytes` and rack.
         """
         pack = self._packers.get(topic)
         if pack is None:
@@ -193,7 +194,7 @@ class FetchTemplates:
         return EncodedRequest(FetchRequest, body, self.read, whole.max_bytes)
 
     def learn(self, response: FetchResponse) -> None:
-        """Create a template from a decoded response of the usual form, if its topic has none."""
+        """Create a template from a decoded response of the usual form, unless the topic already has a template."""
         if response.error_code or response.throttle_time_ms or len(response.responses) != 1:
             return
         (topic,) = response.responses
@@ -201,13 +202,13 @@ class FetchTemplates:
         if name in self._readers or len(self._readers) == PATTERNS_MAX or len(topic.partitions) != 1:
             return
         (part,) = topic.partitions
-        # Responses with aborted transactions differ each time, so no template fits them.
+        # Lists of aborted transactions vary, so no template matches responses with such a list.
         if part.error_code or part.preferred_read_replica >= 0 or part.aborted_transactions or not part.records:
             return
         self._last = self._readers[name] = _TopicReader(topic.topic, _reader(response, self.version))
 
     def read(self, frame: Buffer) -> SinglePartitionFetch | None:
-        """Return the decoded response; None: the general codec must decode it."""
+        """Return the decoded response, or None if the general codec must decode it."""
         last = self._last
         if last is None:
             return None
@@ -219,13 +220,19 @@ class FetchTemplates:
         return answer
 
     def _name(self, frame: Buffer) -> bytes:
-        """Return the topic's name in a response with one topic. For any other frame, the result is arbitrary bytes."""
+        """Return the topic's name in a response with one topic. For any other frame, the result is meaningless bytes,
+        which match no template.
+        """
         try:
             if self._flexible:
                 size, begin = read_uvarint(frame, _NAME_AT_FLEXIBLE)
                 return bytes(frame[begin : begin + size - 1])
             (size,) = _INT16.unpack_from(frame, _NAME_AT)
-        except (IndexError, struct.error, MalformedMessageError):  # a short frame, or a response with an error
+        except (
+            IndexError,
+            struct.error,
+            MalformedMessageError,
+        ):  # The frame is short or has an error, so the position contains other data.
             return b""
         begin = _NAME_AT + _INT16.size
         return bytes(frame[begin : begin + size])
@@ -241,7 +248,7 @@ class _TopicReader:
         self._reader = reader
 
     def read(self, frame: Buffer) -> SinglePartitionFetch | None:
-        """Return the decoded response; None if it does not match the template."""
+        """Return the decoded response, or None if it does not match the template."""
         found = self._reader.read(frame)
         if found is None:
             return None
@@ -303,7 +310,8 @@ class FetchConnections:
 
     :param spawn: runs a coroutine in the background.
     :param on_fault: called with an unexpected error.
-    :param answered: called after each response, with the guard held, because partitions may have lost their positions.
+    :param answered: called after each response with the guard held. A response may have made positions of partitions
+        invalid.
     """
 
     def __init__(
@@ -327,7 +335,7 @@ class FetchConnections:
         self._connections: dict[int, list[_FetchConnection]] = {}
 
     def wake(self, node_id: int) -> None:
-        """Let an idle connection to a broker send a fetch, if there is something to fetch."""
+        """Send a fetch on an idle connection to the broker, if there is something to fetch."""
         connections = self._connections.setdefault(node_id, [])
         for connection in connections:
             if not connection.busy:
@@ -338,8 +346,8 @@ class FetchConnections:
             connections[-1].advance()
 
     def wake_others(self, than_node_id: int) -> None:
-        """Wake the connections to brokers that waited for buffer space, or that have become the source of a
-        partition.
+        """Wake the connections to brokers that waited for buffer space, or that the consumer now reads a partition
+        from.
         """
         with self.guard.lock:
             node_ids = dict.fromkeys((*self.fetcher.deferred_nodes, *self.fetcher.sources(self.cluster.view)))
@@ -349,7 +357,7 @@ class FetchConnections:
 
     @property
     def is_backing_off(self) -> bool:
-        """Return whether a connection pauses after an error."""
+        """Return whether a connection to the broker pauses after an error."""
         return any(each.pauses for connections in self._connections.values() for each in connections)
 
     def close(self) -> None:
@@ -373,7 +381,7 @@ class _FetchConnection:
         self._view = all_fetches.cluster.view
         """The cluster view at the time of the last plan."""
         self._templates: FetchTemplates | None = None
-        """The templates; None before their first use."""
+        """The templates of this connection, or None before their first use."""
         self._failures = 0
         self._session_was_lost = False
         self._pacing = RequestBackoff(all_fetches.cluster.backoff.max_ms / 1000)
@@ -388,19 +396,19 @@ class _FetchConnection:
             channel = self._submit_next(fetch)
             if channel is not None:
                 channel.flush()
-        except Exception as unforeseen:  # noqa: BLE001 - of a callback, or of an application's call that it is not for
+        except Exception as unforeseen:  # noqa: BLE001 - no caller is responsible for this error
             self._all.on_fault(unforeseen)
 
     @property
     def pauses(self) -> bool:
-        """Return whether the connection pauses before the next fetch."""
+        """Return whether the connection is pausing before the next fetch."""
         return self._pause is not None
 
     def close(self) -> None:
         if self._pause is not None:
             self._pause.cancel()
         request = self._session.closing_request()
-        # Use the common connection: on this one, the request would wait behind the fetch.
+        # Use the broker's shared connection: on this connection, the request would wait behind the fetch in flight.
         channel = self._all.cluster.open_channel(self._node_id)
         if request is None or channel is None:
             return
@@ -412,7 +420,7 @@ class _FetchConnection:
             channel.flush()
 
     def _plan(self, answered: Fetch | None = None) -> Fetch | None:
-        """Return the next fetch, which may be the answered one with new offsets. Requires the guard."""
+        """Return the next fetch. It may be the last fetch object with new offsets. Requires the guard."""
         fetcher = self._all.fetcher
         self._view = self._all.cluster.view
         if answered is not None and self._session.is_open and fetcher.repeat(answered, self._view):
@@ -420,7 +428,7 @@ class _FetchConnection:
         return fetcher.next_fetch(self._node_id, self._view)
 
     def _submit_next(self, fetch: Fetch | None) -> Channel | None:
-        """Send `fetch`, unless it is None; return the connection to flush, or None."""
+        """Queue the request of `fetch`, unless `fetch` is None. Return the connection to flush, or None."""
         self.busy = fetch is not None
         if fetch is None or self._all.closed:
             return None
@@ -472,7 +480,7 @@ class _FetchConnection:
                 self._take(fetch, response, sent_s)
             else:
                 self._failed(fetch, error)
-        except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody
+        except Exception as unforeseen:  # noqa: BLE001 - no caller would receive the error of a callback
             self._all.on_fault(unforeseen)
 
     def _take(self, fetch: Fetch, response: Answer, sent_s: float) -> None:
@@ -511,14 +519,14 @@ class _FetchConnection:
         channel = self._submit_next(next_fetch)
         if channel is not None:
             channel.flush()
-        # Wake the application last. Waking a thread takes a system call, and the woken thread holds the interpreter
-        # lock; both would delay the next fetch. This thread now has nothing else to do.
+        # Wake the application last. A wake-up takes a system call, and the woken thread then competes for the
+        # interpreter lock; both would delay the next fetch.
         self._wake_application()
 
     def _pace(self, sent_s: float, *, has_records: bool) -> float:
         """Return the pause in seconds before the next fetch.
 
-        A pause is needed only if the broker returned no records at once.
+        A pause is needed only if the broker returned an empty response without waiting.
         """
         state = self._all.state
         now_s = state.now_s()

@@ -1,11 +1,12 @@
-"""Fetched records on their way to the application: decoding, deserializers, and returned positions. No I/O, no waiting.
+"""The path of fetched records to the application: decoding, deserializers, and the positions of returned records. No
+I/O, no waiting.
 
 - `decode_chunk` and `decode_columns` decode a chunk of batches. If a batch is damaged, they return the records before
-  it, and the error.
+  this batch, and the error.
 - `Deserializers` calls the application's functions for keys and values.
 - `Cursor` is the position of one reader. An iteration returns records directly from a list iterator, without Python
-  code for each record; the length hint of the iterator yields the position. A chunk stays in the cursor until all of
-  its records are returned, so an iteration can continue after a poll, and vice versa.
+  code for each record; the length hint of the iterator shows how many records it has returned. A chunk stays in the
+  cursor until all of its records are returned, so an iteration can continue after a poll, and vice versa.
 - `FetchedRecords` returns buffered records as lists, iterators or columns. It raises the error of a damaged batch or of
   a deserializer after all earlier records are returned.
 """
@@ -82,7 +83,7 @@ Deserializer = Callable[[bytes], T_co] | TopicDeserializer[T_co]
 
 
 class DeserializedRecord(NamedTuple):
-    """A `Record` whose key and value are results of the deserializers."""
+    """A `Record` with a deserialized key and value."""
 
     topic: str
     partition: int
@@ -100,7 +101,8 @@ class DeserializedRecord(NamedTuple):
 
 
 class Deserializers:
-    """Calls the deserializers of keys and values. None stays None, for example the value of a tombstone.
+    """Calls the deserializers of keys and values. They are not called for None, for example for the value of a
+    tombstone.
 
     >>> Deserializers(None, "utf-8")
     Traceback (most recent call last):
@@ -118,7 +120,9 @@ class Deserializers:
         return self._key is not None or self._value is not None
 
     def apply(self, records: list[Record]) -> tuple[list[Any], DeserializationError | None]:
-        """Deserialize records up to the first error; return the deserialized records, and the error or None."""
+        """Deserialize records up to the first error. Return the deserialized records, and the error (None if there is
+        none).
+        """
         made: list[Any] = []
         for record in records:
             name = "key_deserializer"
@@ -130,7 +134,7 @@ class Deserializers:
                     if self._value is None or record.value is None
                     else self._value(record.value, record.topic)
                 )
-            except Exception as cause:  # noqa: BLE001 - of the application's own function
+            except Exception as cause:  # noqa: BLE001 - the application's deserializer may raise any exception
                 error = DeserializationError(
                     record.topic, record.partition, record.offset, f"{name}: {cause!r}; seek past it to continue"
                 )
@@ -152,7 +156,9 @@ class Deserializers:
 
 
 def _of_topic(given: Deserializer[Any] | None, *, is_key: bool) -> Callable[[bytes, str], Any] | None:
-    """Return a function of bytes and topic for both kinds of deserializers."""
+    """Return a function of bytes and topic that calls a deserializer with or without the topic, as the deserializer
+    requires.
+    """
     if given is None:
         return None
     if callable(given):
@@ -165,8 +171,8 @@ def _of_topic(given: Deserializer[Any] | None, *, is_key: bool) -> Callable[[byt
 def decode_chunk(
     chunk: Chunk, min_offset: int, *, check_crc: bool
 ) -> tuple[list[Record], Chunk, CorruptBatchError | None]:
-    """Return the records from `min_offset` on, the undamaged part of the chunk, and the error of a damaged batch or
-    None.
+    """Return the records from `min_offset` on, the undamaged part of the chunk, and the error of the first damaged
+    batch (None if there is none).
     """
     tp = chunk.state.tp
     try:
@@ -197,8 +203,8 @@ def decode_columns(
 
 
 def offset_after_batch(chunk: Chunk, offset: int) -> int | None:
-    """Return the offset after the batch that contains `offset`, according to its header; None if no batch contains
-    it.
+    """Return the offset after the batch that contains `offset`, according to the batch header, or None if no batch
+    contains `offset`.
     """
     try:
         for _, header in iter_headers(chunk.data, partial_ok=True):
@@ -210,7 +216,9 @@ def offset_after_batch(chunk: Chunk, offset: int) -> int | None:
 
 
 def _rest(chunk: Chunk, offset: int) -> Chunk | None:
-    """Return the batches from the one that contains `offset` on; None if they have no records for the application."""
+    """Return the batches from the batch that contains `offset` on, or None if these batches have no records for the
+    application.
+    """
     view = memoryview(chunk.data)
     for position, header in iter_headers(view, partial_ok=True):
         if header.next_offset > offset and not header.is_control:
@@ -219,7 +227,7 @@ def _rest(chunk: Chunk, offset: int) -> Chunk | None:
 
 
 def _whole_part(chunk: Chunk, min_offset: int, check_crc: bool) -> tuple[list[Record], Chunk]:
-    """Return the records before the first damaged batch, and the batches before it."""
+    """Return the batches before the first damaged batch, and their records."""
     tp = chunk.state.tp
     view = memoryview(chunk.data)
     records: list[Record] = []
@@ -230,7 +238,7 @@ def _whole_part(chunk: Chunk, min_offset: int, check_crc: bool) -> tuple[list[Re
             records += read_records(batch, tp.topic, tp.partition, min_offset=min_offset, check_crc=check_crc)
             end, next_offset = position + header.size, max(next_offset, header.next_offset)
     except CorruptBatchError:
-        pass  # the caller already has this error, from its attempt to decode the whole chunk
+        pass  # ignore the error: the caller has already received it when it decoded the whole chunk
     return records, Chunk(chunk.state, chunk.version, view[:end], next_offset)
 
 
@@ -241,8 +249,8 @@ def accept_all(_tp: TopicPartition) -> bool:
 class Cursor:
     """Returns the records of one chunk after another. Not thread-safe: the consumer guards it.
 
-    Invariant: the records of the current chunk before the position of its partition are returned, or are in `out`, from
-    which `iterator` returns them one by one. In a decoded chunk these are the records before `records[index]`.
+    Invariant: all records of the current chunk before its partition's position are returned, or are in the list `out`,
+    from which `iterator` returns them one by one. In a decoded chunk, these are the records before `records[index]`.
     """
 
     def __init__(self, accepts: Callable[[TopicPartition], bool] = accept_all) -> None:
@@ -251,17 +259,18 @@ class Cursor:
         self._version = 0
         self._chunk: Chunk | None = None
         self._records: list[Record] | None = None
-        """The decoded records of the current chunk from some position on; None: the rest of the chunk is not
-        decoded.
+        """The decoded records of the current chunk, or None while the rest of the chunk is not decoded.
         """
         self._index = 0
         self._out: list[Record] = []
         self._left: Iterator[Record] = iter(())
         """An iterator over `_out`."""
         self._iterator: Iterator[Record] = iter(())
-        """The iterator that the application holds."""
+        """The iterator that the application currently uses."""
         self._returned: dict[AssignedPartition, int] = {}
-        """The partitions with returned records that may be unprocessed, and the version of each at that time."""
+        """The partitions with returned records that the application may still be processing, each with its version at
+        the time of the return.
+        """
 
     @property
     def has_records(self) -> bool:
@@ -270,7 +279,7 @@ class Cursor:
 
     @property
     def has_rest(self) -> bool:
-        """Return whether a part of the current chunk, decoded or not, is still to be returned."""
+        """Return whether the current chunk has records, decoded or not, that are not returned yet."""
         return self._is_left() and self._current() is not None
 
     def is_reading(self, state: AssignedPartition) -> bool:
@@ -278,7 +287,7 @@ class Cursor:
         return state is self._state
 
     def _current(self) -> AssignedPartition | None:
-        """Return the partition of the current chunk; None if a seek has made the chunk invalid."""
+        """Return the partition of the current chunk, or None if a seek has made the chunk invalid."""
         state = self._state
         if state is None or state.version != self._version or state.paused:
             return None
@@ -292,14 +301,11 @@ class Cursor:
         self._turn_to(chunk)
         self._chunk, self._records = chunk, records
         if not records:
-            # The chunk contains only control batches or compacted offsets, so no record is returned and the position
-            # advances.
+            # The chunk contains only control batches or compacted offsets: advance the position, and return no record.
             self._advance(chunk.state, chunk.next_offset)
 
     def take_remaining(self) -> Chunk | None:
-        """Return the rest of the current chunk, which begins at the position of its partition; None if there is
-        none.
-        """
+        """Return the rest of the current chunk, from its partition's position on, or None if there is none."""
         self.put_back()
         if self._chunk is None or not self.has_rest:
             return None
@@ -313,7 +319,9 @@ class Cursor:
         self._advance(chunk.state, next_offset)
 
     def _turn_to(self, chunk: Chunk) -> None:
-        """Replace the current chunk. If its partition is paused, its rest is fetched again later."""
+        """Replace the current chunk. The rest of a chunk of a paused partition is discarded, and
+        fetched again later.
+        """
         self.put_back()
         old = self._state
         if self._is_left() and old is not None and old.version == self._version:
@@ -348,7 +356,7 @@ class Cursor:
     def take_iterator(self, records_max: int, may_go_on: Callable[[], bool] | None = None) -> Iterator[Record]:
         """Return an iterator over the next records. The last record that it returned is the current record.
 
-        :param may_go_on: called before each record; the iterator ends when it returns False. None: no check.
+        :param may_go_on: called before each record; the iterator ends when it returns False. None means no check.
         """
         self._out = self.take_list(records_max)
         self._left = iter(self._out)
@@ -357,7 +365,7 @@ class Cursor:
 
     @property
     def iterator(self) -> Iterator[Record[Any, Any]]:
-        """The iterator that the application holds."""
+        """The iterator that the application currently uses."""
         return self._iterator
 
     @property
@@ -379,7 +387,7 @@ class Cursor:
         return state.done
 
     def mark_processed(self) -> None:
-        """Mark all returned records as processed, because the application asks for more records."""
+        """Mark all returned records as processed, because the application has asked for more records."""
         self.put_back()
         for state, version in self._returned.items():
             if state.version == version:
@@ -397,25 +405,27 @@ class Cursor:
         if left and state is not None and state.version == self._version:
             self._index -= left
             self._advance_to_index(state)
-        # Clearing the list ends the application's iterator. The application then asks for more, and gets the next
-        # records.
+        # Clearing the list ends the application's iterator. The application then asks for more records.
         self._out.clear()
         self._out = []
         self._iterator = self._left = iter(())
 
     def drop(self, gone: Callable[[AssignedPartition], bool]) -> None:
-        """Stop returning records of the partitions for which `gone` is True: revoked partitions, or those with a new
-        position.
+        """Stop returning records of the partitions for which `gone` returns True, because they are revoked or have a
+        new position.
         """
         if self._state is not None and gone(self._state):
-            # Clearing the list ends the application's iterator, so a running iteration asks for more at once.
+            # Clearing the list ends the application's iterator, so a running iteration immediately asks for more
+            # records.
             self._out.clear()
             self._chunk = self._records = self._state = None
         self._returned = {state: version for state, version in self._returned.items() if not gone(state)}
 
 
 def _while_true(condition: Callable[[], bool], records: Iterator[Record]) -> Iterator[Record]:
-    """Check the condition before each record is taken: a record that is taken but not returned would be lost."""
+    """Yield records while the condition is true. The condition is checked before a record is taken, because a record
+    that is taken but not returned would be lost.
+    """
     while condition() and (record := next(records, None)) is not None:
         yield record
 
@@ -439,7 +449,7 @@ class FetchedRecordBatch(FetchedBatch):
 
 
 class FetchedColumnBatch(FetchedBatch):
-    """A fetched batch whose records were added to columns, from a row on."""
+    """A fetched batch whose records were added to columns, from row `start` on."""
 
     def __init__(self, chunk: Chunk, position: int, columns: ArrowReader, row: int) -> None:
         self.partition = chunk.state.tp
@@ -483,7 +493,7 @@ class FetchedRecords:
         self._check_crc = check_crc
 
     def load(self, cursor: Cursor) -> bool:
-        """Load buffered records into `cursor` if it has none; return whether it has any now.
+        """Load buffered records into `cursor` if it is empty. Return whether it now has records.
 
         :raises CorruptBatchError: the next batch is damaged.
         :raises DeserializationError: a deserializer raises an error for the next record.
@@ -518,7 +528,9 @@ class FetchedRecords:
     def _deserialize(
         self, chunk: Chunk, decoded: list[Record], whole: Chunk, damage: CorruptBatchError | None
     ) -> tuple[list[Record], Chunk, BarnabasError | None]:
-        """Return the records to return, the part of the chunk that contains them, and the error after them or None."""
+        """Deserialize records. Return the records, the part of the chunk that contains them, and the error of the next
+        record (None if there is none).
+        """
         if self._deserializers:
             records, refused = self._deserializers.apply(decoded)
             if refused is not None:
@@ -528,7 +540,7 @@ class FetchedRecords:
         return records, whole, None if damage is None else _damaged(chunk, whole.next_offset, damage)
 
     def take_list(self, cursor: Cursor, records_max: int) -> list[Record]:
-        """Return at most `records_max` records of `cursor`, which has some."""
+        """Return at most `records_max` records of `cursor`, which must not be empty."""
         records: list[Record] = []
         while len(records) < records_max:
             with self._guard.lock:
@@ -537,11 +549,11 @@ class FetchedRecords:
                 if len(records) >= records_max or not self.load(cursor):
                     break
             except (CorruptBatchError, DeserializationError):
-                break  # the next poll raises the error, because there is no record before it
+                break  # the next poll raises the error, because no record precedes the error
         return records
 
     def fill_columns(self, cursor: Cursor, columns: ArrowReader, records_max: int) -> bool:
-        """Add at most `records_max` buffered records to `columns`; return whether it has any.
+        """Add at most `records_max` buffered records to `columns`; return whether `columns` now has records.
 
         :raises CorruptBatchError: the next batch is damaged.
         """
@@ -557,7 +569,7 @@ class FetchedRecords:
                 chunk, columns, position, records_max - len(columns), check_crc=self._check_crc
             )
             with self._guard.lock:
-                # After a concurrent seek, these records count as returned before the seek.
+                # If another thread has called `seek` meanwhile, treat these records as returned before the seek.
                 is_held = self._fetcher.is_current(chunk)
                 if is_held:
                     if self._interceptors.see_batches:
@@ -570,7 +582,7 @@ class FetchedRecords:
             if damage is not None and not len(columns):
                 raise _damaged(chunk, next_offset, damage)
             if damage is not None or rest is not None:
-                break  # the columns are full, or the next poll raises the error, because there is no record before it
+                break  # the columns are full, or the next poll raises the error
         self._metrics.records.add(len(columns) - before)
         return len(columns) > 0
 
@@ -584,15 +596,15 @@ class FetchedRecords:
             self._metrics.bytes.add(len(chunk.data))
             if self._fetcher.wants_fetch:
                 self._fetcher.wants_fetch = False
-                self._guard.wake_background()  # before the decoding, so that the next fetch is in flight during it
+                # Wake the background before the decoding, so that the next fetch is in flight during the decoding.
+                self._guard.wake_background()
         position = chunk.state.position
         assert position is not None
         return chunk, position
 
     def take_back(self, cursor: Cursor) -> None:
-        """Take back all records that `cursor` has taken since `finish`, because the call was interrupted.
-
-        The records are fetched again. A signal or a lack of memory causes neither a lost nor a duplicate record.
+        """Take back all records that `cursor` has taken since `finish`, because a signal or a lack of memory has
+        interrupted the call. The records are fetched again, so none is lost or duplicated.
         """
         with self._guard.lock:
             cursor.drop(lambda _state: True)
@@ -604,7 +616,9 @@ class FetchedRecords:
             self._guard.wake_background()
 
     def _fetch_again_from(self, chunk: Chunk, offset: int) -> None:
-        """Fetch again from a damaged batch on, so that no record after it is returned first. Requires the guard."""
+        """Fetch again from a damaged batch on, so that no record after the batch is returned before the error. Requires
+        the guard.
+        """
         self._fetcher.refetch_from(chunk.state, offset)
         self._guard.wake_background()
 

@@ -2,22 +2,22 @@
 
 Positions. A partition has three offsets, always in this order: `done` <= `position` <= `fetch_offset`.
 
-- `fetch_offset`: the next offset to fetch. It runs ahead of the application.
+- `fetch_offset`: the next offset to fetch. It is ahead of `position` while records are buffered.
 - `position`: the next offset to return to the application.
-- `done`: all records below are processed, because the application has asked for more records after it got them.
-  Auto-commit commits this offset, so a crash delivers the current record again (at least once).
+- `done`: the application has processed all records below this offset. A record counts as processed when the application
+  asks for more records. Auto-commit commits this offset, so a crash delivers the current record again (at least once).
 
-Prefetch. The fetcher buffers up to two responses of each partition. It sends the next fetch when half of the buffered
-records are used, or all records of one partition, so that fetches are large. The sum of the buffered bytes and the
-maximum bytes of the fetches in flight stays below `buffer_bytes_max`. The only exception is a batch larger than its
-limit, which brokers send nevertheless.
+Prefetch. The fetcher buffers up to two responses of each partition. It sends the next fetch when the application has
+used half of the buffered records, or all records of one partition. So each fetch is large. The sum of the buffered
+bytes and the maximum bytes of the fetches in flight stays below `buffer_bytes_max`. The only exception is a batch
+larger than the partition's maximum bytes, which brokers send nevertheless.
 
 Several fetches. A fetch without new records waits at the broker, so another fetch requests the other partitions. A
 partition is never in two fetches. At most `FETCHES_MAX` fetches to a broker are in flight, and the last one waits only
-briefly. Otherwise all fetches could wait for idle partitions, while no fetch requests the busy ones.
+briefly. Otherwise all fetches could wait for idle partitions, while no fetch requests the busy partitions.
 
 Errors. The fetcher skips a partition with an error until the application has received the error. Brokers return errors
-at once, so without this rule the fetcher would repeat the fetch without a pause.
+immediately, so without this rule the fetcher would repeat the fetch in a tight loop.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ from barnabas.records import BATCH_HEADER_SIZE
 
 NOWHERE = "none"
 OUT_OF_RANGE = -1
-"""The validation cause of a position whose offset the leader has refused as out of range."""
+"""The value of `validation_cause` for a position that the leader has rejected as out of range."""
 RESET_TIMESTAMPS = {"earliest": EARLIEST_TIMESTAMP, "latest": LATEST_TIMESTAMP}
 
 
@@ -72,33 +72,34 @@ class AssignedPartition:
     def __init__(self, tp: TopicPartition) -> None:
         self.tp = tp
         self.fetch_offset: int | None = None
-        """The next offset to fetch; None if the position is unknown."""
+        """The next offset to fetch, or None if the position is unknown."""
         self.position: int | None = None
         self.done: int | None = None
         self.committed: int | None = None
-        """The last committed offset; None if it is unknown."""
+        """The last committed offset, or None if it is unknown."""
         self.committed_version = -1
-        """The value of `version` when the application committed the current record; -1 without such a commit."""
+        """The value of `version` when the application committed the current record, or -1 if there
+        was no such commit.
+        """
         self.reset: str | None = None
-        """The reset policy to apply, regardless of committed offsets: `earliest` or `latest`. `none` requires a
-        seek.
+        """The reset policy to apply instead of a committed offset: `earliest` or `latest`. With `none`, only a seek can
+        set a position.
         """
         self.leader_epoch = NO_LEADER_EPOCH
         """The leader epoch of the last fetched batch; -1 after a seek, because the epoch before the new position is
         unknown.
         """
         self.validation_cause: int | None = None
-        """The reason to validate the position, because the log may have lost records before `fetch_offset`.
-
-        Either the next batch has this later leader epoch, or the value is OUT_OF_RANGE. The partition is not fetched
-        until the leader has returned the end offset of `leader_epoch` (KIP-320).
+        """The reason to validate the position: the log may have lost records before `fetch_offset`. The value is the
+        later leader epoch of the next batch, or OUT_OF_RANGE. The partition is not fetched until the leader has
+        returned the end offset of `leader_epoch` (KIP-320).
         """
         self.paused = False
         self.version = 0
         """The number of seeks. Records that were fetched before a seek are not returned after it."""
         self.buffered_bytes = 0
         self.last_turn = 0
-        """The total number of fetched chunks at the time of this partition's last chunk."""
+        """The value of the fetcher's chunk counter when this partition's last chunk arrived."""
         self.high_watermark: int | None = None
         """The high watermark in the last response."""
 
@@ -115,7 +116,9 @@ class AssignedPartition:
         self.version += 1
 
     def forget_position(self, reset: str | None) -> None:
-        """Make the position unknown. The reset policy `reset` finds the new one; None: as after an assignment."""
+        """Make the position unknown. The reset policy `reset` then determines the new position. With None, the position
+        is found as after an assignment.
+        """
         self.fetch_offset = self.position = self.done = None
         self.leader_epoch, self.validation_cause = NO_LEADER_EPOCH, None
         self.reset = reset
@@ -135,14 +138,15 @@ class Subscription:
     def by_topics(self) -> bool:
         """Return whether the application has subscribed to topics.
 
-        Then a group assigns partitions; without a group, all.
+        In this case, the group assigns the partitions; a consumer without a group gets all partitions.
         """
         return bool(self.topics) or self.pattern is not None
 
     def subscribe(self, topics: Iterable[str], pattern: str | re.Pattern[str] | None) -> None:
         """Subscribe to topics by name, or by a regular expression that matches whole names.
 
-        :raises ConfigurationError: partitions were assigned with `assign`, or neither or both arguments are given.
+        :raises ConfigurationError: partitions were assigned with `assign`, or neither or both of the arguments are
+            given.
         """
         names = frozenset(topics)
         if pattern is not None and not isinstance(pattern, str | re.Pattern):
@@ -190,7 +194,10 @@ class Subscription:
         self.partitions = {}
 
     def check_something_to_read(self) -> None:
-        """:raises ConfigurationError: there is neither a subscription nor an assignment; a poll would wait forever."""
+        """Check that there is a subscription or an assignment. Otherwise a poll would wait forever.
+
+        :raises ConfigurationError: there is neither a subscription nor an assignment.
+        """
         if not self.by_topics and not self.manual:
             raise ConfigurationError("nothing to read: call subscribe('a-topic') or assign([('a-topic', 0)]) first")
 
@@ -218,11 +225,13 @@ class Subscription:
         )
 
     def without_offset(self) -> list[TopicPartition]:
-        """Return the partitions that have neither a committed offset nor a reset policy, so that only a seek helps."""
+        """Return the partitions that have neither a committed offset nor a reset policy, and so
+        need a call of `seek`.
+        """
         return [state.tp for state in self.partitions.values() if state.reset == NOWHERE]
 
     def owns(self, state: AssignedPartition) -> bool:
-        """Return whether `state` is the current state of an assigned partition, not a former one."""
+        """Return whether `state` is the current state of an assigned partition, and not of an earlier assignment."""
         return self.partitions.get(state.tp) is state
 
 
@@ -235,11 +244,11 @@ class _Named(NamedTuple):
 class PreferredReplicas:
     """The replicas that the consumer reads from instead of leaders (KIP-392).
 
-    The consumer sends `client_rack`, and a leader returns the id of a replica near the consumer. The consumer reads
-    from the replica for as long as metadata is valid, as Java's consumer does. It returns to the leader after an error
-    or a timeout, or when the leader changes. Not thread-safe: the consumer guards it.
+    The consumer sends `client_rack`, and a leader returns the id of a replica near the consumer. As in Java's consumer,
+    the lease of a replica is as long as metadata is valid. It returns to the leader after an error or a timeout, or
+    when the leader changes. Not thread-safe: the consumer guards it.
 
-    :param rack: the rack of the consumer; empty: the consumer reads all partitions from their leaders.
+    :param rack: the rack of the consumer. If it is empty, the consumer reads all partitions from their leaders.
     :param now_s: returns monotonic time in seconds.
     :param lease_s: the time in seconds for which the consumer reads from a replica before it asks the leader again.
     """
@@ -251,7 +260,7 @@ class PreferredReplicas:
         self._named: dict[AssignedPartition, _Named] = {}
 
     def source(self, state: AssignedPartition, view: ClusterView) -> int | None:
-        """Return the id of the broker to read a partition from; None: no leader is known."""
+        """Return the id of the broker to read a partition from, or None if no leader is known."""
         leader = view.leader(state.tp)
         if not self._named:
             return leader
@@ -264,12 +273,14 @@ class PreferredReplicas:
         return leader
 
     def name(self, state: AssignedPartition, node_id: int, leader: int) -> None:
-        """Read a partition from `node_id`, because its leader has returned this replica."""
+        """Read a partition from replica `node_id`, because the leader has returned this replica as
+        the preferred one.
+        """
         self._named[state] = _Named(node_id, leader, self._now_s() + self._lease_s)
 
     def give_up(self, state: AssignedPartition, node_id: int) -> int | None:
-        """Read from the leader again, if the consumer reads the partition from replica `node_id`; return the id of
-        the leader.
+        """If the consumer reads the partition from replica `node_id`, return to the leader. Return the id of the
+        leader.
         """
         named = self._named.get(state)
         if named is None or named.node_id != node_id:
@@ -283,7 +294,7 @@ class PreferredReplicas:
         return self.give_up(state, node_id) if named is not None and self._now_s() >= named.until_s else None
 
     def forget(self, is_gone: Callable[[AssignedPartition], bool]) -> None:
-        """Remove the partitions that are no longer assigned."""
+        """Remove the preferred replicas of partitions that are no longer assigned."""
         if self._named:
             self._named = {state: named for state, named in self._named.items() if not is_gone(state)}
 
@@ -291,16 +302,16 @@ class PreferredReplicas:
 Buffer = bytes | bytearray | memoryview
 
 FETCH_BYTES = 6 * 1024 * 1024
-"""The maximum bytes of a fetch. Larger fetches use more memory, but are not faster."""
+"""The maximum bytes of a fetch. Larger fetches would use more memory without being faster."""
 
 SHARE_BYTES_MIN = 256 * 1024
-"""The minimum bytes of a partition in a fetch. Smaller chunks cost more time for each record."""
+"""The minimum bytes of a partition in a fetch. Smaller chunks cost more time per record."""
 
 SHARE_BYTES_MAX = 2 * 1024 * 1024
-"""The maximum bytes of a partition in a fetch. The application processes a chunk while the next one arrives."""
+"""The maximum bytes of a partition in a fetch. The application processes one chunk while the next chunk arrives."""
 
 SMALL_SHARE = 8
-"""A chunk smaller than this fraction of a response (one eighth) is copied, so that the response can be freed."""
+"""A chunk smaller than one eighth of its response is copied, so that the response's memory can be freed."""
 
 FETCHES_MAX = 3
 """The maximum number of fetches in flight to a broker. Some wait for new records while others return existing ones."""
@@ -348,7 +359,7 @@ class SinglePartitionFetch(NamedTuple):
 
 @dataclass(slots=True)
 class Chunk:
-    """Whole record batches of one partition, still encoded."""
+    """Complete, encoded record batches of one partition."""
 
     state: AssignedPartition
     version: int
@@ -381,18 +392,22 @@ class Fetch:
     is_under_way: bool = True
     """False between a response and the next request."""
     changed: list[RequestedPartition] | None = None
-    """The partitions whose fetch offset differs from the previous request; None: there was no previous request."""
+    """The partitions whose fetch offset differs from the previous request, or None if there was no previous request."""
     of_all: tuple[ClusterView, dict[TopicPartition, AssignedPartition], int] | None = None
-    """The view, the partitions and the bytes of each, if the fetch requests all partitions of the broker; else None."""
+    """The cluster view, the partitions, and the maximum bytes of each, if the fetch requests all partitions of the
+    broker. None otherwise.
+    """
 
 
 class Fetcher:
     """Plans fetches and buffers fetched records. Not thread-safe: the consumer guards it.
 
-    :param reset_policy: `earliest`, `latest`, or `none`, which turns an offset out of range into an error.
-    :param partition_max_bytes: the maximum bytes of a partition in a fetch; None: the value depends on the number of
+    :param reset_policy: `earliest`, `latest` or `none`. With `none`, an offset out of range is an error for the
+        application.
+    :param partition_max_bytes: the maximum bytes of a partition in a fetch. With None, it depends on the number of
         partitions.
-    :param preferred_replicas: the replicas to read from instead of leaders; None: the consumer reads from leaders only.
+    :param preferred_replicas: the replicas to read from instead of leaders. With None, the consumer reads from leaders
+        only.
     """
 
     def __init__(
@@ -418,44 +433,48 @@ class Fetcher:
         self._chunks: deque[Chunk] = deque()
         self._buffered_bytes = 0
         self._turns = 0
-        """The total number of fetched chunks."""
+        """The chunk counter: the total number of fetched chunks."""
         self._reserved_bytes: Counter[int] = Counter()
         """The maximum bytes of the fetches in flight, by broker."""
         self._broker_bytes = buffer_bytes_max
-        """The bytes of the buffer that one broker's responses may use."""
+        """The number of bytes of the buffer that the responses of one broker may use."""
         self._last_fetch: dict[AssignedPartition, Fetch] = {}
         """The last fetch of each partition."""
         self._parts: dict[AssignedPartition, FetchPartition] = {}
-        """The last request of each partition. A consumer that waits for records repeats most requests."""
+        """The entry of each partition in its last request. A waiting consumer reuses most of these objects."""
         self._fetch_counts: Counter[int] = Counter()
         """The number of fetches in flight, by broker."""
         self.deferred_nodes: dict[int, None] = {}
-        """The brokers to fetch from as soon as the buffer has space, in order, and the new sources of partitions."""
+        """The brokers to fetch from as soon as the buffer has space, in order. They include the new sources of
+        partitions.
+        """
         self.wants_fetch = False
         """True if a fetch may be due, because the application has used many buffered records. The background resets
-        it.
+        this flag.
         """
         self.lost_positions = False
-        """True if the offset of a partition was out of range in a response. The background resets it."""
+        """True if the offset of a partition was out of range in a response. The background resets this flag."""
         self.errors: deque[BarnabasError] = deque()
         """Errors for the next polls that concern no single partition."""
         self._troubles: dict[AssignedPartition, tuple[int, BarnabasError]] = {}
-        """The error of each partition, and the version of the partition at that time.
+        """The error of each partition, with the partition's version at the time of the error.
 
         The partition is not fetched until the application has received the error.
         """
         self._ends: dict[AssignedPartition, int] = {}
-        """The version of each partition whose next offset is out of range, although it has buffered records."""
+        """The partitions whose next offset is out of range while they still have buffered records,
+        with their versions.
+        """
 
     @property
     def buffered_bytes(self) -> int:
-        """The bytes of fetched batches that the application has not read."""
+        """The number of bytes of fetched batches that the application has not read."""
         return self._buffered_bytes
 
     # --- requests ---------------------------------------------------------------------------------------
 
     def next_fetch(self, node_id: int, view: ClusterView) -> Fetch | None:
-        """Return the next fetch from a broker; None if there is nothing to fetch, or no space in the buffer.
+        """Return the next fetch from a broker, or None if there is nothing to fetch or no space in the buffer.
 
         The caller ensures that fewer than `FETCHES_MAX` fetches to the broker are in flight.
         """
@@ -465,7 +484,7 @@ class Fetcher:
             return None
         here = self._read_from(node_id, view)
         states = [state for state in here if self._is_wanted(state, share)]
-        # Partitions with the fewest buffered bytes first, and among those the one with the oldest chunk. Without a
+        # Sort by buffered bytes, fewest first; among equals, the partition with the oldest chunk comes first. Without a
         # session, brokers fill a response in the order of the request. In a session, a partition with new records moves
         # to the end.
         states.sort(key=_LAST_TURN)
@@ -494,8 +513,8 @@ class Fetcher:
     def _begin(self, fetch: Fetch, room: int, share: int) -> None:
         """Reserve space in the buffer for the response of a fetch, and mark it as in flight."""
         node_id = fetch.node_id
-        # Use at most half of the broker's part of the buffer. The application may use up other records before the
-        # response.
+        # Use at most half of the broker's part of the buffer, to leave space for another fetch before this response
+        # arrives.
         half = max(share, self._broker_bytes // 2)
         fetch.reserved_bytes = max_bytes = min(self._max_bytes, room, share * len(fetch.asked), half)
         fetch.is_under_way = True
@@ -506,10 +525,9 @@ class Fetcher:
         fetch.request.max_wait_ms = min(self._max_wait_ms, LAST_WAIT_MS) if is_last else self._max_wait_ms
 
     def repeat(self, fetch: Fetch, view: ClusterView) -> bool:
-        """Update an answered fetch to equal the result of `next_fetch`, if the two differ in offsets only.
-
-        This is the usual case of a consumer that waits for new records. It requires a fetch session, because the order
-        of the partitions does not change: without a session, the first partitions could fill every response.
+        """Reuse a completed fetch for the next request, if the next fetch differs from it in offsets only. This is the
+        usual case of a consumer that waits for new records. A fetch session is required, because the order of the
+        partitions does not change: without a session, the first partitions could fill every response.
 
         :return: False if the two fetches differ in more than offsets, or there is nothing to fetch.
         """
@@ -537,7 +555,9 @@ class Fetcher:
         return True
 
     def _room(self, node_id: int, share: int) -> int:
-        """Return the bytes that a broker may send now. One broker must not use the space of all others."""
+        """Return the number of bytes that a broker may send now. The buffer is divided, so that one broker cannot use
+        the space of all others.
+        """
         room = self._buffer_bytes_max - self._buffered_bytes - sum(self._reserved_bytes.values())
         if self.deferred_nodes:
             self.deferred_nodes.pop(node_id, None)
@@ -546,7 +566,7 @@ class Fetcher:
         return min(room, max(share, self._broker_bytes) - self._reserved_bytes[node_id])
 
     def _read_from(self, node_id: int, view: ClusterView) -> list[AssignedPartition]:
-        """Return the assigned partitions whose source is a broker."""
+        """Return the assigned partitions that the consumer reads from this broker."""
         source = self._preferred_replicas.source
         return [state for state in self._subscription.partitions.values() if source(state, view) == node_id]
 
@@ -568,7 +588,9 @@ class Fetcher:
         return fetch is not None and fetch.is_under_way and fetch.asked[state.tp].version == state.version
 
     def _ended(self, state: AssignedPartition) -> bool:
-        """Return whether an offset out of range must not be fetched again before the buffered records are used."""
+        """Return whether the partition must not be fetched now: its next offset was out of range, and the application
+        has not yet used the buffered records.
+        """
         return self._ends.get(state) == state.version and state.position != state.fetch_offset
 
     def _share(self) -> int:
@@ -633,11 +655,11 @@ class Fetcher:
 
     @property
     def kept_count(self) -> int:
-        """The number of responses with buffered records."""
+        """The total number of responses whose records were buffered."""
         return self._turns
 
     def _look_for_leases(self, fetch: Fetch) -> None:
-        """Return to the leaders of partitions whose lease of a preferred replica has expired."""
+        """For partitions whose lease of a preferred replica has expired, read from the leader again."""
         for asked in fetch.asked.values():
             leader = self._preferred_replicas.give_up_if_due(asked.state, fetch.node_id)
             if leader is not None:
@@ -664,7 +686,7 @@ class Fetcher:
         if code is not ErrorCode.NONE:
             leader = self._preferred_replicas.give_up(state, node_id)
             if leader is not None:
-                # The error of a preferred replica does not matter: the consumer asks the leader next.
+                # Ignore the error of a preferred replica: the consumer fetches from the leader next.
                 self.deferred_nodes[leader] = None
                 return code is not ErrorCode.OFFSET_OUT_OF_RANGE
         elif (
@@ -692,7 +714,7 @@ class Fetcher:
     def _on_out_of_range(self, state: AssignedPartition, offset: int) -> None:
         if state.position is not None and state.position < offset:
             self._ends[state] = state.version
-            # The application gets the buffered records first; the next fetch follows and raises the error again.
+            # The application gets the buffered records first. The next fetch then returns the error again.
             return
         if state.leader_epoch >= 0:
             self._await_validation(state, OUT_OF_RANGE)
@@ -728,7 +750,7 @@ class Fetcher:
                 return False
             state.leader_epoch = last_epoch
         if isinstance(records, memoryview) and len(records) * SMALL_SHARE < len(records.obj):  # type: ignore[arg-type]
-            # A view of a small part would keep the memory of the whole response, which is not accounted for.
+            # A view of a small part would keep the whole response in memory, while only the part is accounted for.
             records = bytes(records)
         self._turns += 1
         state.last_turn = self._turns
@@ -761,7 +783,7 @@ class Fetcher:
         return error
 
     def take(self, accepts: Callable[[TopicPartition], bool]) -> Chunk | None:
-        """Remove and return the oldest chunk of an assigned, unpaused partition that `accepts` selects."""
+        """Remove and return the oldest chunk of an assigned, unpaused partition for which `accepts` returns True."""
         if not self._chunks:
             return None
         place = 0
@@ -780,7 +802,7 @@ class Fetcher:
         return None
 
     def _wants_fetch_after(self, state: AssignedPartition) -> bool:
-        """Return whether a fetch may be due now that a chunk of `state` was taken."""
+        """Return whether a fetch may be due, because a chunk of partition `state` was taken from the buffer."""
         if self.deferred_nodes:
             return True
         if self._is_under_way(state):
@@ -794,14 +816,18 @@ class Fetcher:
         )
 
     def refetch_from(self, state: AssignedPartition, offset: int) -> None:
-        """Discard the fetched records of a partition, and ignore its fetch in flight; fetch again from `offset`."""
+        """Discard the fetched records of a partition, ignore the response to its fetch in flight, and fetch again from
+        `offset`.
+        """
         state.fetch_offset = offset
         state.version += 1
         self.drop_stale()
 
     def is_current(self, chunk: Chunk) -> bool:
-        """Return whether a chunk may be returned: its partition is still assigned, and no seek followed the fetch."""
-        state = chunk.state  # the body of `_holds` without a call, because this runs several times for each response
+        """Return whether a chunk may be returned: the partition is still assigned, and there was no seek after the
+        fetch.
+        """
+        state = chunk.state  # same check as `_holds`, without the cost of a call: this runs several times per response
         return state.version == chunk.version and self._subscription.partitions.get(state.tp) is state
 
     def _release(self, chunk: Chunk) -> None:
@@ -809,7 +835,7 @@ class Fetcher:
         chunk.state.buffered_bytes -= len(chunk.data)
 
     def drop_stale(self) -> None:
-        """Discard the chunks from before a seek, and those of partitions that are no longer assigned."""
+        """Discard chunks that were fetched before a seek, and chunks of partitions that are no longer assigned."""
         stale = [chunk for chunk in self._chunks if not self.is_current(chunk)]
         for chunk in stale:
             self._release(chunk)
@@ -825,7 +851,7 @@ class Fetcher:
         self._preferred_replicas.forget(lambda state: not self._subscription.owns(state))
 
     def _holds(self, state: AssignedPartition, version: int) -> bool:
-        """Return whether data of `version` is still valid."""
+        """Return whether fetched data is still valid; `version` is the partition's version at the time of the fetch."""
         return state.version == version and self._subscription.owns(state)
 
 
@@ -835,7 +861,8 @@ def _part(state: AssignedPartition, max_bytes: int) -> FetchPartition:
 
 
 def end_of_batches(records: Buffer) -> tuple[int | None, int]:
-    """Return the offset after the last whole batch (None if there is none), and the leader epoch of that batch.
+    """Return the offset after the last complete batch, and the leader epoch of this batch. The offset is None if there
+    is no complete batch.
 
     The function reads only the lengths of the earlier batches.
 

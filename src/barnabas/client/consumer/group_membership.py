@@ -1,4 +1,4 @@
-"""The two interfaces that every kind of group implements for a consumer.
+"""The two interfaces between a consumer and its group, which each group protocol implements.
 
 `GroupMembership` is the state of a member, without I/O; its users hold the guard. `GroupSession` exchanges requests
 with the coordinator, or with ZooKeeper. `classic_membership` and `classic_group_session` implement Kafka's classic
@@ -25,21 +25,25 @@ class GroupMembership(Protocol):
     reason: str
     """The reason of `rejoin_needed`."""
     lost: bool
-    """True if other members may already own this consumer's partitions."""
+    """True if the membership was lost, so that other members may already own this consumer's partitions."""
     fenced: Failure | None
     """The error if another consumer with the same instance id has fenced this one; None otherwise."""
     is_leader: bool
-    """True if this consumer assigns partitions to the other members, so it must follow the metadata of their topics."""
+    """True if this consumer assigns the partitions of all members. It then refreshes the metadata of all members'
+    topics.
+    """
     is_cooperative: bool
     """True if the consumer keeps its partitions during a join; False if it gives up all of them first."""
 
     @property
     def valid_until_s(self) -> float:
-        """The monotonic time until which no other consumer can own the partitions unnoticed; it may be infinite."""
+        """The monotonic time until which the assignment is valid. It is infinite if the coordinator rejects outdated
+        members.
+        """
         ...
 
     def on_expired(self) -> None:
-        """Handle the end of the time `valid_until_s`."""
+        """Treat the assignment as lost, because the time `valid_until_s` has passed."""
         ...
 
     def rejoin(self, reason: str) -> None:
@@ -57,7 +61,8 @@ class GroupSession(Protocol):
     async def join(self) -> list[TopicPartition] | None:
         """Join the group, and return the partitions of this consumer. Retries until the join succeeds.
 
-        :return: None if the consumer has lost its partitions: it calls the listener before it joins again.
+        :return: the partitions, or None if the consumer has lost its partitions. The consumer then calls the listener,
+            and joins again.
         :raises BarnabasError: an error that is not retriable.
         """
         ...
@@ -67,7 +72,7 @@ class GroupSession(Protocol):
         ...
 
     async def leave(self, reason: str) -> None:
-        """Leave the group at once. A failure only delays the reassignment of the partitions."""
+        """Leave the group immediately. A failure only delays the reassignment of the partitions."""
         ...
 
     async def close(self) -> None:
@@ -86,5 +91,5 @@ class GroupSession(Protocol):
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of the group. Partitions without a committed offset are missing."""
+        """Return the committed offsets of the group, without partitions that have none."""
         ...

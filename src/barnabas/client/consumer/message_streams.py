@@ -12,7 +12,9 @@ from barnabas.records import Record
 
 
 class RecordSource(Protocol):
-    """The source of a stream's records. After an error ends the iterator `records`, `records` is a new iterator."""
+    """The source of a stream's records. If an error ends the iterator `records`, the source replaces it with a new
+    iterator.
+    """
 
     records: Iterator[Record[Any, Any]]
 
@@ -45,9 +47,8 @@ class MessageStream(Iterator[Record[K_co, V_co]]):
 
 
 class StreamPlan:
-    """Assigns each partition to the stream with the fewest partitions, for as long as the consumer owns the partition.
-
-    A partition never moves to another stream while the consumer owns it, so its records stay in order.
+    """Assigns each new partition to the stream with the fewest partitions. The partition stays in this stream while the
+    consumer owns it, so its records stay in order.
     """
 
     def __init__(self, counts: Mapping[str, int]) -> None:
@@ -76,5 +77,5 @@ class StreamPlan:
                 taken[tp.topic, number] += 1
 
     def accepts(self, topic: str, number: int) -> Callable[[TopicPartition], bool]:
-        """Return a predicate: whether a partition is currently assigned to stream `number` of `topic`."""
+        """Return a function that returns whether a partition is currently assigned to stream `number` of `topic`."""
         return lambda tp: tp.topic == topic and self._stream_of.get(tp) == number

@@ -1,4 +1,4 @@
-"""Conversions of polled columns: to data frames of optional libraries, and from Avro values to columns."""
+"""Conversions of polled columns to Polars and pandas data frames, and of Avro values to columns."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 COLUMNS_MAX = 100_000
-"""The default maximum number of records in one poll for columns."""
+"""The default maximum number of records that one poll returns as columns."""
 
 FIELDS, ERRORS = "value_fields", "value_error"
 
@@ -26,32 +26,33 @@ def check_schema(value_schema: object) -> None:
 
     :raises TypeError: `value_schema` is not an AvroDeserializer.
     """
-    from barnabas.serialization.avro import AvroDeserializer  # noqa: PLC0415  not every program has schemas
+    from barnabas.serialization.avro import AvroDeserializer  # noqa: PLC0415  most programs have no schemas
 
     if not isinstance(value_schema, AvroDeserializer):
         raise TypeError(f"value_schema must be an AvroDeserializer, not {value_schema!r}")
 
 
 def with_fields(batch: pyarrow.RecordBatch, value_schema: AvroDeserializer) -> pyarrow.RecordBatch:
-    """Return the batch with two more columns: a struct of the fields of each value, and the error of an invalid value.
+    """Return the batch with two more columns: `value_fields`, a struct of the fields of each value, and `value_error`,
+    the error of an invalid value.
 
     :raises TimedOutError: the schema registry does not respond.
     """
     import pyarrow as pa  # noqa: PLC0415
 
-    from barnabas.serialization.avro_columns import decode_avro  # noqa: PLC0415  not every program reads columns
+    from barnabas.serialization.avro_columns import decode_avro  # noqa: PLC0415  pyarrow is optional
 
     decoded = decode_avro(batch.column("value"), value_schema.registry, value_schema.schema)
     fields = decoded.batch
-    # Without a schema there are no fields. `to_struct_array` would return no rows then.
+    # A schema without fields: `to_struct_array` would return an array without rows.
     structs = fields.to_struct_array() if fields.num_columns else pa.nulls(batch.num_rows, pa.struct([]))
     return batch.append_column(FIELDS, structs).append_column(ERRORS, decoded.reasons)
 
 
 def import_for_frames(package: str) -> Any:
-    """Return the module of that name.
+    """Import the package `library` and return its module.
 
-    :raises ConfigurationError: the package is not installed; the message names the command that installs it.
+    :raises ConfigurationError: the package is not installed; the message contains the command to install it.
 
     >>> import_for_frames("no_such_package")
     Traceback (most recent call last):

@@ -1,7 +1,7 @@
 """The state of a consumer, which the application's calls and the background share. No I/O.
 
-Each event (new metadata, a response, an error, a call) is a method. Both sides hold the guard while they read or change
-the state, and never while they wait.
+Each kind of event (new metadata, a response, an error, a call) has a method. Both sides hold the guard while they read
+or change the state, but not while they wait.
 """
 
 from __future__ import annotations
@@ -75,19 +75,19 @@ class ConsumerState:
             )
         self.metrics = ConsumerMetrics(clock)
         self.cursors = [Cursor()]
-        """The cursors; the first one belongs to a consumer without message streams."""
+        """The cursor of a consumer without message streams, followed by one cursor for each message stream."""
         self.streams: StreamPlan | None = None
         self.view = ClusterView()
         self.view_changed = False
         """True if the partitions of the subscribed topics may have changed since the last rebalance."""
         self.stopped: Failure | None = None
-        """The error that every call raises after the end of the consumer; None before."""
+        """The error that every call raises because the consumer has stopped; None while it runs."""
         self.waiting = 0
         """The number of calls that wait for records."""
         self._fault: Failure | None = None
-        """The unexpected error that has stopped the background; None otherwise."""
+        """The unexpected error that has stopped the background, or None."""
         self._unreachable: tuple[float, Failure] | None = None
-        """The monotonic time since which no broker is reachable, and the reason; None if a broker is reachable."""
+        """The monotonic time since which no broker is reachable, with the reason; None if a broker is reachable."""
         self._pending: deque[BackgroundTask] = deque()
         self._no_more_work = False
         self._refused: set[str] = set()
@@ -98,21 +98,20 @@ class ConsumerState:
     # --- waiting ----------------------------------------------------------------------------------------
 
     def wait(self, until_s: float, wake_count: int) -> Wait:
-        """Return a wait that ends in time to raise the error that no broker is reachable."""
+        """Return a wait until `until_s`, or until the call must raise an error because no broker is reachable."""
         if self._unreachable is not None:
             until_s = min(until_s, self._patience_end_s(self._unreachable[0]))
         return Wait(until_s, wake_count)
 
     def until_done(self, task: BackgroundTask) -> CallSteps[None]:
-        """Wait for the end of a task, and raise its error. An interruption of the caller abandons the task."""
+        """Wait for the end of a task, and raise its error. If the caller is interrupted, the task is abandoned."""
         yield from self.await_end(task)
         if task.error is not None:
             raise task.error
 
     def await_end(self, task: BackgroundTask, deadline_s: float = FOREVER_S) -> CallSteps[bool]:
-        """Wait for the end of a task; return False at the deadline.
-
-        The deadline, or an interruption of the caller, abandons the task.
+        """Wait for the end of a task; return False at the deadline. At the deadline, or if the caller is interrupted,
+        the task is abandoned.
         """
         try:
             while True:
@@ -130,12 +129,15 @@ class ConsumerState:
     # --- errors for the application ---------------------------------------------------------------------
 
     def check_usable(self) -> None:
-        """:raises ClosedError: the consumer is closed, or belongs to the parent of this forked process."""
+        """Check that the consumer is usable.
+
+        :raises ClosedError: the consumer is closed, or belongs to the parent of this forked process.
+        """
         if self.stopped is not None:
             raise self.stopped.error()
 
     def stop_with(self, error: ClosedError) -> None:
-        """Let every later call raise `error`."""
+        """Stop the consumer: every later call raises `error`."""
         self.stopped = Failure.of(error)
 
     def raise_pending_error(self) -> None:
@@ -146,7 +148,7 @@ class ConsumerState:
         if error is not None:
             self.guard.wake_background()
             raise error
-        # Only the policy `none` leaves a partition without an offset.
+        # Only with the reset policy `none`, a partition can be without an offset.
         if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.without_offset()):
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -159,13 +161,13 @@ class ConsumerState:
                 raise failure.error()
 
     def report_error(self, error: BarnabasError) -> None:
-        """Let the next poll raise `error`."""
+        """Store `error`, so that the next poll raises it."""
         with self.guard.lock:
             self.fetcher.add_error(error)
             self.guard.wake_application()
 
     def fail(self, error: ClosedError) -> None:
-        """Let every call that waits for the background raise `error`, because the background has stopped."""
+        """Record that the background has stopped: every call that waits for it raises `error`."""
         with self.guard.lock:
             self._fault = Failure.of(error)
             self._end_queue(self._fault)
@@ -207,7 +209,7 @@ class ConsumerState:
             self.guard.wake_application()
 
     def end_tasks(self) -> None:
-        """Fail all pending and later tasks, because the background has ended."""
+        """Fail all pending and all later tasks, because the background has ended."""
         self._no_more_work = True
         self._end_queue(Failure.of(ClosedError("this consumer was closed")))
 
@@ -222,29 +224,31 @@ class ConsumerState:
         self.guard.wake_background()
 
     def commit_of_processed(self, timeout_s: float | None = None) -> Commit | None:
-        """Return the auto-commit of processed records; None if all are committed. Requires the guard."""
+        """Return the auto-commit of all processed records, or None if they are already committed.
+        Requires the guard.
+        """
         done = {}
         for state in self.subscription.partitions.values():
             offset = self.cursor_of(state).done(state)
             if offset is None or offset == state.committed:
                 continue
             if state.committed_version == state.version and state.committed is not None and offset < state.committed:
-                continue  # the application has already committed the current record, too
+                continue  # the application has already committed the current record
             done[state] = offset
         if not done:
             return None
         return Commit({state.tp: OffsetAndMetadata(offset) for state, offset in done.items()}, timeout_s, done)
 
     def due_auto_commit(self) -> Commit | None:
-        """Return the auto-commit if its interval has elapsed; None otherwise."""
+        """Return an auto-commit if the auto-commit interval has elapsed, or None otherwise."""
         membership = self.membership
         assert membership is not None
         with self.guard.lock:
             if self.subscription.by_topics and (membership.rejoin_needed or membership.joining):
-                return None  # a pending rebalance commits first
+                return None  # a pending rebalance commits the offsets itself
             return self.commit_of_processed()
 
-    # --- whether the application lives ------------------------------------------------------------------
+    # --- liveness of the application ------------------------------------------------------------------
 
     def note_poll(self) -> None:
         """Record that the application has polled."""
@@ -261,7 +265,7 @@ class ConsumerState:
     # --- readers ----------------------------------------------------------------------------------------
 
     def assignment_is_valid(self) -> bool:
-        """Return whether, according to the clock, no other consumer can own the partitions yet."""
+        """Return whether the assignment is still valid, so that no other consumer can own the partitions."""
         if self.membership is None or not self.subscription.by_topics:
             return True
         return self.now_s() < self.membership.valid_until_s
@@ -291,12 +295,12 @@ class ConsumerState:
         return {state.tp: self.cursor_of(state).position(state) for state in states}
 
     def announce_reposition(self, states: Iterable[AssignedPartition]) -> None:
-        """Report the positions of partitions to the interceptors before the positions change. Requires the guard."""
+        """Report to the interceptors that the positions of partitions are about to change. Requires the guard."""
         if self.interceptors.see_repositions:
             self.interceptors.on_reposition(self._reached(states))
 
     def replace_partitions(self, partitions: list[TopicPartition]) -> None:
-        """Read these partitions, and return no more records of others. Requires the guard."""
+        """Replace the assigned partitions, and stop returning records of all others. Requires the guard."""
         before = self.subscription.partitions
         self.subscription.replace(partitions)
         if self.streams is not None:
@@ -304,9 +308,9 @@ class ConsumerState:
         self.drop_unassigned(before)
 
     def drop_unassigned(self, before: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Return no more records of partitions that are no longer assigned. Requires the guard.
+        """Stop returning records of partitions that are no longer assigned. Requires the guard.
 
-        :param before: the partitions before the change.
+        :param before: the assigned partitions before the change.
         """
         self.announce_reposition([state for state in before.values() if not self.subscription.owns(state)])
         self.fetcher.drop_stale()
@@ -316,7 +320,7 @@ class ConsumerState:
     # --- metadata ---------------------------------------------------------------------------------------
 
     def on_metadata(self, view: ClusterView) -> bool:
-        """Apply a new cluster view; return whether subscribed topics are missing in it."""
+        """Apply a new cluster view; return whether the view lacks subscribed topics."""
         with self.guard.lock:
             self.view = view
             self._unreachable = None
@@ -335,7 +339,7 @@ class ConsumerState:
         return None in counts.values()
 
     def _report_refused(self, view: ClusterView) -> None:
-        """Add an error for each topic that the consumer cannot read, once."""
+        """Add an error for each topic that the consumer cannot read. Each topic is reported once."""
         for name in sorted(self.subscription.topics - self._refused):
             topic = view.topics.get(name)
             if topic is not None and topic.error in TOPIC_REFUSED:
@@ -343,7 +347,7 @@ class ConsumerState:
                 self.fetcher.add_error(ApiError(topic.error, f"cannot subscribe to topic {name!r}"))
 
     def on_unreachable(self, since_s: float, error: BarnabasError) -> None:
-        """Record that no broker is reachable; the next cluster view ends this state."""
+        """Record that no broker is reachable, until the next cluster view arrives."""
         with self.guard.lock:
             self._unreachable = since_s, Failure.of(error)
             self.guard.wake_application()
@@ -359,7 +363,7 @@ class ConsumerState:
     # --- positions --------------------------------------------------------------------------------------
 
     def missing_positions(self) -> dict[AssignedPartition, int]:
-        """Return the partitions without a position, and their versions."""
+        """Return the partitions without a position, with their versions."""
         with self.guard.lock:
             return {state: state.version for state in self.subscription.without_position()}
 
@@ -370,9 +374,10 @@ class ConsumerState:
         *,
         committed: bool = False,
     ) -> None:
-        """Continue at the found offsets, except in partitions in which the application has moved since.
+        """Set the positions to the offsets found, except in partitions where the application has called `seek` since
+        the request.
 
-        :param committed: True if these are committed offsets of the group.
+        :param committed: True if the offsets are committed offsets of the group.
         """
 
         def move(state: AssignedPartition) -> None:
@@ -395,10 +400,10 @@ class ConsumerState:
             }
 
     def on_position_validated(self, state: AssignedPartition, version: int, end_offset: int | None) -> None:
-        """Continue after the leader has returned the end offset of the epoch of the last batch.
+        """Continue a partition after its leader has returned the end offset of the last batch's leader epoch.
 
-        :param end_offset: None: the leader does not support the request; -1: it has no records of this epoch or an
-            earlier one.
+        :param end_offset: the end offset; None if the leader does not support the request, and -1 if it has no records
+            of this epoch or an earlier one.
         """
         with self.guard.lock:
             validation_cause, fetch_offset = state.validation_cause, state.fetch_offset
@@ -419,7 +424,7 @@ class ConsumerState:
             self.guard.wake_application()
 
     def _go_back(self, state: AssignedPartition, end_offset: int) -> None:
-        """Discard the records that a new leader does not have, and continue where the logs diverge."""
+        """Discard the records that the new leader does not have, and continue at the offset where the logs diverge."""
         cursor = self.cursor_of(state)
         position, done = cursor.position(state), cursor.done(state)
         policy = self.config.auto_offset_reset

@@ -1,8 +1,8 @@
-"""Runs the core of a consumer: the drivers of the application's calls, and the background.
+"""Runs the core of a consumer: the drivers that run the application's calls, and the background.
 
 A driver runs the steps of a call (`call_steps`). `BlockingDriver` blocks the calling thread, `AsyncDriver` awaits; both
-call the application's listeners. Each has its own kind of `Guard`, by which the calls and the background wake each
-other.
+call the application's listeners. Each driver has its own kind of `Guard`, through which the calls and the background
+wake each other.
 
 `Background` runs on an event loop, concurrently with the calls: it fetches ahead, finds positions, commits, and keeps
 the membership. It takes its tasks from the `ConsumerState`, and reports every result there. It never holds the guard
@@ -60,13 +60,15 @@ Listener = Callable[[list[TopicPartition]], object]
 Listeners = Mapping[AssignmentChange, Listener]
 
 TURN_S = 0.002
-"""The time in seconds for which an `AsyncConsumer` returns buffered records before other tasks of its loop run."""
+"""The time in seconds for which an `AsyncConsumer` returns buffered records before it lets other
+tasks of the loop run.
+"""
 
 
 def listeners_of(
     on_assign: Listener | None, on_revoke: Listener | None, on_lost: Listener | None
 ) -> dict[AssignmentChange, Listener]:
-    """Return the listeners that are not None, by change."""
+    """Return the listeners that are not None, by kind of assignment change."""
     given: dict[AssignmentChange, Listener | None] = {"assigned": on_assign, "revoked": on_revoke, "lost": on_lost}
     return {change: listener for change, listener in given.items() if listener is not None}
 
@@ -79,7 +81,7 @@ class Waker:
         self._on_wake: Callable[[], None] | None = None
 
     def wake(self) -> None:
-        """Call the listener now; if there is none yet, as soon as it is set."""
+        """Call the listener now, or as soon as a listener is set."""
         if self._on_wake is None:
             self._is_pending = True
         else:
@@ -143,7 +145,7 @@ class ThreadGuard:
 
 
 def _timeout_s(until_s: float) -> float:
-    """Return the timeout of `Lock.acquire` in seconds for a deadline; -1: no timeout."""
+    """Return the timeout in seconds for `Lock.acquire`, given a deadline. -1 means no timeout."""
     return -1 if until_s == FOREVER_S else min(max(until_s - SYSTEM_CLOCK.monotonic(), 0.0), threading.TIMEOUT_MAX)
 
 
@@ -174,7 +176,8 @@ class BlockingDriver:
             result: T = end.value
             return result
         finally:
-            steps.close()  # an interrupted call would otherwise count as waiting until its traceback is freed
+            # Close the generator: otherwise an interrupted call would count as waiting until its traceback is freed.
+            steps.close()
 
     def _call_listener(self, call: ListenerCall) -> None:
         error: BaseException | None = None
@@ -182,7 +185,7 @@ class BlockingDriver:
         try:
             if call.change in self.listeners:
                 self.listeners[call.change](call.partitions)
-        except BaseException as raised:  # noqa: BLE001 - the core raises it, where the listener's caller stands
+        except BaseException as raised:  # noqa: BLE001 - the call that waits for the listener raises it
             error = raised
         finally:
             self._in_listener.now = False
@@ -190,9 +193,8 @@ class BlockingDriver:
 
 
 class LoopGuard:
-    """The guard of an `AsyncConsumer`.
-
-    It only wakes: all code runs on one event loop, without an await inside the core.
+    """The guard of an `AsyncConsumer`. It only sends wake-ups and needs no lock: all code runs on one event loop, and
+    the core never awaits.
 
     :param clock: the clock of the core.
     """
@@ -217,7 +219,7 @@ class LoopGuard:
         try:
             asyncio.get_running_loop().call_soon(self._ring)
             self._rings = True
-        except RuntimeError:  # the event loop does not run yet
+        except RuntimeError:  # the event loop is not running yet
             self.waker.wake()
 
     def _ring(self) -> None:
@@ -276,14 +278,14 @@ class AsyncDriver:
             result: T = end.value
             return result
         finally:
-            steps.close()  # a cancelled call does not wait any more
+            steps.close()  # close the generator, because a cancelled call must not count as waiting
 
     async def _call_listener(self, call: ListenerCall) -> None:
         listener = self.listeners.get(call.change)
         if listener is None:
             self._state.on_listener_called(call)
             return
-        # The listener runs in its own task, so that a cancelled poll does not leave the assignment half changed.
+        # The listener runs in its own task, so that a cancelled poll does not leave the assignment incomplete.
         call.goes_on = True
         task = asyncio.create_task(self._call(listener, call))
         self._in_listener.add(task)
@@ -300,7 +302,7 @@ class AsyncDriver:
         except asyncio.CancelledError:
             error = ClosedError("this consumer was closed")
             raise
-        except Exception as raised:  # noqa: BLE001 - the core raises it, where the listener's caller stands
+        except Exception as raised:  # noqa: BLE001 - the call that waits for the listener raises it
             error = raised
         finally:
             self._state.on_listener_called(call, error)
@@ -338,7 +340,7 @@ class Background:
         self._waker = waker
         self._watched: object = None
         self._next_look: asyncio.TimerHandle | None = None
-        """The timer of the next metadata request for missing topics."""
+        """The timer for the next metadata request for missing topics."""
         self._positions_wanted = asyncio.Event()
         self._looks_for_leaders = 0
         """The number of consecutive cluster views in which a partition had no leader."""
@@ -393,7 +395,7 @@ class Background:
             await self.close()
 
     async def close(self, deadline_s: float = FOREVER_S) -> None:
-        """Stop all tasks and connections. After the deadline, do not wait for brokers or ZooKeeper."""
+        """Stop all tasks and close all connections. After the deadline, do not wait for brokers or ZooKeeper."""
         self._is_closed = True
         self._waker.listen(None)
         try:
@@ -431,20 +433,20 @@ class Background:
             self._on_fault(error)
 
     def _on_fault(self, error: BaseException) -> None:
-        """Let every call raise an unexpected error, instead of waiting forever."""
+        """Handle an unexpected error: every call raises it, instead of waiting forever."""
         log.error("the background work of a consumer stopped because of a defect", exc_info=error)
         self._state.fail(ClosedError(f"the consumer stopped because of {error!r}; make a new one"))
 
-    # --- what there is to do ----------------------------------------------------------------------------
+    # --- pending work ----------------------------------------------------------------------------
 
     def _on_wake(self) -> None:
         try:
             self.run_pending()
-        except Exception as unforeseen:  # noqa: BLE001 - calls that wait for work depend on this
+        except Exception as unforeseen:  # noqa: BLE001 - waiting calls would otherwise never return
             self._on_fault(unforeseen)
 
     def run_pending(self) -> None:
-        """Start pending work: topics to follow, tasks of calls, partitions to fetch, positions to find."""
+        """Start pending work: follow the subscribed topics, run the tasks of calls, fetch, and find positions."""
         self._watch_topics()
         while (task := self._state.next_task()) is not None:
             run = self._running[task] = asyncio.create_task(self._do(task))
@@ -463,18 +465,21 @@ class Background:
             if state.subscription.wants_positions:
                 self._positions_wanted.set()
         if lacks_leaders and self._next_look is None and not self._cluster.will_refresh:
-            self._cluster.request_refresh()  # these partitions were assigned after the last metadata response
+            # the last Metadata response is older than the assignment of these partitions
+            self._cluster.request_refresh()
         for node_id in sources:
             self._fetches.wake(node_id)
 
     def _answered(self) -> None:
-        """Find positions, if a response contained an offset out of range. Requires the guard."""
+        """Wake the search for positions, if the offset of a partition was out of range in a response. Requires the
+        guard.
+        """
         fetcher = self._state.fetcher
         if fetcher.lost_positions:
             fetcher.lost_positions = False
             self._positions_wanted.set()
 
-    # --- work that calls have put down ------------------------------------------------------------------
+    # --- tasks of the application's calls ------------------------------------------------------------------
 
     async def _do(self, task: BackgroundTask) -> None:
         if isinstance(task, Commit):
@@ -547,15 +552,16 @@ class Background:
         with self._guard.lock:
             lacks_leaders = self._state.fetcher.lacks_leaders(view)
         self._looks_for_leaders = self._looks_for_leaders + 1 if lacks_leaders else 0
-        # At most one timer: each metadata response may start the next timer, so two timers would persist.
+        # Start at most one timer: each metadata response starts the next timer, so two timers would never become one
+        # again.
         if self._next_look is None and (lacks_topics or lacks_leaders):
             pause_s = MISSING_TOPIC_PAUSE_S
             if lacks_leaders:
-                # A partition without a leader is not fetched, so no failed fetch causes a metadata request.
+                # A partition without a leader is not fetched, so no failed fetch triggers a metadata request for it.
                 pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
             self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
         if self._fetches.is_backing_off:
-            # another broker may become leader before the pause of the connection ends
+            # another broker may become leader while the connection pauses after an error
             self._cluster.request_refresh(is_stale=True)
         self._fetch()
 
@@ -566,7 +572,7 @@ class Background:
     # --- positions --------------------------------------------------------------------------------------
 
     async def _find_positions(self) -> None:
-        """Find positions of assigned partitions, by the committed offset or by the reset policy; never returns."""
+        """Find the positions of assigned partitions, from committed offsets or by the reset policy. Never returns."""
         failures = 0
         while True:
             await self._positions_wanted.wait()
@@ -586,7 +592,9 @@ class Background:
             self._fetch()
 
     async def _confirm(self) -> None:
-        """Request the end offsets of epochs from the leaders, and go back where a log was truncated (KIP-320)."""
+        """Validate positions: request the end offsets of leader epochs, and go back if a log was
+        truncated (KIP-320).
+        """
         doubted = self._state.unvalidated_positions()
         if not doubted:
             return
@@ -595,7 +603,7 @@ class Background:
                 self._cluster, {state.tp: epoch for state, (_, epoch) in doubted.items()}
             )
         except UnsupportedVersionError:
-            ends = {}  # the broker does not support the request
+            ends = {}  # the broker does not support OffsetForLeaderEpoch
         for state, (version, _) in doubted.items():
             self._state.on_position_validated(state, version, ends.get(state.tp))
 

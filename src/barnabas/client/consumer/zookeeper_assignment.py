@@ -1,11 +1,11 @@
 """The assignment of partitions without a coordinator: the paper's Algorithm 1 as a state machine without I/O.
 
 Every consumer of a group reads the same registries (subscriptions and partition counts), sorts them, and takes its own
-range of each topic. It claims a partition by creating an ephemeral node. While two consumers have read different
-registries, their ranges may overlap. The second consumer finds that the node exists, releases all its partitions, and
-starts again. When all consumers have read the same registries, each partition has one owner.
+range of each topic. It claims a partition by creating an ephemeral node. If two consumers have read different
+registries, their ranges may overlap. The second consumer to claim a partition finds the node, releases all its
+partitions, and starts again. When all consumers have read the same registries, each partition has one owner.
 
-The ranges are those of Kafka 0.8 and of the assignor `range`: if the number of partitions is not divisible, the first
+The ranges are those of Kafka 0.8 and of the assignor `range`: if the partitions cannot be divided equally, the first
 consumers get one more. So both kinds of coordination assign the same partitions.
 
 `ZooKeeperGroupSession` executes the next step and reports its end; other events may arrive at any time. Sources: the
@@ -28,7 +28,7 @@ class SubscriptionSnapshot:
     """The registries of a group at the time of a read.
 
     :param subscriptions: the topics of each consumer of the group, by consumer id.
-    :param partition_counts: the number of partitions by topic; topics that do not exist are missing.
+    :param partition_counts: the number of partitions by topic, without topics that do not exist.
     """
 
     subscriptions: Mapping[str, Collection[str]]
@@ -65,7 +65,7 @@ class AssignmentStep(enum.Enum):
     READ = enum.auto()
     """Call `on_reading`, read the registries, set watches, and call `on_read`."""
     CLAIM = enum.auto()
-    """Call `on_claiming`, and create the owner nodes of `ZooKeeperAssignment.held`, either all or none.
+    """Call `on_claiming`, and create all owner nodes of `ZooKeeperAssignment.held` in one transaction.
 
     Then call `on_claimed` or `on_refused`.
     """
@@ -75,17 +75,17 @@ class ZooKeeperAssignment:
     """The partitions of one consumer, and its claims. Not thread-safe: the consumer guards it.
 
     Invariant: `held` contains every partition for which this session may have an owner node, even while the outcome of
-    a claim is unknown. So a release of `held` releases everything.
+    a claim is unknown. So a release of `held` leaves no owner node behind.
 
     :param consumer_id: a name that is unique in the group.
     """
 
     is_cooperative = False
-    """A consumer gives up all partitions before it claims others, as in the paper."""
+    """False: as in the paper, a consumer gives up all partitions before it claims others."""
     is_leader = False
-    """No consumer assigns partitions to others, so none has to follow the metadata of their topics."""
+    """False: no consumer assigns partitions to other consumers."""
     fenced: Failure | None = None
-    """No consumer can fence another."""
+    """None: a consumer cannot fence another consumer."""
 
     def __init__(self, group: str, consumer_id: str) -> None:
         self.group = group
@@ -99,11 +99,11 @@ class ZooKeeperAssignment:
         """True if the session is lost or about to be lost, so other consumers may own the partitions."""
         self.reason = "first join"
         self.session = 0
-        """The number of the session. The end of a step of an earlier session is ignored."""
+        """The number of the current session. A step that belongs to an earlier session has no effect."""
         self._again = ""
         self._registered: frozenset[str] | None = None
         self._registries: SubscriptionSnapshot | None = None
-        """The registries of the last read; None if they have changed since."""
+        """The registries of the last read, or None if they have changed since then."""
         self._is_old = False
         """True if the registries have changed since the current read began."""
         self._must_pause = False
@@ -111,7 +111,7 @@ class ZooKeeperAssignment:
         """True if the partitions in `held` are claimed, and neither released nor lost."""
         self._heard_until_s = math.inf
 
-    # --- what the application's side asks for -----------------------------------------------------------
+    # --- requests of the application's side -----------------------------------------------------------
 
     def rejoin(self, reason: str) -> None:
         """Claim partitions again in the next poll, or after the current attempt."""
@@ -134,15 +134,13 @@ class ZooKeeperAssignment:
     def valid_until_s(self) -> float:
         """The monotonic time until which no other consumer can own the partitions.
 
-        The time is in the past for a consumer without partitions. Every call that returns records compares it with the
-        clock: after a suspension of the process, no other code may have run before the call.
+        For a consumer without partitions, it is in the past. Every call that returns records compares this time with
+        the clock, because the call may be the first code that runs after a suspension of the process.
         """
         return self._heard_until_s if self._owns else -math.inf
 
     def on_answered(self, until_s: float) -> None:
-        """Record a response of the servers. They keep the session at least until `until_s`, even without further
-        pings.
-        """
+        """Record a response of the ZooKeeper servers, which keep the session at least until `until_s`."""
         self._heard_until_s = until_s
 
     def on_expired(self) -> None:
@@ -160,7 +158,7 @@ class ZooKeeperAssignment:
         self._owns = False
 
     def next_step(self) -> AssignmentStep | None:
-        """Return the next step; None if this consumer owns `held`."""
+        """Return the next step, or None if this consumer owns the partitions in `held`."""
         if self._owns:
             return None
         if self.held:
@@ -174,7 +172,9 @@ class ZooKeeperAssignment:
         return AssignmentStep.CLAIM
 
     def on_registered(self) -> None:
-        """Record that the group lists this consumer with `topics`; earlier registries are outdated."""
+        """Record that the consumer is registered in the group with `topics`. Registries that were read earlier are
+        outdated.
+        """
         self._registered = self.topics
         self._registries = None
 
@@ -183,7 +183,7 @@ class ZooKeeperAssignment:
         self.held = frozenset()
 
     def on_paused(self) -> None:
-        """Record that other consumers have had time to release partitions."""
+        """Record the end of the pause, in which other consumers had time to release partitions."""
         self._must_pause = False
 
     def on_reading(self) -> None:
@@ -191,15 +191,17 @@ class ZooKeeperAssignment:
         self._is_old = False
 
     def on_read(self, registries: SubscriptionSnapshot) -> None:
-        """Apply the registries. If this consumer's partitions differ now, it must start again."""
+        """Apply the registries. If they assign other partitions to this consumer, it must start again."""
         if self._is_old:
-            return  # the watch has fired during the read, and fires only once: the read may be outdated
+            return  # a watch has fired during the read, so the registries may be outdated; a watch fires only once
         self._registries = registries
         if self._owns and range_assignment(self.consumer_id, registries) != sorted(self.held):
             self.rejoin("consumers or partitions have changed")
 
     def on_claiming(self) -> frozenset[TopicPartition]:
-        """Record that a claim begins, whose outcome is unknown until it ends; return its partitions."""
+        """Record that a claim begins, and return the partitions to claim. The outcome is unknown
+        until the claim ends.
+        """
         assert self._registries is not None
         self.held = frozenset(range_assignment(self.consumer_id, self._registries))
         return self.held
@@ -234,7 +236,7 @@ class ZooKeeperAssignment:
         self._is_old = True
 
     def on_session_lost(self, reason: str) -> None:
-        """Record that the owner nodes of this consumer are deleted, or will be soon."""
+        """Record the loss of the session: the owner nodes of this consumer are deleted, or will be deleted soon."""
         self.session += 1
         self._registered = self._registries = None
         self.held = frozenset()

@@ -4,7 +4,7 @@ Calls to ZooKeeper block, so a `SerialThread` runs them one after another. A can
 one starts. A second thread sends pings, so that a blocked call does not delay them.
 
 A session without a response for two thirds of its timeout counts as lost. So the consumer stops returning records
-before the servers let other consumers claim its partitions.
+before the servers expire its session and other consumers can claim its partitions.
 
 No other module of the client imports `barnabas.coordination`.
 """
@@ -72,17 +72,17 @@ class SerialThread:
                 future.set_result(call())
             except BaseException as error:  # noqa: BLE001 - the waiting caller handles the error
                 future.set_exception(error)
-            del given, call, future  # the idle thread must hold no references
+            del given, call, future  # delete the references, so that the idle thread keeps no object alive
 
 
 PAUSE_S_MAX = 1.0
-"""The maximum wait in seconds for another consumer's partition. Usually a watch ends the wait earlier."""
+"""The maximum wait in seconds for another consumer's partition. Usually a watch fires earlier."""
 
 SILENCE = 2 / 3
-"""The fraction of the session timeout after which a consumer without a response counts its session as lost."""
+"""The fraction of the session timeout after which a session without a response counts as lost."""
 
 CONNECTION_TIMEOUT_S = 10.0
-"""The time limit in seconds of an attempt to open a session. After this time, the log reports that no server
+"""The time limit in seconds of an attempt to open a session. After this time, the consumer logs that no server
 responds.
 """
 
@@ -96,7 +96,7 @@ def open_zookeeper_session(connect: str, session_timeout_s: float) -> MetadataSt
     :raises ConfigurationError: the connect string is invalid.
     :raises MetadataStoreUnavailableError: no server opened a session in time.
     """
-    from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415  kazoo, where it is asked for
+    from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415  kazoo is optional
 
     wait_s = min(session_timeout_s, CONNECTION_TIMEOUT_S)
     return ZooKeeperMetadataStore(
@@ -108,7 +108,7 @@ class ZooKeeperGroupSession:
     """The session of one consumer with its group; implements `GroupSession`.
 
     :param open_tree: opens a session with ZooKeeper; called again after the loss of a session.
-    :param new_thread: creates a thread with a name; simulations replace it.
+    :param new_thread: creates a named thread for blocking calls; simulations pass their own function.
     """
 
     def __init__(
@@ -125,10 +125,10 @@ class ZooKeeperGroupSession:
         self._assignment = assignment
         self._open_tree = open_tree
         self._tree: MetadataStore | None = None
-        """The current session; only the thread for ZooKeeper calls sets it."""
+        """The current ZooKeeper session. Only the thread for ZooKeeper calls sets this attribute."""
         self._registry: ConsumerRegistry | None = None
         self._timeout_s = state.config.session_timeout_ms / 1000
-        """The requested session timeout in seconds; the servers may choose another one."""
+        """The requested session timeout in seconds; the servers may choose another timeout."""
         self._patience_s = state.config.default_api_timeout_ms / 1000
         self._opened_for = 0
         """The number of the current session in `ZooKeeperAssignment`."""
@@ -141,12 +141,13 @@ class ZooKeeperGroupSession:
         """Set when the registries have changed, or another consumer may have released a partition."""
         self._must_look = asyncio.Event()
 
-    # --- the tree's thread ------------------------------------------------------------------------------
+    # --- the thread for ZooKeeper calls ------------------------------------------------------------------------------
 
     async def _in_thread(self, function: Callable[[ConsumerRegistry], T], session: int | None = None) -> T:
         """Call a function with this consumer's registry on the thread for ZooKeeper calls. Open a session if necessary.
 
-        :param session: the number of the session that the call belongs to; the call must not run in a later session.
+        :param session: the number of the session that the call belongs to. The function is not called in a later
+            session.
         :raises MetadataStoreUnavailableError: this session has ended.
         """
         self._loop = asyncio.get_running_loop()
@@ -161,13 +162,13 @@ class ZooKeeperGroupSession:
     def _opened(self) -> ConsumerRegistry:
         session = self._assignment.session
         if session != self._opened_for:
-            self._drop()  # the owner nodes of this session are not in `held` any more
+            self._drop()  # the session has ended, so `held` no longer contains its owner nodes
         if self._registry is None:
             tree = self._open_tree()
             self._opened_for = session
             self._heard(tree, self._state.now_s())
             try:
-                tree.ping(self._timeout_s)  # a new ping, so that the time to open the session does not count
+                tree.ping(self._timeout_s)  # ping once more, because opening the session may have taken long
             except CoordinationError:
                 tree.close()
                 raise
@@ -179,7 +180,7 @@ class ZooKeeperGroupSession:
         return self._registry
 
     def _heard(self, tree: MetadataStore, asked_s: float) -> None:
-        """Record a response of the servers to a request that was sent at `asked_s`."""
+        """Record a response of the ZooKeeper servers to a request that was sent at `asked_s`."""
         self._heard_s = asked_s
         timeout_s = tree.session_timeout_s
         with self._guard.lock:
@@ -199,9 +200,9 @@ class ZooKeeperGroupSession:
         try:
             self._loop.call_soon_threadsafe(call)
         except RuntimeError:
-            log.debug("group %s: ignoring an event of ZooKeeper after the end of the consumer", self._assignment.group)
+            log.debug("group %s: ignoring a ZooKeeper event, because the consumer is closed", self._assignment.group)
 
-    # --- what the tree says -----------------------------------------------------------------------------
+    # --- events of ZooKeeper -----------------------------------------------------------------------------
 
     def _on_change(self) -> None:
         with self._guard.lock:
@@ -221,7 +222,7 @@ class ZooKeeperGroupSession:
     # --- taking partitions ------------------------------------------------------------------------------
 
     async def join(self) -> list[TopicPartition] | None:
-        """Claim this consumer's partitions by Algorithm 1. Retries until it succeeds.
+        """Claim this consumer's partitions by the paper's Algorithm 1. Retries until the claim succeeds.
 
         :raises DisconnectedError: ZooKeeper has not responded for `default_api_timeout_ms`.
         """
@@ -263,7 +264,7 @@ class ZooKeeperGroupSession:
                 tries += 1
                 continue
             if partitions is not None:
-                # ZooKeeper may have newer partition counts than the metadata
+                # the partition counts in ZooKeeper may be newer than the metadata
                 self._cluster.request_refresh(is_stale=True)
                 return partitions
 
@@ -275,7 +276,7 @@ class ZooKeeperGroupSession:
         )
 
     async def _do(self, step: AssignmentStep, session: int) -> list[TopicPartition] | None:
-        """Execute one step; return this consumer's partitions after the last step."""
+        """Execute one step. Return this consumer's partitions after the last step, or None."""
         assignment = self._assignment
         if step is AssignmentStep.REGISTER:
             topics, now_ms = assignment.topics, self._state.clock.time_ms()
@@ -295,7 +296,7 @@ class ZooKeeperGroupSession:
         return None
 
     def _if_in(self, session: int, outcome: Callable[[], T]) -> T | None:
-        """Apply the end of a step, unless its session has ended. Requires the guard."""
+        """Call `outcome` with the guard held, unless the session of the step has ended. Return the result, or None."""
         with self._guard.lock:
             return outcome() if self._assignment.session == session else None
 
@@ -323,7 +324,7 @@ class ZooKeeperGroupSession:
             self._if_in(session, assignment.on_refused)
             return None
         partitions = self._if_in(session, assignment.on_claimed)
-        self._must_look.set()  # the registries may have changed during the claim
+        self._must_look.set()  # check again, because the registries may have changed during the claim
         return partitions
 
     async def _pause(self) -> None:
@@ -365,7 +366,7 @@ class ZooKeeperGroupSession:
             await asyncio.sleep(min(heartbeat_s, (timeout_s or self._timeout_s) / PINGS))
             if self._assignment.owns and not self._state.polls_in_time():
                 log.warning(
-                    "group %s: no poll for max_poll_interval_ms; leaving, so that other members get the partitions",
+                    "group %s: no poll for max_poll_interval_ms; leaving the group to release its partitions",
                     self._assignment.group,
                 )
                 await self.leave("poll was not called in time")
@@ -380,7 +381,7 @@ class ZooKeeperGroupSession:
         if left_s > 0:
             try:
                 await asyncio.wrap_future(self._ping_thread.submit(lambda: tree.ping(left_s)))
-            # `ClosedError`: a poll has checked the clock before, and closed the session
+            # `ClosedError`: a poll has already found the session expired, and closed it
             except (CoordinationError, ClosedError) as error:
                 log.debug("group %s: no response to a ping: %s", self._assignment.group, error)
             else:
@@ -390,7 +391,9 @@ class ZooKeeperGroupSession:
             self._on_lost(tree, "no response from ZooKeeper")
 
     async def leave(self, reason: str) -> None:
-        """Release all partitions and leave the group. Errors are only logged: the nodes end with the session."""
+        """Release all partitions and leave the group. Errors are only logged, because the consumer's nodes are deleted
+        when the session ends.
+        """
         with self._guard.lock:
             self._assignment.on_left(reason)
             held, session = self._assignment.held, self._assignment.session
@@ -413,7 +416,7 @@ class ZooKeeperGroupSession:
     # --- offsets ----------------------------------------------------------------------------------------
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata], timeout_s: float | None = None) -> None:
-        """Commit offsets of partitions that this consumer owns; after `assign`, of any partitions.
+        """Commit offsets of partitions that this consumer owns, or of any partitions if the application used `assign`.
 
         :raises ApiError: this consumer does not own a partition any more, or the topic does not exist.
         :raises TimedOutError: ZooKeeper did not respond in time.
@@ -445,7 +448,7 @@ class ZooKeeperGroupSession:
     async def committed(
         self, partitions: Iterable[TopicPartition], timeout_s: float | None = None
     ) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the committed offsets of the group. Partitions without a committed offset are missing.
+        """Return the committed offsets of the group, without partitions that have none.
 
         :raises TimedOutError: ZooKeeper did not respond in time.
         :raises DisconnectedError: the session was lost.
@@ -463,13 +466,15 @@ class ZooKeeperGroupSession:
             async with asyncio.timeout(timeout_s):
                 return await self._in_thread(function, session)
         except MetadataStoreUnavailableError as error:
-            raise DisconnectedError(str(error)) from error  # a retriable error for the application
+            raise DisconnectedError(str(error)) from error  # let the application retry
         except TimeoutError:
             raise TimedOutError(f"ZooKeeper did not respond within {timeout_s:g} s") from None
 
 
 def _claim_or_watch(registry: ConsumerRegistry, partitions: Iterable[TopicPartition]) -> bool:
-    """Claim partitions. If another consumer owns one, watch its owner node; return whether the claim was refused."""
+    """Claim partitions. Return True if the claim was refused, because another consumer owns a partition; set a watch on
+    its owner node in this case.
+    """
     refused = registry.claim(partitions)
     if refused is None:
         return False

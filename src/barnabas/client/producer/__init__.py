@@ -1,1 +1,1 @@
-"""The producer: records gathered into batches, sent in order, delivered once."""
+"""The producers: they collect records into batches, and deliver the batches in order, each one once."""

@@ -3,10 +3,10 @@
 The application's threads append to the last batch of a queue, and the sender's thread takes batches from the head.
 `send` only appends, so it is short. It wakes the sender only if the sender would otherwise sleep too long for a batch.
 
-There are two ways to the open batch of a partition. `Accumulator.append` and the similar methods acquire the lock; they
-open and close batches. The compiled `Appender.send` bypasses the lock: it adds usual records to the encoder that
-`open_encoders` has for the topic. This is safe for two reasons. An encoder adds a record, and is closed, under the
-interpreter lock. The memory of an open batch is reserved up to the limit of its encoder when the batch is opened.
+Records get into the open batch of a partition in two ways. `Accumulator.append` and similar methods acquire the lock,
+and open and close batches. The compiled `Appender.send` bypasses the lock: it adds common records to the topic's
+encoder in `open_encoders`. This is safe for two reasons. An encoder adds a record, and is closed, under the interpreter
+lock. The memory of an open batch is reserved up to the limit of its encoder when the batch is opened.
 
 Invariants:
 
@@ -73,7 +73,7 @@ class ProducerMetrics:
 
     :ivar latency_ms: the latency of requests, by the id of the broker.
     :ivar queue_ms: the time between the creation of a batch and its first request.
-    :ivar throttle_ms: the throttle times in responses that are not zero.
+    :ivar throttle_ms: the throttle times in responses, without zeros.
     """
 
     def __init__(self, clock: Clock) -> None:
@@ -129,7 +129,7 @@ class BatchWaiter(Protocol):
     """Waits for batches on behalf of their deliveries; the accumulator implements this interface."""
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait until `batch` is done, and let it linger no longer. Return whether it is done."""
+        """End the linger of `batch`, and wait until it is done. Return whether it is done."""
         ...
 
     def when_done(self, batch: ProducerBatch, callback: Callable[[], object]) -> None:
@@ -137,12 +137,12 @@ class BatchWaiter(Protocol):
         ...
 
     def stop_lingering(self, batch: ProducerBatch) -> None:
-        """Let `batch` linger no longer, because a caller waits for it."""
+        """End the linger of `batch`, because a caller waits for it."""
         ...
 
 
 class ProducerBatch:
-    """The records of a batch, its producer id and sequence, and finally its outcome."""
+    """The records of a batch, its producer id and sequence number, and its outcome once known."""
 
     __slots__ = (
         "_count",
@@ -177,11 +177,13 @@ class ProducerBatch:
         self.topic = topic
         self.partition = partition
         self.order = order
-        """The position among the batches of the partition. A retry keeps it; the parts of a split batch share it."""
+        """The batch's position among the batches of its partition. It stays the same in a retry; the parts of a split
+        batch share it.
+        """
         self.created_at_s = created_at_s
         self.builder = builder
-        """The encoder with the records; released when the batch is done, because an application may keep deliveries
-        for long.
+        """The encoder with the records; released when the batch is done, because an application may keep its deliveries
+        for a long time.
         """
         builder.owner = self
         self._count = 0
@@ -191,10 +193,10 @@ class ProducerBatch:
         self.urgent = False
         """True if a caller waits for the batch, so it does not linger."""
         self.watched = False
-        """True if a caller has requested the outcome, so it receives a failure."""
+        """True if a caller has requested the outcome, and so will receive the error of a failed batch."""
         self.attempts = 0
         self.sent_at_s: float | None = None
-        """The monotonic time at which the batch left the queue for the first time; None before."""
+        """The monotonic time at which the batch first left the queue, or None if it has not left."""
         self.data: bytes | bytearray | memoryview | None = None
         """The encoded bytes, built once for each producer id and sequence, and kept for retries."""
         self.producer_id = NO_PRODUCER_ID
@@ -209,7 +211,7 @@ class ProducerBatch:
         self._failure: Failure | None = None
         self.parent: ProducerBatch | None = None
         self.parts: list[ProducerBatch] | None = None
-        """The smaller batches that replaced this batch, because a broker found it too large; None otherwise."""
+        """The smaller batches that replaced this batch because a broker rejected it as too large; None otherwise."""
 
     def __str__(self) -> str:
         records = "1 record" if self.count == 1 else f"{self.count} records"
@@ -239,7 +241,7 @@ class ProducerBatch:
 
     @property
     def queued_s(self) -> float:
-        """Return the time before the first request in seconds; 0 if there was no request."""
+        """Return the time in seconds that the batch waited for its first request, or 0 if there was no request."""
         return 0.0 if self.sent_at_s is None else self.sent_at_s - self.created_at_s
 
     @property
@@ -255,7 +257,7 @@ class ProducerBatch:
         self.data = None
 
     def forget_sequence(self) -> None:
-        """Remove the sequence number; the batch gets another one later."""
+        """Remove the sequence number. The batch gets another number later."""
         self.base_sequence = NO_SEQUENCE
         self.data = None
 
@@ -281,7 +283,7 @@ class ProducerBatch:
         return records
 
     def part_of(self, index: int) -> tuple[ProducerBatch, int]:
-        """Return the batch that contained record `index` last (after splits), and the record's index in this batch."""
+        """Return the batch that contains record `index` after all splits, and the record's index in this batch."""
         batch = self
         while batch.parts is not None:
             for part in batch.parts:
@@ -290,7 +292,7 @@ class ProducerBatch:
                     break
                 index -= part.count
             else:
-                raise AssertionError("the parts of a batch hold all its records")
+                raise AssertionError("no part of the batch contains the record")
         return batch, index
 
     def complete(
@@ -299,7 +301,9 @@ class ProducerBatch:
         log_append_time_ms: int = NO_TIMESTAMP,
         error: BarnabasError | None = None,
     ) -> list[Callable[[], object]]:
-        """Set the outcome and wake the waiting callers. Return the callbacks, to be run outside any lock."""
+        """Set the outcome and wake the waiting callers. Return the callbacks, which the caller must run without holding
+        a lock.
+        """
         assert not self.done, "a batch is settled once"
         self.close()
         self._count = self.builder.count
@@ -321,7 +325,7 @@ class ProducerBatch:
             )
         return callbacks
 
-    # --- for deliveries: the outcome of one record ------------------------------------------------------
+    # --- the outcome of one record, for its delivery ------------------------------------------------------
 
     def result(self, index: int, timestamp_ms: int, timeout_s: float | None) -> RecordMetadata:
         """Wait for record `index` and return its metadata; see `Delivery.result`."""
@@ -336,13 +340,13 @@ class ProducerBatch:
         )
 
     def exception(self, index: int, timeout_s: float | None) -> BarnabasError | None:
-        """Wait for record `index` and return its error, or None; see `Delivery.exception`."""
+        """Wait for record `index` and return its error, or None if it was delivered; see `Delivery.exception`."""
         if not self.done and not self._waiter.wait(self, timeout_s):
             within = f"within {timeout_s} s"
             if timeout_s is None:
                 within = "yet, and this thread must not block: it receives the acknowledgements; await the delivery"
             raise TimedOutError(
-                f"no acknowledgement for {self.topic}-{self.partition} {within}; the record is still being sent"
+                f"no acknowledgement for {self.topic}-{self.partition} {within}; the producer keeps sending the record"
             )
         return self.part_of(index)[0].error
 
@@ -361,7 +365,7 @@ class ProducerBatch:
         return self.result(index, timestamp_ms, None)
 
     def describe(self, index: int) -> str:
-        """Return a description of the delivery of record `index`."""
+        """Return the `repr` text for the delivery of record `index`."""
         failed = self.done and self.part_of(index)[0].failed
         state = "pending" if not self.done else "failed" if failed else "delivered"
         return f"<Delivery to {self.topic}-{self.partition}: {state}>"
@@ -382,7 +386,7 @@ def run_callbacks(callbacks: list[Callable[[], object]]) -> None:
 
 
 HEADER_OVERHEAD_BYTES = 10
-"""The maximum bytes of the two lengths in a record header."""
+"""The maximum size in bytes of the two lengths in a record header."""
 NEVER_S: float = float("inf")
 
 
@@ -406,7 +410,7 @@ class TopicQueues(OpenEncoders):
         self.topic = topic
         self.queues: list[PartitionQueue] = []
         self.available: list[int] = []
-        """The partitions with a leader; all partitions if none has one."""
+        """The partitions with a leader, or all partitions if none has a leader."""
         self.sticky = -1
         self.used_at_s = 0.0
         """The monotonic time at which the last batch was opened."""
@@ -417,13 +421,13 @@ class TopicQueues(OpenEncoders):
         self.sticky_encoder = self.encoders[partition]
 
     def hide(self, partition: int) -> None:
-        """Make records for `partition` acquire the lock."""
+        """Remove the open encoder of `partition`, so that its records acquire the lock."""
         self.encoders[partition] = None
         if partition == self.sticky:
             self.sticky_encoder = None
 
     def open(self, partition: int, encoder: BatchBuilder) -> None:
-        """Let records for `partition` bypass the lock, and go into `encoder`."""
+        """Publish `encoder` for `partition`, so that records can bypass the lock."""
         self.encoders[partition] = encoder
         if partition == self.sticky:
             self.sticky_encoder = encoder
@@ -432,9 +436,10 @@ class TopicQueues(OpenEncoders):
 class Accumulator:
     """Holds the records of a producer between `send` and the sender. Thread-safe.
 
-    :param open_encoders: the dict in which `Appender.send` finds the open batch of a topic; None: every record acquires
-        the lock.
-    :param may_block: returns whether the calling thread may wait for memory. The thread that frees memory must not.
+    :param open_encoders: the dict in which `Appender.send` finds the open batch of a topic. With None, every record
+        acquires the lock.
+    :param may_block: returns whether the calling thread may wait for memory. The sender's thread, which frees memory,
+        must not wait.
     :param interceptors: called on the sender's thread with each batch that is acknowledged or has failed.
     :param wake: wakes the sender; called with the lock held, on the application's threads.
     :param random: returns a number in [0, 1).
@@ -474,22 +479,22 @@ class Accumulator:
         self._lock = threading.Lock()
         self._space = threading.Condition(self._lock)
         self._wait_for_space_count = 0
-        """The number of threads that wait for memory. It is usually zero, and a notification takes time."""
+        """The number of threads that wait for memory. It is usually zero, and then the notification can be skipped."""
         self._lacks_space = False
-        """True if a batch could not be opened because of a lack of memory, and none was opened since."""
+        """True if the last attempt to open a batch failed for lack of memory."""
         self._open_bytes = 0
-        """The sum of the limits of the open batches; a part of `used_bytes`."""
+        """The sum of the size limits of all open batches, which is a part of `used_bytes`."""
         self._unfinished: dict[ProducerBatch, None] = {}
         self._topics: dict[str, TopicQueues] = {}
         self.used_bytes = 0
         self.wakes_at_s = NEVER_S
         """The monotonic time at which the sender wakes up by itself; set by the sender."""
         self.eager = False
-        """True if a batch may leave as soon as it is opened; set by the sender."""
+        """True if the sender can send a batch as soon as it is opened; set by the sender."""
         self._refusal: Failure | None = None
-        """The reason to reject records (closed, forked or fenced); None if the producer is usable."""
+        """The error that rejects all records because the producer is closed, forked or fenced; None if it is usable."""
         self._is_orphan = False
-        """True in a forked child, in which the producer delivers nothing."""
+        """True in a forked child, where the producer delivers nothing."""
 
     # --- topics -----------------------------------------------------------------------------------------
 
@@ -515,7 +520,7 @@ class Accumulator:
                 self._open_encoders[name] = topic
             return topic
 
-    # --- the user's threads -----------------------------------------------------------------------------
+    # --- the application's threads -----------------------------------------------------------------------------
 
     def append(
         self,
@@ -528,7 +533,7 @@ class Accumulator:
     ) -> tuple[ProducerBatch, int]:
         """Append one record to the last batch of its partition; return the batch and the record's index in it.
 
-        :param partition: the partition; None: the sticky partition.
+        :param partition: the partition, or None for the sticky partition.
         :raises BufferFullError: no memory became free within `max_block_ms`.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
@@ -563,7 +568,7 @@ class Accumulator:
     ) -> tuple[ProducerBatch, int, int]:
         """Append values from `values[start:]` until the batch is full. Return the batch, the first index and the count.
 
-        :param values: a list that contains only bytes and None; likewise `keys`.
+        :param values: a list of bytes or None; `keys` likewise.
         :raises BufferFullError: no memory became free within `max_block_ms`.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
@@ -590,8 +595,8 @@ class Accumulator:
     ) -> tuple[ProducerBatch, int, int]:
         """Append rows of Arrow columns until the batch is full; see `append_values`.
 
-        :param rows: the row numbers as int64; None: all rows in order.
-        :param first_size: the bytes of key and value of the first row.
+        :param rows: the row numbers as int64, or None for all rows in order.
+        :param first_size: the size of the first row's key and value in bytes.
         """
 
         def add(builder: BatchBuilder) -> int:
@@ -602,7 +607,9 @@ class Accumulator:
     def _append_run(
         self, topic: TopicQueues, partition: int | None, size: int, add: Callable[[BatchBuilder], int]
     ) -> tuple[ProducerBatch, int, int]:
-        """Call `add` to append records of a run to the open batch. The first record takes at most `size` bytes."""
+        """Call `add` to append the records of a run to the open batch of their partition. `size` is the maximum size of
+        the first record in bytes.
+        """
         with self._lock:
             while True:
                 batch = self._batch_for(topic, partition, size)
@@ -621,7 +628,7 @@ class Accumulator:
     def _batch_for(self, topic: TopicQueues, partition: int | None, size: int) -> ProducerBatch:
         """Return the open batch of a partition, or a new one with space for `size` bytes. Requires the lock.
 
-        A new batch is in no queue yet: `_keep_or_drop` decides after the append.
+        A new batch is in no queue yet; call `_keep_or_drop` after the append.
         """
         self.check_open()
         while True:
@@ -630,7 +637,7 @@ class Accumulator:
                 return queue.batches[-1]
             whole = BATCH_HEADER_SIZE + size
             self._check_size(topic.topic, whole)
-            # Reserve memory for a full batch, not for one record: otherwise a producer at its memory limit would send
+            # Reserve memory for a full batch, not for one record: otherwise a producer near its memory limit would send
             # tiny batches.
             limit = max(whole, min(self._batch_size, self._buffer_memory))
             if self.used_bytes + limit <= self._buffer_memory:
@@ -689,9 +696,8 @@ class Accumulator:
             )
 
     def _keep_or_drop(self, topic: TopicQueues, batch: ProducerBatch) -> None:
-        """Put a new batch into its queue, or drop it if its first record was invalid.
-
-        This must not happen earlier: the sender reads the queues without the lock, and takes every batch in them.
+        """Put a new batch into its queue, or drop it if its first record was invalid. The batch must not be in the
+        queue earlier, because the sender takes batches from the queues without the lock.
         """
         if not batch.count:
             batch.close()
@@ -713,8 +719,8 @@ class Accumulator:
     def _wait_for_space(self, size: int) -> None:
         """Wait until `size` bytes are free. Requires the lock.
 
-        No batch lingers during the wait. Open batches stay open until the sender takes them, so they can fill. If each
-        wait closed them, most batches in memory would soon contain a single record.
+        No batch lingers during the wait. Open batches stay open until the sender takes them. If each wait closed them,
+        most batches in memory would soon contain a single record.
         """
         deadline_s = self._clock.monotonic() + self._max_block_s
         while self._refusal is None and self.used_bytes + size > self._buffer_memory:
@@ -728,16 +734,16 @@ class Accumulator:
             if remaining_s <= 0 or not self._await_space(remaining_s):
                 raise BufferFullError(
                     f"the producer's memory was full for {self._max_block_s:g} s: {self.used_bytes} of "
-                    f"{self._buffer_memory} bytes wait for the broker; is it slow or down? "
-                    "(buffer_memory and max_block_ms set the bounds)"
+                    f"{self._buffer_memory} bytes wait for acknowledgement; "
+                    "check the brokers, or raise buffer_memory or max_block_ms"
                 )
         self.check_open()
 
     def _close_open(self) -> None:
         """Close all open batches to free their unused memory.
 
-        There may be many open batches, some in partitions without a leader. This takes long, so it is done only if it
-        frees much memory.
+        There may be many open batches, some in partitions without a leader. Closing them takes long, so it is done only
+        if it frees much memory.
         """
         for topic in self._topics.values():
             for queue in topic.queues:
@@ -746,8 +752,8 @@ class Accumulator:
 
     def _await_space(self, timeout_s: float) -> bool:
         """Release the lock until memory is freed; return False after the timeout."""
-        # The increment is before the `try`: an interruption in between may leave the counter one too high, which costs
-        # a notification. A counter that is too low would leave a thread waiting.
+        # Increment before the `try`: an interruption in between makes the counter too high, which only costs a
+        # notification. A counter that is too low could leave a thread waiting forever.
         self._wait_for_space_count += 1
         try:
             return self._space.wait(timeout_s)
@@ -755,12 +761,12 @@ class Accumulator:
             self._wait_for_space_count -= 1
 
     def wait(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait until `batch` is done, and let it linger no longer. Return whether it is done."""
+        """End the linger of `batch`, and wait until it is done. Return whether it is done."""
         batch.watched = True
         return self.await_batch(batch, timeout_s)
 
     def await_batch(self, batch: ProducerBatch, timeout_s: float | None) -> bool:
-        """Wait like `wait`, but without an interest in the outcome."""
+        """Wait like `wait`, but do not mark the outcome as requested."""
         with self._lock:
             if batch.done:
                 return True
@@ -775,13 +781,13 @@ class Accumulator:
         return finished.wait(timeout_s)
 
     def stop_lingering(self, batch: ProducerBatch) -> None:
-        """Let `batch` linger no longer, because a caller waits for it."""
+        """End the linger of `batch`, because a caller waits for it."""
         with self._lock:
             self._stop_lingering(batch)
 
     def _stop_lingering(self, batch: ProducerBatch) -> None:
-        # The batch stays open until the sender takes it: if many callers wait for one delivery each, their records
-        # share a batch.
+        # Keep the batch open until the sender takes it: if many callers each wait for one delivery, their records share
+        # a batch.
         if not batch.urgent and not batch.closed:
             batch.urgent = True
             self._wake_by(0.0)
@@ -798,14 +804,14 @@ class Accumulator:
         run_callbacks([callback])
 
     def close_all(self) -> list[ProducerBatch]:
-        """Let no batch linger; return all batches that are not done, oldest first."""
+        """End the linger of all batches; return all batches that are not done, oldest first."""
         with self._lock:
             for batch in self._unfinished:
                 self._stop_lingering(batch)
             return list(self._unfinished)
 
     def refuse(self, error: BarnabasError) -> None:
-        """Let every later append raise `error`, and also the appends that wait for memory."""
+        """Make every later append raise `error`, including the appends that wait for memory."""
         with self._lock:
             if self._refusal is None:
                 self._refusal = Failure.of(error)
@@ -813,7 +819,10 @@ class Accumulator:
             self._space.notify_all()
 
     def check_open(self) -> None:
-        """:raises BarnabasError: the producer rejects records; the exception is a new copy of the error of `refuse`."""
+        """Check that the producer accepts records.
+
+        :raises BarnabasError: the producer rejects records. The exception is a copy of the error passed to `refuse`.
+        """
         if self._refusal is not None:
             raise self._refusal.error()
 
@@ -829,7 +838,7 @@ class Accumulator:
     # --- the sender's thread ----------------------------------------------------------------------------
 
     def waiting(self) -> list[PartitionQueue]:
-        """Return the queues with batches."""
+        """Return the queues that contain batches."""
         with self._lock:
             return [queue for topic in self._topics.values() for queue in topic.queues if queue.batches]
 
@@ -840,14 +849,13 @@ class Accumulator:
             return used.union(batch.topic for batch in self._unfinished)
 
     def ready_at_s(self, batch: ProducerBatch) -> float:
-        """Return the latest time at which `batch`, the head of its queue, leaves.
-
-        It leaves at once if it is full, or if a caller waits for it or for its memory.
+        """Return the time at which the linger of `batch`, the head of its queue, ends. The linger ends immediately if
+        the batch is full, or if a caller waits for it or for memory.
         """
         return 0.0 if batch.closed or batch.urgent or self._lacks_space else batch.created_at_s + self._linger_s
 
     def sleep_until(self, at_s: float) -> None:
-        """Set the time at which the sender wakes up by itself, so only an earlier event has to wake it."""
+        """Set the time at which the sender wakes up by itself. Only an earlier event then needs to wake it."""
         with self._lock:
             self.wakes_at_s = min(self.wakes_at_s, at_s)
 
@@ -858,7 +866,7 @@ class Accumulator:
             self._close(batch)
             topic = self._topics[queue.topic]
             if topic.encoders[queue.partition] is batch.builder:
-                # Otherwise the topic would keep the records in memory until its next batch.
+                # Remove the encoder: otherwise the topic would keep the records in memory until its next batch.
                 topic.hide(queue.partition)
             return batch
 
@@ -869,7 +877,7 @@ class Accumulator:
             self.produced.retried()
 
     def split(self, queue: PartitionQueue, batch: ProducerBatch, builders: Sequence[BatchBuilder]) -> None:
-        """Replace a batch that was too large by smaller ones. Together they determine its outcome."""
+        """Replace a batch that was too large with smaller batches, which together determine its outcome."""
         with self._lock:
             parts = []
             for number, builder in enumerate(builders):
@@ -896,15 +904,17 @@ class Accumulator:
         log_append_time_ms: int = -1,
         error: BarnabasError | None = None,
     ) -> list[Callable[[], object]]:
-        """Set the outcome of a batch and free its memory; return the callbacks, to be run without the lock."""
+        """Set the outcome of a batch and free its memory; return the callbacks, which the caller must run without
+        holding the lock.
+        """
         batch.base_offset, batch.log_append_time_ms = base_offset, log_append_time_ms
-        for hook in self._delivery_hooks:  # before the records of the batch are released
+        for hook in self._delivery_hooks:  # call the hooks before the batch releases its records
             try:
                 hook(batch, error)
-            except Exception as raised:  # noqa: BLE001 - of the application's own code
+            except Exception as raised:  # noqa: BLE001 - an interceptor may raise any exception
                 self._interceptors.delivery_failed(hook, raised)
         with self._lock:
-            if not batch.closed:  # the batch failed in the queue
+            if not batch.closed:  # the batch was never sent
                 self._open_bytes -= batch.size_bytes
             callbacks = batch.complete(base_offset, log_append_time_ms, error)
             if error is None:
@@ -938,24 +948,26 @@ class Accumulator:
 
 
 def _place(queue: PartitionQueue, batch: ProducerBatch) -> int:
-    """Return the number of waiting batches before `batch`. There are few, because the batch has left the queue
-    before.
+    """Return the number of waiting batches before `batch`. The batch is being returned to its queue, so the number is
+    small.
     """
     return next((place for place, other in enumerate(queue.batches) if batch.order < other.order), len(queue.batches))
 
 
 def _blob_size(given: bytes | bytearray | memoryview | None) -> int:
-    """Return the bytes of a key or a value. An element of a memoryview may be longer than one byte."""
+    """Return the size of a key or value in bytes. `len` is not enough, because the elements of a memoryview may be
+    longer than one byte.
+    """
     return 0 if given is None else len(given) if type(given) is bytes else memoryview(given).nbytes
 
 
 def _headers_size(headers: Headers) -> int:
-    """Return the maximum bytes of headers."""
+    """Return the maximum encoded size of headers, in bytes."""
     return 5 + sum(HEADER_OVERHEAD_BYTES + len(name.encode()) + _blob_size(value) for name, value in headers)
 
 
 def _refused_record(key: object, value: object, error: Exception) -> BaseException:
-    """Return the error for a record that could not be encoded."""
+    """Return the error for a record that cannot be encoded."""
     for name, given in (("key", key), ("value", value)):
         if given is not None and not isinstance(given, (bytes, bytearray, memoryview)):
             return TypeError(f"{name} must be bytes or None, not {type(given).__name__}; encode it first")

@@ -195,7 +195,10 @@ def value_size(column: BinaryBuffers, row: int) -> int:
 
 
 def check_lengths(values: Sequence[object], keys: object, timestamps_ms: object, headers: object) -> None:
-    """:raises ValueError: the number of keys, timestamps or headers differs from the number of values."""
+    """Check that there is a key, a timestamp and headers for each value, if they are given as sequences.
+
+    :raises ValueError: the number of keys, timestamps or headers differs from the number of values.
+    """
     for name, given in (("keys", keys), ("timestamps_ms", timestamps_ms), ("headers", headers)):
         if given is not None and isinstance(given, Sequence) and len(given) != len(values):
             raise ValueError(f"{len(given)} {name} for {len(values)} values; the numbers must be equal")
