@@ -346,7 +346,7 @@ class ProducerBatch:
             if timeout_s is None:
                 within = "yet, and this thread must not block: it receives the acknowledgements; await the delivery"
             raise TimedOutError(
-                f"no acknowledgement for {self.topic}-{self.partition} {within}; the producer keeps sending the record"
+                f"no acknowledgement for {self.topic}-{self.partition} {within}; the record is still being sent"
             )
         return self.part_of(index)[0].error
 
