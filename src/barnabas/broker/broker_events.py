@@ -60,10 +60,10 @@ class LifeCountersDue:
 
 @dataclass(frozen=True, slots=True)
 class TopicsDeleted:
-    """Topics were deleted; consumer groups must delete their committed offsets for these topics.
+    """Topics were deleted. Consumer groups must delete their committed offsets for these topics.
 
     :ivar topic_ids: the ids of the deleted topics.
-    :ivar names: the names of the deleted topics that do not exist again.
+    :ivar names: the names of the deleted topics, without names that new topics have now.
     """
 
     topic_ids: Collection[bytes]

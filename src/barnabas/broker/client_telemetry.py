@@ -42,7 +42,7 @@ It limits the size of the metrics page.
 """
 SERIES_BYTES_PER_INSTANCE_MAX = 256 * 1024
 LABELS_MAX = 8
-"""The maximum number of labels of a metric, in addition to the labels of the client."""
+"""The maximum number of labels per metric, in addition to the client labels."""
 NAME_CHARACTERS_MAX = 200
 LABEL_CHARACTERS_MAX = 64
 VALUE_BYTES_MAX = 255
@@ -224,7 +224,7 @@ class ClientTelemetry:
         *,
         is_terminating: bool,
     ) -> Steps[ErrorCode]:
-        """Store the metrics of a client; return the error, or NONE."""
+        """Store the metrics that a client pushed. Return an error or NONE."""
         if client_instance_id in RESERVED_IDS:
             return ErrorCode.INVALID_REQUEST
         instance = self._instance(client_instance_id, client_id)

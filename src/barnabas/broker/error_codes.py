@@ -15,7 +15,7 @@ from barnabas.errors import (
 
 
 def error_code(error: BarnabasError | None) -> ErrorCode:
-    """Return the error code of an exception; NONE without an exception."""
+    """Return the error code of an exception, or NONE if there is no exception."""
     if error is None:
         return ErrorCode.NONE
     if isinstance(error, ApiError):
@@ -27,7 +27,7 @@ def error_code(error: BarnabasError | None) -> ErrorCode:
 
 
 def error_message(error: BarnabasError | None) -> str | None:
-    """Return the error message of an exception for a response; None without an exception."""
+    """Return the error message of an exception for a response, or None if there is no exception."""
     if error is None:
         return None
     return error.message if isinstance(error, ApiError) else str(error)

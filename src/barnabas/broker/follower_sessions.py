@@ -1,10 +1,10 @@
-"""The fetch sessions of followers on the leader's side (KIP-227): their partitions, and which of them have news.
+"""The leader's side of followers' fetch sessions (KIP-227): their partitions, and the changes of these partitions.
 
-For a consumer's request, the broker reads all partitions of the session (`barnabas.broker.handlers.fetch`). That is too
-expensive for a follower, which fetches a thousand idle partitions twice a second. Each partition therefore notifies the
-session of its events, and the cost of a request depends only on the changes. A request also proves that the follower
-has all records below its known fetch offsets; the session reports this before the next append
-(`LeaderReplica.note_caught_up`).
+For a consumer's request, the broker reads all partitions of the session (`barnabas.broker.handlers.fetch`). This is too
+expensive for a follower, which may fetch a thousand idle partitions twice per second. So each partition notifies the
+session of its changes, and the cost of a request depends only on the number of changes. Each request also proves that
+the follower has all records below its current fetch offsets. The session reports this to a partition before the next
+append (`LeaderReplica.note_caught_up`).
 
 Requests skip partitions that a throttle withholds from out-of-sync followers (`barnabas.broker.throttles`). In-sync
 followers are not delayed.
@@ -43,20 +43,23 @@ PARTITIONS_MAX = 200_000
 """The maximum number of partitions of a session."""
 
 HELD_BACK_S_MAX = 1.0
-"""The time in seconds after which a request reads throttled partitions again: the follower may be in sync then."""
+"""The time in seconds after which a request reads throttled partitions again, because the follower may have become in
+sync.
+"""
 
 NOTHING_SENT = NO_OFFSET, NO_OFFSET
-"""The last sent high watermark and log start offset of a partition that was not sent yet."""
+"""The "last sent" high watermark and log start offset of a partition that no response has contained yet."""
 
 Key = tuple[bytes, int]
 """Topic id and partition."""
 
 LeaderOf = Callable[[bytes, int], "LeaderReplica"]
-"""Returns the leader of a partition, by topic id and number; raises an ApiError if this broker does not lead."""
+"""Returns the leader replica of a partition, by topic id and number. Raises an ApiError if this broker does not lead.
+"""
 
 
 class Position:
-    """The fetch offset of a follower in one partition. It listens to the partition as its `LogEndListener`."""
+    """The fetch offset of a follower in one partition. It is also the `LogEndListener` of the partition."""
 
     __slots__ = ("_sent", "_session", "_topic_id", "partition", "wanted")
 
@@ -74,8 +77,8 @@ class Position:
     def ask(self, wanted: FetchPartition) -> None:
         """Set the fetch offset.
 
-        The next response has the leader's offsets again: the follower may have dropped an earlier response that did not
-        fit its log.
+        The next response contains the leader's offsets again, because the follower may have ignored an earlier response
+        that did not match its log.
         """
         self.wanted = wanted
         self._sent = NOTHING_SENT
@@ -89,7 +92,7 @@ class Position:
     # --- events of the partition (`LogEndListener`) ---
 
     def on_appended(self, size: int, *, is_urgent: bool) -> None:
-        """Mark the partition for the next read, unless it is throttled."""
+        """Mark the partition as ready for the next read, unless it is throttled."""
         session, partition = self._session, self.partition
         if self in session.held_back:
             if partition is not None and session.holds_back(partition):
@@ -105,18 +108,18 @@ class Position:
         self.on_appended(0, is_urgent=True)
 
     def on_offsets_moved(self) -> None:
-        """Include the partition in the next response."""
+        """Include the partition's offsets in the next response."""
         self._session.mentions[self] = None
 
     def on_leadership_lost(self) -> None:
-        """Mark the partition for the next read, which returns the error."""
+        """Mark the partition as ready for the next read, which will return the error."""
         self._session.release(self)
         self._session.note_readable(self, 0, is_urgent=True)
 
     def read(self, leader_of: LeaderOf, bytes_max: int, *, min_one_batch: bool) -> PartitionData:
-        """Read from the fetch offset; return the partition's part of the response.
+        """Read from the fetch offset, and return the partition's part of the response.
 
-        The read also records that the follower has all records before the fetch offset.
+        Also record that the follower has all records below the fetch offset.
         """
         wanted, session = self.wanted, self._session
         try:
@@ -153,14 +156,14 @@ class Position:
         return data
 
     def is_news(self, data: PartitionData) -> bool:
-        """Return whether a response must contain this part, and record the part as sent."""
+        """Return whether a response must contain this data, and record its offsets as sent."""
         known = NOTHING_SENT if data.error_code else (data.high_watermark, data.log_start_offset)
         is_news = known != self._sent or known == NOTHING_SENT
         self._sent = known
         return is_news or len(data.records) > 0 or data.diverging_epoch.epoch >= 0
 
     def describe(self) -> PartitionData:
-        """Return the partition's part of a response without records."""
+        """Return the partition's part of a response, without records."""
         assert self.partition
         offsets = self.partition.storage.log.offsets
         return PartitionData(
@@ -184,7 +187,7 @@ class Position:
         code = error_code(error)
         start = NO_OFFSET
         if code == ErrorCode.OFFSET_OUT_OF_RANGE and self.partition is not None:
-            start = self.partition.log.log_start_offset  # The follower can restart its log here.
+            start = self.partition.log.log_start_offset  # The follower can restart its log at this offset.
         return PartitionData(
             partition_index=self.wanted.partition,
             error_code=code,
@@ -195,7 +198,10 @@ class Position:
 
 
 class FollowerSession:
-    """The partitions that one connection of a follower's broker fetches. A `DelayedFetch` waits for them."""
+    """The fetch session of one connection from a follower's broker.
+
+    A `DelayedFetch` waits for changes of its partitions.
+    """
 
     def __init__(self, session_id: int, broker_id: int, throttle: LeaderThrottle = NO_LEADER_THROTTLE) -> None:
         self.id = session_id
@@ -205,30 +211,30 @@ class FollowerSession:
         self.broker_epoch = -1
         self.last_fetch_s = 0.0
         self.ready: dict[Position, None] = {}
-        """The partitions that a request reads. Partitions with records in the last response come last."""
+        """The partitions that the next request reads. Partitions that had records in the last response come last."""
         self.held_back: dict[Position, None] = {}
-        """The partitions with records that the throttle withholds."""
+        """The partitions with new records that the throttle withholds."""
         self._held_back_s = 0.0
         self.mentions: dict[Position, None] = {}
-        """The partitions whose high watermark or log start offset the next response may contain."""
+        """The partitions whose high watermark or log start offset may have changed since the last response."""
         self.change_count = 0
         """The number of events that made partitions ready."""
         self.is_urgent = False
-        """True if a producer, a consumer or an administrator waits for a fetch of the follower."""
+        """True if a request of a producer, consumer or administrator waits for a fetch of the follower."""
         self._listener: ReadListener | None = None
-        """The waiting request, if any."""
+        """The waiting fetch request of the follower, or None."""
         self._positions: dict[Key, Position] = {}
 
     def __len__(self) -> int:
         return len(self._positions)
 
     def update(self, request: FetchRequest, now_s: float) -> Steps[None]:
-        """Apply the changes in a request to the session.
+        """Apply the changes in a fetch request to the session.
 
         :raises ApiError: the session would have too many partitions.
         """
         if self.broker_epoch != request.replica_state.replica_epoch:
-            # Another broker epoch may have other fetch offsets, so all partitions are read again.
+            # The follower may have restarted and may have different fetch offsets, so read all partitions again.
             self.broker_epoch = request.replica_state.replica_epoch
             self.ready |= dict.fromkeys(self._positions.values())
             self.held_back.clear()
@@ -249,7 +255,9 @@ class FollowerSession:
                     )
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
             position.ask(wanted)
-            self.mentions[position] = None  # After a wait, a later read makes the response.
+            self.mentions[position] = (
+                None  # The response must contain the partition, even if it is created after a wait.
+            )
             self.release(position)
             self.ready.setdefault(position)
 
@@ -258,25 +266,25 @@ class FollowerSession:
         return self.throttle.holds_back(partition, self.broker_id)
 
     def hold_back(self, position: Position) -> None:
-        """Skip a partition until `release`."""
+        """Do not read a throttled partition until `release` is called."""
         self.ready.pop(position, None)
         self.held_back[position] = None
 
     def release(self, position: Position) -> None:
-        """Read a throttled partition again."""
+        """Allow reads of a throttled partition again."""
         if position in self.held_back:
             del self.held_back[position]
             self.ready.setdefault(position)
 
     def release_due(self) -> None:
-        """Read throttled partitions again if the pause is over."""
+        """Allow reads of throttled partitions again if the pause is over."""
         if self.last_fetch_s - self._held_back_s >= HELD_BACK_S_MAX or not self.throttle.quota.is_exceeded:
             self._held_back_s = self.last_fetch_s
             self.ready |= self.held_back
             self.held_back.clear()
 
     def watch(self, listener: ReadListener) -> None:
-        """Set the listener for reads: the waiting request."""
+        """Set the listener for reads, which is the waiting request."""
         self._listener = listener
 
     def unwatch(self, _listener: ReadListener) -> None:
@@ -284,9 +292,9 @@ class FollowerSession:
         self._listener = None
 
     def note_readable(self, position: Position, size: int, *, is_urgent: bool) -> None:
-        """Mark a partition for the next read.
+        """Mark a partition as ready for the next read.
 
-        :param is_urgent: True if the waiting request must be answered now.
+        :param is_urgent: True if the waiting request must be completed now.
         """
         self.ready.setdefault(position)
         self.change_count += 1
@@ -315,7 +323,7 @@ class FollowerSession:
 
 
 class FollowerRead:
-    """One read of the partitions of a session that are ready."""
+    """One read of all ready partitions of a session."""
 
     def __init__(self, session: FollowerSession, leader_of: LeaderOf, bytes_max: int) -> None:
         self._session = session
@@ -323,7 +331,7 @@ class FollowerRead:
         self._bytes_left = bytes_max
         self.size = 0
         self.must_answer = False
-        """True if a partition has an error or a divergence, so that the response must not wait."""
+        """True if a partition has an error or has diverged, so that the response must not wait."""
         self._data: dict[Position, PartitionData] = {}
 
     def all(self) -> Steps[None]:
@@ -354,7 +362,7 @@ class FollowerRead:
         self._data[position] = data
 
     def answer(self) -> Steps[list[FetchableTopicResponse]]:
-        """Return the partitions with news or moved offsets, and count the bytes of their records."""
+        """Return the changed partitions for the response, and count the bytes of their records."""
         session = self._session
         mentions, session.mentions = session.mentions, {}
         session.is_urgent = False
@@ -377,7 +385,7 @@ class FollowerRead:
 
 
 class FollowerSessions:
-    """The sessions of all followers, one for each connection.
+    """The fetch sessions of all followers, one per connection.
 
     :param random_below: returns a random number from 0 to its argument, exclusive.
     """
@@ -391,7 +399,7 @@ class FollowerSessions:
         return len(self._sessions)
 
     def open(self, connection: ConnectionState, broker_id: int) -> FollowerSession:
-        """Begin a new session, which replaces the connection's earlier one."""
+        """Begin a new session. It replaces an earlier session of the same connection."""
         for gone in [each for each in self._sessions if each.is_gone or each is connection]:
             self.drop(gone)
         session = self._sessions[connection] = FollowerSession(
@@ -400,7 +408,7 @@ class FollowerSessions:
         return session
 
     def resume(self, connection: ConnectionState, request: FetchRequest) -> FollowerSession:
-        """Return the session that a request belongs to.
+        """Return the session to which a fetch request belongs.
 
         :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH.
         """

@@ -1,4 +1,4 @@
-"""The consumer groups that this broker coordinates: it passes the requests of members and administrators to them.
+"""The consumer groups that this broker coordinates. Passes the requests of members and administrators to the groups.
 
 `barnabas.groups` makes all decisions. A group belongs to a partition of `__consumer_offsets`, and the leader of that
 partition coordinates the group (`barnabas.broker.coordinators`).
@@ -39,12 +39,12 @@ if TYPE_CHECKING:
 
 
 class GroupTopics:
-    """The topics in this broker's metadata, for groups (`barnabas.groups.topic_metadata.TopicMetadata`)."""
+    """The topic metadata of this broker, as groups need it (`barnabas.groups.topic_metadata.TopicMetadata`)."""
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
         self._shared: dict[str, dict[int, TopicPartition]] = {}
-        """The shared `TopicPartition` objects that groups use, by topic and partition number."""
+        """The `TopicPartition` objects that groups share, by topic and partition number."""
 
     def topic(self, name: str) -> TopicSnapshot | None:
         topic = self._topics.get(name)
@@ -63,13 +63,13 @@ class GroupTopics:
         return self._topics.by_id(topic_id) is not None
 
     def forget(self, names: Collection[str]) -> None:
-        """Free the objects of deleted topics."""
+        """Free the shared objects of deleted topics."""
         for name in names:
             self._shared.pop(name, None)
 
 
 class _Snapshot:
-    """A topic at the time of the snapshot."""
+    """A snapshot of one topic's metadata. Implements `TopicSnapshot`."""
 
     __slots__ = ("_image", "_shared", "_topic", "_topics")
 
@@ -105,18 +105,18 @@ class _Snapshot:
 
 
 GroupShard: TypeAlias = CoordinatorShard[GroupCoordinator, Change]
-"""The groups of one partition of `__consumer_offsets`, and their offsets."""
+"""The groups of one partition of `__consumer_offsets`, with their committed offsets."""
 
 GROUP_RECORDS: RecordCodec[Change] = RecordCodec(encode_change, decode_change)
 
 GROUP_ID_BYTES_MAX = 2**15 - 1
-"""The maximum size of a group id in bytes that fits into the group's records."""
+"""The maximum size of a group id in bytes. A larger group id would not fit into the group's records."""
 
 MEMORY_PARTS = 4
-"""The share of `queued.max.request.bytes` that all members together may use, as a divisor."""
+"""The divisor for the memory of all members together: they may use `queued.max.request.bytes` / `MEMORY_PARTS`."""
 
 REFUSAL_LOGGED_S = 10.0
-"""The minimum time between two log lines about members that are rejected for their size, in seconds."""
+"""The minimum time in seconds between two log lines about members that are rejected because of their size."""
 
 log = logging.getLogger(__name__)
 
@@ -167,15 +167,15 @@ class GroupService:
             partition_of,
         )
 
-    # -- the coordinator of a group ------------------------------------------------------------------------
+    # -- group coordinators ------------------------------------------------------------------------
 
     @property
     def has_topic(self) -> bool:
-        """True if the topic of groups exists."""
+        """True if the topic `__consumer_offsets` exists."""
         return self.runtime.has_topic
 
     async def ensure_topic(self) -> None:
-        """Create the topic of groups if it does not exist.
+        """Create the topic `__consumer_offsets` if it does not exist.
 
         :raises ApiError: COORDINATOR_NOT_AVAILABLE: the creation failed.
         """
@@ -192,20 +192,23 @@ class GroupService:
         return found
 
     def coordinates(self, group_id: str) -> bool:
-        """Return whether this broker coordinates the group, or will do so after loading it."""
+        """Return whether this broker coordinates the group. The group may still be loading."""
         return self.runtime.coordinates(group_id)
 
     @property
     def image(self) -> MetadataImage:
-        """The current image of the cluster."""
+        """The current metadata image."""
         return self._topics.image
 
     def coordinator_of(self, group_id: str) -> int:
-        """Return the broker that coordinates a group, or will do so after loading it; -1 if there is none now."""
+        """Return the id of the broker that coordinates a group, or -1.
+
+        The coordinator may still be loading the group.
+        """
         return self.runtime.coordinator_of(group_id)
 
     def loaded_shards(self) -> list[GroupShard]:
-        """Return all shards of this broker.
+        """Return all group shards of this broker.
 
         :raises ApiError: COORDINATOR_LOAD_IN_PROGRESS, COORDINATOR_NOT_AVAILABLE: some shards are not loaded.
         """
@@ -221,10 +224,10 @@ class GroupService:
             return ErrorCode.COORDINATOR_NOT_AVAILABLE if self.runtime.is_closed else ErrorCode.INVALID_GROUP_ID
         return self.runtime.find(group_id)
 
-    # -- requests of members -------------------------------------------------------------------------------
+    # -- member requests -------------------------------------------------------------------------------
 
     def join(self, group_id: str, request: JoinRequest) -> Awaitable[JoinResult]:
-        """Add a member to a group; the result is available when the new generation is complete."""
+        """Add a member to a group. The result is available when the new generation is complete."""
         waiter: asyncio.Future[JoinResult] = self._loop.create_future()
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
@@ -242,11 +245,16 @@ class GroupService:
             return JoinResult(error.code, request.member_id)
         if not self.has_topic:
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-        await self._scheduler.pause(is_short=True)  # Many requests may have waited for the topic.
+        await self._scheduler.pause(
+            is_short=True
+        )  # Let other requests run, because many joins may have waited for the topic.
         return await self.join(group_id, request)
 
     def sync(self, group_id: str, request: SyncRequest) -> asyncio.Future[SyncResult]:
-        """Return the member's assignment, after the group's leader has sent it and it is stored."""
+        """Return a future of the member's assignment.
+
+        It completes when the group leader has sent the assignment and it is stored.
+        """
         waiter: asyncio.Future[SyncResult] = self._loop.create_future()
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
@@ -259,7 +267,7 @@ class GroupService:
         """Record that a member is alive."""
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
-            # As in Kafka: a member continues while its group is loading.
+            # As in Kafka, heartbeats succeed while the group is loading.
             return ErrorCode.NONE if shard is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS else shard
         machine = shard.machine
         error = machine.heartbeat(self._clock.monotonic(), group_id, member_id, group_instance_id, generation)
@@ -276,14 +284,14 @@ class GroupService:
         return result
 
     def check_commit(self, group_id: str, member_id: str, group_instance_id: str | None, generation: int) -> ErrorCode:
-        """Return the error if this member must not commit offsets for the group now; otherwise NONE."""
+        """Return the error if this member must not commit offsets for the group now, or NONE."""
         found = self.find_for_commit(group_id, member_id, group_instance_id, generation)
         return found if isinstance(found, ErrorCode) else ErrorCode.NONE
 
     def find_for_commit(
         self, group_id: str, member_id: str, group_instance_id: str | None, generation: int
     ) -> GroupShard | ErrorCode:
-        """Return the shard of a group if this member may commit offsets for it now; otherwise the error."""
+        """Return the shard of a group if this member may commit offsets for the group now; otherwise the error."""
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
             return shard
@@ -295,14 +303,17 @@ class GroupService:
     # -- administration ------------------------------------------------------------------------------------
 
     def error_of(self, group_id: str) -> ErrorCode:
-        """Return the error of lookups of a group, or NONE. Before the topic of groups exists, no group exists."""
+        """Return the error for lookups of a group, or NONE.
+
+        If `__consumer_offsets` does not exist, there are no groups and no errors.
+        """
         found = self._find(group_id)
         if isinstance(found, CoordinatorShard) or (not self.has_topic and not self.runtime.is_closed):
             return ErrorCode.NONE
         return found
 
     def describe(self, group_id: str) -> GroupDescription | None:
-        """Return the description of a group for administrators; None if the group does not exist."""
+        """Return the description of a group for administrators, or None if the group does not exist."""
         shard = self._find(group_id)
         return None if isinstance(shard, ErrorCode) else shard.machine.describe(group_id)
 
@@ -316,7 +327,10 @@ class GroupService:
         return [group_id for shard in self.runtime.shards for group_id in shard.machine.group_ids()]
 
     def delete(self, group_id: str) -> asyncio.Future[None] | ErrorCode:
-        """Delete a group without members. Return a future that ends when its tombstone is stored, or the error."""
+        """Delete a group without members.
+
+        Return a future that completes when the group's tombstone is stored, or the error.
+        """
         shard = self._find(group_id)
         if isinstance(shard, ErrorCode):
             return ErrorCode.GROUP_ID_NOT_FOUND if not self.has_topic and not self.runtime.is_closed else shard
@@ -326,7 +340,7 @@ class GroupService:
         return error or stored
 
     def forget_if_unused(self, shard: GroupShard, group_id: str) -> bool:
-        """Delete a group without offsets if it has no members; return whether it no longer exists."""
+        """Delete a group that has no offsets, if it also has no members. Return whether the group was deleted."""
         is_gone, effects = shard.machine.forget_if_unused(self._clock.monotonic(), group_id)
         shard.perform(effects)
         return is_gone
@@ -334,11 +348,11 @@ class GroupService:
     # -- leadership ----------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Start to load and serve groups. Before this call, clients receive COORDINATOR_LOAD_IN_PROGRESS."""
+        """Start to load and serve groups. Before this call, clients get COORDINATOR_LOAD_IN_PROGRESS."""
         self.runtime.start()
 
     async def wait_until_loaded(self) -> None:
-        """Return when no shard is loading."""
+        """Wait until no shard is loading."""
         await self.runtime.wait_until_loaded()
 
     def close(self) -> None:
@@ -346,14 +360,14 @@ class GroupService:
         self.runtime.close()
 
     def follow_topic(self) -> None:
-        """Begin to load the partitions of the topic that this broker leads now, and drop the others."""
+        """Load the partitions of `__consumer_offsets` that this broker leads now, and drop all other shards."""
         self.runtime.follow_topic()
 
     # -- replies -------------------------------------------------------------------------------------------
 
     def _deliver(self, reply: Reply) -> None:
         waiter, result = reply
-        # The end of a connection has cancelled its waiter.
+        # The waiter was cancelled because its connection has closed.
         if waiter.done():
             return
         if isinstance(result, JoinResult | SyncResult):

@@ -232,7 +232,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self.follow_topic()
 
     async def wait_until_loaded(self) -> None:
-        """Return when no shard is loading."""
+        """Wait until no shard is loading."""
         while self._loading:
             await asyncio.wait(self._loading)
 

@@ -1,4 +1,4 @@
-"""DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3: there is no authorizer.
+"""DescribeAcls, CreateAcls and DeleteAcls, versions 1 to 3: return SECURITY_DISABLED.
 
 These APIs return SECURITY_DISABLED, like a Kafka broker without `authorizer.class.name`. Without them, the broker would
 close the connection because of an unknown API, and clients would not show the reason.
@@ -23,12 +23,12 @@ def describe_acls(request: DescribeAclsRequest, call: Call) -> DescribeAclsRespo
 
 @serves(CreateAclsRequest)
 def create_acls(request: CreateAclsRequest, call: Call) -> CreateAclsResponse:
-    """Reject each ACL. The response has one result for each, in order, because clients match results by position."""
+    """Reject each ACL. The response has one result per ACL, in order, because clients match results by position."""
     return CreateAclsResponse(results=[AclCreationResult(error_code=CODE, error_message=WHY)] * len(request.creations))
 
 
 @serves(DeleteAclsRequest)
 def delete_acls(request: DeleteAclsRequest, call: Call) -> DeleteAclsResponse:
-    """Reject each filter. The response has one result for each, in order."""
+    """Reject each filter. The response has one result per filter, in order."""
     refused = DeleteAclsFilterResult(error_code=CODE, error_message=WHY, matching_acls=[])
     return DeleteAclsResponse(filter_results=[refused] * len(request.filters))

@@ -31,7 +31,7 @@ async def alter_configs(
     request: AlterConfigsRequest,
     call: Call,
 ) -> AlterConfigsResponse:
-    """Replace the settings of each resource; with `validate_only`, only check the new settings."""
+    """Replace the settings of each resource. With `validate_only`, only check the new settings."""
     responses = []
     for resource in request.resources:
         error = await _alter(topics, topic_admin, settings, resource, request.validate_only)
@@ -47,7 +47,7 @@ async def _alter(
     resource: AlterConfigsResource,
     validate_only: bool,
 ) -> BarnabasError | None:
-    """Replace the settings of a resource; return the error, or None."""
+    """Replace the settings of a resource. Return the error or None."""
     try:
         target = target_of(topics, topic_admin, settings, resource.resource_type, resource.resource_name)
         wanted = {config.name: config.value for config in resource.configs if config.value is not None}
@@ -58,7 +58,7 @@ async def _alter(
 
 
 def altered(resource_type: int, name: str, error: BarnabasError | None) -> AlterConfigsResourceResponse:
-    """Return the result for a resource, which has the same form for both APIs that change settings."""
+    """Return the result for a resource. AlterConfigs and IncrementalAlterConfigs have the same results."""
     return AlterConfigsResourceResponse(
         error_code=error_code(error),
         error_message=error_message(error),

@@ -26,10 +26,10 @@ from barnabas.protocol.messages.alter_partition_reassignments import (
 )
 
 LOOK_S = 0.02
-"""The interval of the checks whether such reassignments are complete."""
+"""The interval in seconds between checks whether reassignments that only remove replicas are complete."""
 
 WAIT_S_MAX = 5.0
-"""The maximum wait for completion. It takes milliseconds, unless a partition has no leader."""
+"""The maximum wait for these reassignments in seconds. They take milliseconds, unless a partition has no leader."""
 
 
 @serves(AlterPartitionReassignmentsRequest)
@@ -68,7 +68,7 @@ async def alter_partition_reassignments(
     while begun := [each async for each in scheduler.each(begun) if _is_about_to_end(topics, each)]:
         if clock.monotonic() >= deadline_s:
             break
-        await asyncio.sleep(LOOK_S)  # Notifications of other brokers change the image meanwhile.
+        await asyncio.sleep(LOOK_S)  # The metadata image changes during this pause.
     return AlterPartitionReassignmentsResponse(
         allow_replication_factor_change=request.allow_replication_factor_change,
         error_code=ErrorCode.NONE,
@@ -80,7 +80,7 @@ async def alter_partition_reassignments(
 async def _reassign(
     topic_admin: TopicAdmin, wanted: ReassignableTopic, may_change_factor: bool
 ) -> dict[int, BarnabasError]:
-    """Start the reassignments of a topic's partitions; return the errors by partition number."""
+    """Start or cancel the reassignments of a topic's partitions. Return the errors by partition number."""
     times = Counter(each.partition_index for each in wanted.partitions)
     twice = {number for number, count in times.items() if count > 1}
     errors: dict[int, BarnabasError] = {
@@ -95,6 +95,6 @@ async def _reassign(
 
 
 def _is_about_to_end(topics: Topics, where: TopicPartition) -> bool:
-    """Return whether the reassignment of a partition only removes replicas."""
+    """Return whether the reassignment of a partition only removes replicas, so that it completes soon."""
     info = topics.image.partition(where)
     return info is not None and bool(info.removing) and set(info.adding) <= set(info.removing)

@@ -1,6 +1,7 @@
-"""CreatePartitions, versions 0 to 3: add partitions to topics. New replicas are spread like those of a new topic.
+"""CreatePartitions, versions 0 to 3: add partitions to topics.
 
-As for CreateTopics, all live brokers know the new partitions when the response is sent.
+New replicas are spread over brokers and racks in the same way as for a new topic. As for CreateTopics, all live brokers
+have the metadata of the new partitions when the response is sent.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ async def create_partitions(
     request: CreatePartitionsRequest,
     call: Call,
 ) -> CreatePartitionsResponse:
-    """Add partitions to each topic; with `validate_only`, only check the request."""
+    """Add partitions to each topic. With `validate_only`, only check the request."""
     times = Counter(topic.name for topic in request.topics)
     results, grown = [], {}
     for topic in request.topics:
@@ -54,7 +55,7 @@ async def create_partitions(
 async def _grow(
     topic_admin: TopicAdmin, wanted: CreatePartitionsTopic, is_repeated: bool, validate_only: bool
 ) -> BarnabasError | None:
-    """Add partitions to a topic; return the error, or None."""
+    """Add partitions to a topic. Return the error or None."""
     try:
         if is_repeated:
             raise ApiError(ErrorCode.INVALID_REQUEST, f"the request contains topic {wanted.name} twice")

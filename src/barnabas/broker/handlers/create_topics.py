@@ -42,7 +42,7 @@ async def create_topics(
     request: CreateTopicsRequest,
     call: Call,
 ) -> CreateTopicsResponse:
-    """Create each topic. An error of one topic does not affect the others."""
+    """Create each topic. An error of one topic does not affect the other topics."""
     times = Counter(topic.name for topic in request.topics)
     results = []
     for topic in request.topics:

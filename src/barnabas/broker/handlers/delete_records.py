@@ -63,11 +63,13 @@ async def _delete(replicas: ReplicaManager, topic: str, wanted: DeleteRecordsPar
 async def _wait_for_followers(
     replicas: ReplicaManager, deleted: list[DeleteRecordsTopicResult], timeout_s: float
 ) -> None:
-    """Wait until the in-sync replicas have deleted the records; put an error into the results after the timeout."""
+    """Wait until the in-sync replicas have deleted the records. After the timeout, put an error into the results."""
     waiting: dict[asyncio.Future[None], DeleteRecordsPartitionResult] = {}
     for topic in deleted:
         for result in topic.partitions:
-            with suppress(BarnabasError):  # The result has an error already, or the partition has another leader now.
+            with suppress(
+                BarnabasError
+            ):  # The result already has an error, or this broker no longer leads the partition.
                 partition = replicas.leader(topic.name, result.partition_index)
                 if not result.error_code and (waiter := partition.when_deleted(result.low_watermark)) is not None:
                     waiting[waiter] = result
@@ -83,7 +85,7 @@ async def _wait_for_followers(
 
 
 def _is_offline(replicas: ReplicaManager, topic: str, number: int) -> bool:
-    """Return whether the log is offline, because its log start offset could not be stored; False without leadership."""
+    """Return whether a log of this broker is offline, because its log start offset could not be stored."""
     try:
         return replicas.leader(topic, number).log.is_offline
     except BarnabasError:

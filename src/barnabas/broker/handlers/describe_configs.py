@@ -1,4 +1,4 @@
-"""DescribeConfigs, versions 0 to 4: settings with value, source, type and, if requested, documentation."""
+"""DescribeConfigs, versions 0 to 4: return settings with value, source, type and, if requested, documentation."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def describe_configs(
         where = resource.resource_type, resource.resource_name
         if where not in results:
             if results:
-                yield  # A description takes some time.
+                yield  # Let other requests run, because each description takes some time.
             results[where] = _describe(topics, settings, request, resource, call)
     return DescribeConfigsResponse(results=list(results.values()))
 

@@ -35,7 +35,7 @@ FolderOf = Callable[[TopicPartition], Path | None]
 def describe_log_dirs(
     topics: Topics, replicas: ReplicaManager, folders: DataFolders, request: DescribeLogDirsRequest, call: Call
 ) -> Steps[DescribeLogDirsResponse]:
-    """Describe the logs of the requested partitions, or of all."""
+    """Describe the logs of the requested partitions, or of all partitions."""
     wanted = None if request.topics is None else {topic.topic: set(topic.partitions) for topic in request.topics}
     states = folders.states()
     described: dict[Path | None, list[DescribeLogDirsTopic]] = {state.path: [] for state in states}

@@ -1,8 +1,8 @@
 """DescribeProducers, version 0: the idempotent producers of a partition (KIP-664).
 
-The last timestamp of a producer is the time at which the broker received its last batch, on the current wall clock.
-After a restart, the times of all producers of a partition are shifted so that the newest one is the time of the start.
-The transaction fields are always empty, because transactions are not supported.
+The last timestamp of a producer is the time at which the broker received its last batch, computed from the current wall
+clock. After a restart, the times of all producers of a partition are shifted, so that the latest time equals the start
+of the broker. The transaction fields are always empty, because transactions are not supported.
 """
 
 from __future__ import annotations

@@ -36,7 +36,7 @@ PARTITIONS_MAX = 2000
 def describe_topic_partitions(
     topics: Topics, identity: Identity, request: DescribeTopicPartitionsRequest, call: Call
 ) -> DescribeTopicPartitionsResponse:
-    """Describe the requested topics, or all, beginning at the cursor."""
+    """Describe the requested topics, or all topics, beginning at the cursor."""
     asked_for = {topic.name for topic in request.topics}
     names = sorted(asked_for or {topic.name for topic in topics.all()})
     cursor = request.cursor

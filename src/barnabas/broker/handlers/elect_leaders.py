@@ -26,7 +26,10 @@ from barnabas.protocol.messages.elect_leaders import (
 async def elect_leaders(
     elections: RequestedElections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
-    """Elect leaders on all brokers. A response for all partitions omits those that need no election."""
+    """Elect leaders on all brokers.
+
+    If the request is for all partitions, the response omits partitions that need no election.
+    """
     if request.election_type not in {PREFERRED_ELECTION, UNCLEAN_ELECTION}:
         return ElectLeadersResponse(error_code=ErrorCode.INVALID_REQUEST, replica_election_results=[])
     if request.topic_partitions is not None:
@@ -48,7 +51,7 @@ async def elect_leaders(
 async def elect_leaders_here(
     elections: RequestedElections, scheduler: CooperativeScheduler, request: ElectLeadersRequest, call: Call
 ) -> ElectLeadersResponse:
-    """Process the elections of this broker for another broker that forwards a request."""
+    """Run elections on this broker, for another broker that has forwarded a request."""
     return await _response(
         scheduler, await elections.elect_here(await _asked(scheduler, request), request.election_type)
     )

@@ -86,17 +86,20 @@ T = TypeVar("T")
 SESSION_ID_MAX = 2**31 - 1
 
 PARTITIONS_MAX = 200_000
-"""The maximum number of partitions in all sessions together."""
+"""The maximum total number of partitions in all fetch sessions."""
 
 CAUGHT_UP_MAX = 1_000
-"""The maximum number of a reader's partitions in `CaughtUp`; each has a few hundred bytes."""
+"""The maximum number of partitions in a `CaughtUp`. Each entry takes a few hundred bytes."""
 
 EVICTION_S = 120.0
-"""The idle time after which a session may be evicted."""
+"""The idle time in seconds after which a fetch session may be evicted."""
 
 
 class FetchKey(NamedTuple):
-    """A partition in a request, by topic name or (version 13) by topic id. The other field is empty."""
+    """A partition in a request.
+
+    The topic is identified by its name or, from version 13 on, by its id. The other field is empty.
+    """
 
     topic: str
     topic_id: bytes
@@ -109,27 +112,30 @@ class FetchKey(NamedTuple):
 
 @dataclass(slots=True)
 class FollowedPartition:
-    """A partition of a session: the reader's request for it, and the offsets in the last response."""
+    """A partition of a fetch session: the reader's request for the partition, and the offsets in the last response."""
 
     wanted: FetchPartition
     high_watermark: int = -1
     log_start_offset: int = -1
 
     def is_news(self, data: PartitionData) -> bool:
-        """Return whether the response must contain this partition; remember the offsets in the response."""
+        """Return whether the response must contain this partition, and record the offsets as sent."""
         changed = (data.high_watermark, data.log_start_offset) != (self.high_watermark, self.log_start_offset)
         self.high_watermark, self.log_start_offset = data.high_watermark, data.log_start_offset
         if data.error_code:
-            # Each response contains the error until it is gone or the reader drops the partition.
+            # Each response contains the error until the error is gone or the reader removes the partition from the
+            # session.
             self.high_watermark = self.log_start_offset = -1
             return True
         return changed or len(data.records) > 0 or data.diverging_epoch.epoch >= 0
 
 
 class CaughtUp:
-    """Partitions at whose end a reader is. A fetch need not read such a partition until it changes.
+    """The partitions whose end a reader has reached.
 
-    A reader of many partitions waits for all of them, and usually only one has new records.
+    A fetch need not read such a partition until the partition changes.
+
+    This helps readers of many partitions, because usually only one partition has new records.
     """
 
     __slots__ = ("_known",)
@@ -138,7 +144,7 @@ class CaughtUp:
         self._known: dict[FetchKey, tuple[FetchPartition, LeaderReplica, PartitionData]] = {}
 
     def note(self, where: FetchKey, wanted: FetchPartition, partition: LeaderReplica, data: PartitionData) -> None:
-        """Remember the response for a partition without records at the fetch offset."""
+        """Store the response for a partition that has no records at the fetch offset."""
         if len(self._known) >= CAUGHT_UP_MAX:
             self._known.clear()
         self._known[where] = wanted, partition, data
@@ -146,7 +152,7 @@ class CaughtUp:
     def find(
         self, where: FetchKey, wanted: FetchPartition, aborted: list[AbortedTransaction] | None
     ) -> tuple[LeaderReplica, PartitionData] | None:
-        """Return the partition and its part of the response if that is the same as before; else None."""
+        """Return the partition and its part of the response if it has not changed, or None."""
         known = self._known.get(where)
         if known is None:
             return None
@@ -165,7 +171,7 @@ class CaughtUp:
         return None
 
     def forget(self, where: FetchKey) -> None:
-        """Drop a partition that has left the session."""
+        """Drop a partition that was removed from the session."""
         self._known.pop(where, None)
 
 
@@ -182,7 +188,7 @@ class FetchSession:
         self.caught_up = CaughtUp()
 
     def update(self, request: FetchRequest) -> Steps[None]:
-        """Apply the changes in an incremental request."""
+        """Apply the changes in an incremental fetch request."""
         for number, where in enumerate(_forgotten_partitions(request)):
             self.partitions.pop(where, None)
             self.caught_up.forget(where)
@@ -198,13 +204,13 @@ class FetchSession:
                 followed.wanted = wanted
 
     def mixes_kinds(self, request: FetchRequest) -> bool:
-        """Return whether the session identifies topics by name and the request by id, or vice versa."""
+        """Return whether the request identifies topics by id although the session uses names, or vice versa."""
         known = next(iter(self.partitions), None)
         by_id = None if known is None else known.is_by_id
         return any((topic.topic_id != ZERO_UUID) is not by_id for topic in request.topics if topic.partitions)
 
     def news(self, read: Iterable[tuple[FetchKey, PartitionData]]) -> Steps[list[tuple[FetchKey, PartitionData]]]:
-        """Return the partitions with news. For fairness, the next request reads those with records last."""
+        """Return the changed partitions. For fairness, the next request reads partitions that had records last."""
         news = []
         for number, (where, data) in enumerate(read):
             if number % ENTRIES_PER_STEP == LAST_OF_STEP:
@@ -220,16 +226,16 @@ class FetchSession:
 
 @dataclass(slots=True)
 class FetchPlan:
-    """The partitions to read for a request, and the form of the response."""
+    """The plan of a fetch: the partitions to read, and the form of the response."""
 
     wanted: list[tuple[FetchKey, FetchPartition]]
     session: FetchSession | None = None
     is_full: bool = True
-    """True if the response contains all partitions; False if it contains only those with news."""
+    """True if the response contains all partitions, or False if it contains only changed partitions."""
     caught_up: CaughtUp = field(default_factory=CaughtUp)
 
     def respond(self, read: list[tuple[FetchKey, PartitionData]]) -> Steps[FetchResponse]:
-        """Return the response with the results of the reads."""
+        """Return the response with the results of a pass."""
         if self.session is not None:
             news = yield from self.session.news(read)
             read = read if self.is_full else news
@@ -253,7 +259,7 @@ class FetchSessions:
     def __init__(self, slots: int, random_below: Callable[[int], int]) -> None:
         self._slots = slots
         self._random_below = random_below
-        self._sessions: dict[int, FetchSession] = {}  # The least recently used session is the first.
+        self._sessions: dict[int, FetchSession] = {}  # The least recently used session comes first.
 
     def __len__(self) -> int:
         return len(self._sessions)
@@ -263,7 +269,7 @@ class FetchSessions:
 
         :param now_s: monotonic seconds.
         :raises ApiError: FETCH_SESSION_ID_NOT_FOUND, INVALID_FETCH_SESSION_EPOCH; FETCH_SESSION_TOPIC_ID_ERROR if a
-            session mixes names and ids of topics.
+            session mixes topic names and topic ids.
         """
         if request.session_epoch in {INITIAL_SESSION_EPOCH, FINAL_SESSION_EPOCH}:
             self._sessions.pop(request.session_id, None)
@@ -282,11 +288,11 @@ class FetchSessions:
             raise ApiError(ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR, message)
         count_before = len(session.partitions)
         yield from session.update(request)
-        # All sessions must be counted only if this session has grown, which is rare.
+        # Count the partitions of all sessions only if this session has grown, which is rare.
         if len(session.partitions) > count_before and self._partition_count() > PARTITIONS_MAX:
             self._sessions.pop(session.id, None)
             raise ApiError(ErrorCode.FETCH_SESSION_ID_NOT_FOUND, f"fetch session {session.id} became too large")
-        # Without a pause, because another request could change the session in between.
+        # Do not yield here, because another request could change the session.
         wanted = [(where, followed.wanted) for where, followed in session.partitions.items()]
         if not wanted:
             self._sessions.pop(session.id, None)
@@ -331,14 +337,14 @@ class FetchSessions:
 
 
 def wanted_partitions(request: FetchRequest) -> Iterable[tuple[FetchKey, FetchPartition]]:
-    """Yield the partitions in a request, in order."""
+    """Yield the partitions in a fetch request, in order."""
     for topic in request.topics:
         for wanted in topic.partitions:
             yield FetchKey(topic.topic, topic.topic_id, wanted.partition), wanted
 
 
 def _names_no_topics(request: FetchRequest) -> bool:
-    """Return whether a topic name is too long, because a session would keep it for minutes."""
+    """Return whether a topic name is too long. Sessions must not keep long invalid names."""
     return any(len(topic.topic) > TOPIC_NAME_CHARACTERS_MAX for topic in request.topics)
 
 
@@ -360,7 +366,7 @@ def _list_in_steps(items: Iterable[T]) -> Steps[list[T]]:
 NO_PREFERRED_REPLICA = -1
 
 KEPT_PER_PARTITION = 4 * WAITING_ENTRY_BYTES
-"""The bytes of each partition that a waiting fetch without a session keeps."""
+"""The memory in bytes that a waiting fetch without a session keeps for each partition."""
 
 
 @serves(FetchRequest, ends_with_client=True)
@@ -374,9 +380,9 @@ def fetch(
     request: FetchRequest,
     call: Call,
 ) -> Steps[FetchResponse | Reply]:
-    """Read; if there are too few bytes and no error, wait and read again.
+    """Read records. If there are too few bytes and no error, wait and read again.
 
-    If there is no memory for another waiting request, the response is due immediately.
+    If there is no memory for another waiting request, respond immediately.
     """
     try:
         plan = yield from fetch_sessions.plan(request, clock.monotonic())
@@ -392,7 +398,7 @@ def fetch(
     delayed = DelayedFetch(scheduler, read.partitions, request.min_bytes - read.size, request.max_wait_ms)
     yield from delayed.begin(partial(_check, delayed, read))
     kept_bytes = _kept_bytes(request, plan)
-    request.topics, request.forgotten_topics_data = [], []  # The next pass reads the partitions of the plan.
+    request.topics, request.forgotten_topics_data = [], []  # The next pass reads all partitions of the plan.
     return LaterReply(_read_later(delayed, read, plan), kept_bytes=kept_bytes, end=delayed.complete)
 
 
@@ -401,7 +407,7 @@ def _check(delayed: DelayedFetch, read: _Read) -> Steps[None] | None:
 
 
 def _read_again(delayed: DelayedFetch, read: _Read) -> Steps[None]:
-    """Count the records that were appended between the read and the start of the wait."""
+    """Account for records that were appended between the read and the start of the wait."""
     delayed.expect(read.min_bytes)
     second = read.again()
     yield from second.all()
@@ -419,7 +425,7 @@ async def _read_later(delayed: DelayedFetch, read: _Read, plan: FetchPlan) -> St
 
 
 def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
-    """Read the local segments and respond with the result, even if it is empty."""
+    """Read local segments only, and respond with the result, even if it is empty."""
     yield from read.all()
     read.leave_remote()
     read.count_consumed()
@@ -427,9 +433,9 @@ def _read_at_last(read: _Read, plan: FetchPlan) -> Steps[FetchResponse]:
 
 
 def _kept_bytes(request: FetchRequest, plan: FetchPlan) -> int:
-    """Return the bytes that a waiting fetch keeps: its partitions, and the topic names for its response.
+    """Return the memory in bytes that a waiting fetch keeps for its partitions and the topic names in its response.
 
-    A session owns its partitions.
+    The partitions of a session are not included, because the session keeps them in any case.
     """
     count = len(plan.wanted)
     if plan.session is not None:
@@ -444,7 +450,7 @@ async def _respond_after_remote_reads(read: _Read, plan: FetchPlan) -> Steps[Fet
 
 
 class _Read:
-    """One pass over the partitions of a request; `data` contains the results."""
+    """One pass over the partitions of a fetch. `data` contains the results."""
 
     def __init__(
         self,
@@ -466,9 +472,9 @@ class _Read:
         self._replica: Callable[[str, int], Replica] = replicas.replica if request.rack_id else replicas.leader
         self.size = 0
         self._brought: list[tuple[Log, int]] = []
-        """The logs with records for the response, and the size of these records."""
+        """The logs whose records are in the response, with the size of these records."""
         self.awaited: list[tuple[Log, PartitionData, Coroutine[Any, Any, ReadResult]]] = []
-        """The reads of remote segments, each with its log and its part of the response."""
+        """The pending reads of remote segments, each with its log and its part of the response."""
         self.partitions: list[Replica] = []
         self._high_watermarks: list[int] = []
         self.data: list[tuple[FetchKey, PartitionData]] = []
@@ -490,30 +496,30 @@ class _Read:
                 self._high_watermarks.append(data.high_watermark)
 
     def count_consumed(self) -> None:
-        """Count the bytes of the response as consumed; the response follows."""
+        """Count the bytes of the response as consumed. Called just before the response is sent."""
         for log, size in self._brought:
             log.note_consumed(size)
 
     @property
     def min_bytes(self) -> int:
-        """The size of the records that makes the response due."""
+        """The size of the records in bytes at which the response is due."""
         return self._request.min_bytes
 
     @property
     def is_enough(self) -> bool:
-        """True if the response is due: enough bytes, an error, or no partition to wait for."""
+        """True if the response is due: there are enough bytes, an error, or no partitions to wait for."""
         return self.size >= self._request.min_bytes or self._must_answer or not self.partitions
 
     @property
     def is_outdated(self) -> bool:
-        """True if another pass could have another result."""
+        """True if a new pass could have a different result."""
         seen = zip(self.partitions, self._high_watermarks, strict=True)
         return any(
             replica.storage.has_ended or replica.storage.log.high_watermark != offset for replica, offset in seen
         )
 
     def _read(self, where: FetchKey, wanted: FetchPartition) -> tuple[Replica | None, PartitionData]:
-        """Return the replica, or None after an error, and the partition's part of the response."""
+        """Read a partition. Return its replica (None after an error) and its part of the response."""
         try:
             partition = self._replica(self._topic_name(where), where.partition)
             partition.check_epoch(wanted.current_leader_epoch)
@@ -572,7 +578,7 @@ class _Read:
             ]
 
     async def finish_remote(self) -> None:
-        """Wait for the reads of remote segments. If a read fails, only its partition gets an error."""
+        """Wait for the pending reads of remote segments. If a read fails, only its partition gets an error."""
         results = await asyncio.gather(*(reading for _, _, reading in self.awaited), return_exceptions=True)
         for (log, data, _), result in zip(self.awaited, results, strict=True):
             if isinstance(result, BarnabasError):
@@ -584,12 +590,12 @@ class _Read:
                 self._brought.append((log, len(result.batches)))
 
     def leave_remote(self) -> None:
-        """Respond without the records in remote segments; the reader requests them again."""
+        """Cancel the pending reads of remote segments. The reader will request these records again."""
         for _, _, reading in self.awaited:
             reading.close()
 
     def _is_elsewhere(self, replica: Replica, offset: int, data: PartitionData) -> bool:
-        """Return whether the reader must fetch from a replica in its rack, which `data` then contains (KIP-392).
+        """Return whether the reader must fetch from a replica in its rack. `data` then contains this replica (KIP-392).
 
         :raises ApiError: OFFSET_NOT_AVAILABLE if this replica is a follower and has not fetched the offset yet.
         """
@@ -607,7 +613,7 @@ class _Read:
         return nearest != replica.leader
 
     def _diverging_epoch(self, partition: Replica, wanted: FetchPartition) -> EpochEndOffset | None:
-        """Return the offset at which the logs of the reader and of this replica diverge, or None (KIP-595)."""
+        """Return the epoch and offset at which the reader's log diverges from this replica's log, or None (KIP-595)."""
         log = partition.log
         epoch, end_offset = log.leader_epochs.end_offset_for(wanted.last_fetched_epoch, log.log_end_offset)
         if epoch == wanted.last_fetched_epoch and end_offset >= wanted.fetch_offset:

@@ -55,7 +55,9 @@ async def _prepare_and_find(
     request: FindCoordinatorRequest,
     call: Call,
 ) -> FindCoordinatorResponse:
-    with contextlib.suppress(ApiError):  # Without the topic there is no coordinator, which is the result.
+    with contextlib.suppress(
+        ApiError
+    ):  # Ignore the error here: without the topic, the lookup of the coordinator returns an error.
         await groups.ensure_topic()
     return await scheduler.finish(_find(groups, identity, request, call))
 

@@ -1,4 +1,4 @@
-"""Heartbeat, versions 0 to 4: a member shows that it is alive and learns whether its generation is current."""
+"""Heartbeat, versions 0 to 4: extend a member's session, and return whether its generation is current."""
 
 from __future__ import annotations
 

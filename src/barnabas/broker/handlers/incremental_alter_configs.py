@@ -38,7 +38,7 @@ async def incremental_alter_configs(
     request: IncrementalAlterConfigsRequest,
     call: Call,
 ) -> IncrementalAlterConfigsResponse:
-    """Change the settings of each resource; with `validate_only`, only check the changes."""
+    """Change the settings of each resource. With `validate_only`, only check the changes."""
     responses = []
     for resource in request.resources:
         error = await _alter(topics, topic_admin, settings, resource, request.validate_only)
@@ -54,7 +54,7 @@ async def _alter(
     resource: IncrementalAlterConfigsResource,
     validate_only: bool,
 ) -> BarnabasError | None:
-    """Change the settings of a resource; return the error, or None."""
+    """Change the settings of a resource. Return the error or None."""
     try:
         target = target_of(topics, topic_admin, settings, resource.resource_type, resource.resource_name)
         names = [config.name for config in resource.configs]
@@ -77,7 +77,7 @@ def _changed(
 
 
 def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, target: Target) -> None:
-    """Apply one change to a resource's own settings."""
+    """Apply one change to the settings that a resource overrides."""
     name, operation = change.name, change.config_operation
     if operation == DELETE:
         settings.pop(name, None)
@@ -92,7 +92,7 @@ def _apply(settings: dict[str, str], change: IncrementallyAlterableConfig, targe
 
 
 def _change_list(settings: Mapping[str, str], name: str, operation: int, value: str, target: Target) -> str:
-    """Return the value of a list setting with items added or removed."""
+    """Return the new value of a list setting, with items added or removed."""
     rule = target.rules.get(name)
     if rule is None or rule.kind is not ConfigType.LIST:
         raise ApiError(ErrorCode.INVALID_CONFIG, f"{name} is not a list; it can only be set or deleted")
