@@ -1,1 +1,1 @@
-"""The broker process: request handlers for each API, over logs, consumer groups and the metadata store."""
+"""The broker: its request handlers, and its replicas, consumer groups and metadata."""

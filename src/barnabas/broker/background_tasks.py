@@ -201,7 +201,7 @@ class BackgroundTasks:
 
 
 def setter_for_threads(event: asyncio.Event) -> Callable[[], object]:
-    """Return a function that sets an event of the running loop. Any thread may call the function."""
+    """Return a function that sets an asyncio event. Any thread may call this function."""
     return functools.partial(asyncio.get_running_loop().call_soon_threadsafe, event.set)
 
 

@@ -217,7 +217,7 @@ class Broker:
         # Complete the changes that clients have requested, even if these clients have disconnected.
         await self.settings.end_changes()
         await self.topics.end_changes()
-        # Closes the listeners, groups, replication, disk threads, logs, and the metadata store with its thread.
+        # This closes the listeners, groups, replication, disk threads, logs, and the metadata store with its thread.
         self._stopping.close()
 
     # -- startup steps ------------------------------------------------------------------------------
@@ -240,7 +240,7 @@ class Broker:
     def _listen_to_zookeeper_clients(self) -> None:
         if not self.config.zookeeper_listener:
             return
-        # Imported here because few brokers have this listener.
+        # Import this module only here, because few brokers have a ZooKeeper listener.
         from barnabas.broker.zookeeper_listener import ZooKeeperListener  # noqa: PLC0415
 
         zookeeper = self._zookeeper = ZooKeeperListener(
@@ -581,7 +581,7 @@ class Broker:
             # uses the directory.
             lock_folder(filesystem, folder).close()
         except OSError as error:
-            # A broker with ZooKeeper can run with its other log directories.
+            # If the broker uses ZooKeeper, it can run with its other log directories.
             if not self.config.zookeeper_connect or len(self.config.folders) == 1:
                 raise DataFolderError(f"{folder} cannot be used as a data folder: {error.strerror}") from None
         self._reserve.give_up_if_short()
@@ -648,5 +648,5 @@ class Broker:
 
 
 def _cluster_id_of(new_id: uuid.UUID) -> str:
-    """Return a cluster id in Kafka's format: the 16 bytes of a UUID in base64, 22 characters."""
+    """Return a cluster id in Kafka's format: the 16 bytes of a UUID, encoded in base64 as 22 characters."""
     return base64.urlsafe_b64encode(new_id.bytes).decode().rstrip("=")

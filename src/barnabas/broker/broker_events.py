@@ -84,14 +84,14 @@ class Events:
         self._subscribers.setdefault(kind, []).append(receive)
 
     def publish(self, event: object) -> None:
-        """Call the subscribers of an event. They must not raise and must not block."""
+        """Call the subscribers of an event. Subscribers must not raise exceptions and must not block."""
         for receive in self._subscribers.get(type(event), ()):
             receive(event)
 
     async def deliver(self, event: object) -> None:
         """Await the subscribers of an event one by one.
 
-        :raises BarnabasError: a subscriber raised it; later subscribers were not called.
+        :raises BarnabasError: a subscriber raised this error. Later subscribers were not called.
         """
         for receive in self._subscribers.get(type(event), ()):
             outcome = receive(event)

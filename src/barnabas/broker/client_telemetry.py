@@ -62,7 +62,7 @@ RESOURCE_ATTRIBUTES = ("client_rack", "group_id", "group_instance_id", "transact
 """The resource attributes in KIP-714 that become labels. The member id is not a label, because it changes often."""
 
 RESERVED_IDS = frozenset({bytes(16), bytes(15) + b"\x01"})
-"""The UUIDs that Kafka assigns to no client."""
+"""The reserved UUIDs that Kafka never assigns to a client."""
 
 STANDARD = "standard"
 """The value of the setting `telemetry.metrics` that requests all of `STANDARD_METRICS`."""
@@ -165,9 +165,11 @@ class _Counts:
 
 
 class ClientTelemetry:
-    """The metrics of all clients of this broker. Used from the event loop's thread; any thread may call `collect`.
+    """The metrics of all clients of this broker.
 
-    :param metrics: the name prefixes of the requested metrics; `*` requests all.
+    Used from the event loop's thread, except `collect`, which any thread may call.
+
+    :param metrics: the name prefixes of the requested metrics. `*` requests all metrics.
     :param interval_ms: the time between two pushes of a client.
     :param bytes_max: the maximum size of a push, compressed and decompressed.
     """
@@ -245,7 +247,7 @@ class ClientTelemetry:
     def _check(
         self, instance: _Instance, subscription_id: int, compression_type: int, size: int, *, is_terminating: bool
     ) -> ErrorCode:
-        """Check a push before decoding it; return the error or NONE. The order of the checks is Kafka's."""
+        """Check a push before decoding it. Return the error or NONE. The checks have the same order as in Kafka."""
         if instance.is_terminated:
             return ErrorCode.INVALID_REQUEST
         now_s = self._clock.monotonic()
@@ -439,10 +441,12 @@ def _rank(instance: _Instance) -> _Rank:
 
 
 def _samples(name: str, found: Iterable[tuple[str, str, Attributes, float]]) -> Iterator[Sample]:
-    """Yield the samples of one metric. All samples have the same labels; labels that a client does not set are empty.
+    """Yield the samples of one metric.
 
-    If a metric has too many labels, series that differ only in the dropped labels become one. Prometheus would reject
-    the whole page for two series with equal labels.
+    All samples have the same label names. Labels that a client does not set are empty.
+
+    If a metric has too many labels, some labels are dropped, and series that only differed in these labels are merged.
+    Otherwise Prometheus would reject the whole page because of duplicate series.
     """
     found = list(found)
     names = dict.fromkeys(label for _, _, labels, _ in found for label, _ in labels)

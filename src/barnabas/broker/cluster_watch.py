@@ -105,7 +105,7 @@ class ClusterWatch:
         return update
 
     def restart(self) -> None:
-        """Begin a new session: schedule a full read."""
+        """Schedule a full read, because a new session has begun."""
         self._session += 1
         self._schedule_read(paths.BROKER_IDS)
         self._schedule_read(paths.CHANGES)

@@ -64,7 +64,7 @@ class ControlledShutdown:
             await self._carry_out(preferred, is_urgent=False)
 
     async def transfer_offline(self) -> None:
-        """Transfer the partitions whose logs on this broker are offline.
+        """Transfer the leadership of partitions whose logs on this broker are offline.
 
         :raises BarnabasError: the metadata store is unreachable.
         """

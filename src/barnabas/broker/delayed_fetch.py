@@ -37,13 +37,13 @@ class Source(Protocol):
 
 
 class DelayedFetch:
-    """One waiting fetch; the `ReadListener` of its sources.
+    """One waiting fetch. It is the `ReadListener` of its sources.
 
     :param sources: the sources of the fetch. The caller must not change this sequence later.
     :param min_bytes: the number of new bytes that completes the fetch.
     :param max_wait_ms: the maximum wait in ms.
-    :param is_urgent: True if the handler responds in the same round of the event loop in which the fetch completes;
-        False if the scheduler gives it a turn (`CooperativeScheduler.wake`).
+    :param is_urgent: True if the handler responds in the same iteration of the event loop in which the fetch completes.
+        False if the scheduler decides when it responds (`CooperativeScheduler.wake`).
     """
 
     __slots__ = ("_completion", "_is_complete", "_is_urgent", "_max_wait_ms", "_missing", "_scheduler", "_sources")
@@ -70,7 +70,7 @@ class DelayedFetch:
         self._missing = min_bytes
 
     def on_readable(self, size: int) -> None:
-        """Count the bytes that became readable in a source."""
+        """Count the bytes that became readable in a source. Complete the fetch if there are enough."""
         self._missing -= size
         if self._missing <= 0:
             self.complete()

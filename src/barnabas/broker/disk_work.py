@@ -84,7 +84,7 @@ async def _run(executor: Executor, work: Callable[P, T], *arguments: P.args, **n
 
 
 class DiskQueue:
-    """The ordered work of one log. Used from the event loop's thread only."""
+    """The queue of the ordered work of one log. Used from the event loop's thread only."""
 
     __slots__ = ("_turn", "_work")
 
@@ -93,13 +93,13 @@ class DiskQueue:
         self._turn = asyncio.Lock()
 
     async def do(self, work: Callable[P, T], *arguments: P.args, **named: P.kwargs) -> T:
-        """Run work after all earlier work of this queue; return its result, or raise its exception."""
+        """Run work after all earlier work in this queue. Return its result, or raise its exception."""
         async with self._turn:
             result: T = await self._work.in_order(work, *arguments, **named)
             return result
 
     async def end(self) -> None:
-        """Return when all earlier work is done."""
+        """Wait until all earlier work is done."""
         async with self._turn:
             pass
 

@@ -31,7 +31,7 @@ BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
 
 
 def read_boot_id() -> str:
-    """Return the id of the machine's current boot; an empty string if the operating system has none."""
+    """Return the boot id of the machine, or an empty string if the operating system has none."""
     try:
         return BOOT_ID.read_text().strip()
     except OSError:

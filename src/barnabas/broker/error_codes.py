@@ -1,4 +1,4 @@
-"""The mapping from exceptions of the broker to error codes of the protocol."""
+"""Maps exceptions of the broker to error codes of Kafka's protocol."""
 
 from __future__ import annotations
 

@@ -8,4 +8,4 @@ upgraded.
 from __future__ import annotations
 
 FEATURES = {"group.version": 0, "transaction.version": 0}
-"""The maximum level of each feature; the minimum is 0."""
+"""The maximum level of each feature. The minimum level is 0."""

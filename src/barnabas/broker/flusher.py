@@ -31,7 +31,7 @@ OnFlushed = Callable[[BarnabasError | None], None]
 RETRY_S = 1.0
 
 _TIMER_S_MAX = 365 * 24 * 3600.0
-"""The longest delay that an event loop accepts, in seconds."""
+"""The maximum delay of a timer in an event loop, in seconds."""
 
 
 class Flusher:
@@ -113,7 +113,7 @@ class Flusher:
         except BarnabasError as error:
             return error
         except Exception as error:
-            # The waiting requests need a result for any kind of error.
+            # Return any error, because the waiting requests need a result.
             log.exception("%s: a flush failed", self._log.partition)
             return StorageError(f"{self._log.partition}: flush failed: {error!r}")
         return None

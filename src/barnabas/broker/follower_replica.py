@@ -46,7 +46,7 @@ class FollowerReplica:
     """The follower role of a replica in one leader epoch. Used from the event loop's thread only.
 
     :param work: runs work that may block on the disk.
-    :param leader: the id of the leader's broker; -1 if no broker leads.
+    :param leader: the id of the leader's broker, or -1 if there is no leader.
     :param topic_id: the topic id in fetch requests.
     """
 
@@ -112,9 +112,9 @@ class FollowerReplica:
         return self.storage.has_ended
 
     def check_epoch(self, epoch: int) -> None:
-        """Compare a client's leader epoch with the replica's (KIP-320).
+        """Compare a client's leader epoch with the replica's leader epoch (KIP-320).
 
-        :param epoch: the client's leader epoch; -1 if unknown.
+        :param epoch: the client's leader epoch, or -1 if it is unknown.
         :raises ApiError: FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one.
         """
         self.storage.check_epoch(epoch)
@@ -139,7 +139,7 @@ class FollowerReplica:
     # --- readers ---
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed: bool = False) -> ConsumerRead:
-        """Return whole batches below the high watermark; see `ReplicaStorage.read_for_consumer`.
+        """Return whole batches below the high watermark. See `ReplicaStorage.read_for_consumer`.
 
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
@@ -154,7 +154,7 @@ class FollowerReplica:
         self.storage.unwatch(listener)
 
     async def delete_old_records(self) -> None:
-        """Delete the segments that the retention settings no longer keep."""
+        """Delete the segments that exceed the retention settings."""
         await self.storage.delete_old_records()
 
     # --- appending ---

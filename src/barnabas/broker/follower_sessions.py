@@ -84,12 +84,12 @@ class Position:
         self._sent = NOTHING_SENT
 
     def detach(self) -> None:
-        """Stop listening to the partition."""
+        """Stop listening to changes of the partition."""
         if self.partition is not None:
             self.partition.unwatch_log_end(self)
             self.partition = None
 
-    # --- events of the partition (`LogEndListener`) ---
+    # --- partition events (`LogEndListener`) ---
 
     def on_appended(self, size: int, *, is_urgent: bool) -> None:
         """Mark the partition as ready for the next read, unless it is throttled."""
@@ -307,7 +307,7 @@ class FollowerSession:
             self._listener.on_readable(size)
 
     def close(self) -> None:
-        """Stop listening to all partitions."""
+        """Stop listening to changes of all partitions."""
         for position in self._positions.values():
             position.detach()
         self._positions.clear()

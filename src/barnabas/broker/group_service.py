@@ -356,7 +356,7 @@ class GroupService:
         await self.runtime.wait_until_loaded()
 
     def close(self) -> None:
-        """Complete all waiting requests with an error."""
+        """Close all shards, and complete all waiting requests with an error."""
         self.runtime.close()
 
     def follow_topic(self) -> None:

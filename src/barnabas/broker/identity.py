@@ -1,4 +1,4 @@
-"""The identity and the addresses of brokers, as clients see them."""
+"""The identity and the addresses of brokers, as reported to clients."""
 
 from __future__ import annotations
 
@@ -56,5 +56,5 @@ def addresses(image: MetadataImage, identity: Identity, connection: ConnectionSt
 def address_of(
     broker_id: int, image: MetadataImage, identity: Identity, connection: ConnectionState
 ) -> BrokerAddress | None:
-    """Return a broker's address for a client; None if the broker is not live."""
+    """Return a broker's address for a client, or None if the broker is not live."""
     return next((each for each in addresses(image, identity, connection) if each.id == broker_id), None)

@@ -105,7 +105,7 @@ def check_settings(
 ) -> None:
     """Check that changed topic settings keep an internal topic usable.
 
-    :param before: the topic's own settings; empty for a new topic.
+    :param before: the topic's current settings. Empty for a new topic.
     :raises ApiError: INVALID_CONFIG.
     """
     if name not in INTERNAL_TOPICS:
@@ -131,7 +131,7 @@ def config_in_force(
 ) -> TopicConfig:
     """Return the effective settings of a topic.
 
-    :raises ApiError: INVALID_CONFIG for an unknown name or an invalid value; never for an internal topic.
+    :raises ApiError: INVALID_CONFIG for an unknown name or an invalid value. Internal topics never raise it.
     """
     return topic_config(config, settings_in_force(config, name, settings, replication_factor))
 

@@ -27,7 +27,7 @@ from barnabas.log_lines import LogEvent, event
 from barnabas.replication.in_sync import NO_BROKER_EPOCH
 
 AGAIN_S = 0.5
-"""The pause before a failed change is retried, in seconds."""
+"""The pause before a failed ISR change is retried, in seconds."""
 
 log = logging.getLogger(__name__)
 
@@ -79,13 +79,13 @@ class IsrUpdates:
             except BarnabasError as error:
                 self.failure_count += 1
                 extra = event(LogEvent.ISR_NOT_WRITTEN)
-                log.warning("cannot write in-sync replicas: %s; retrying", error, extra=extra)
+                log.warning("cannot write in-sync replicas to the metadata store: %s; retrying", error, extra=extra)
                 await asyncio.sleep(AGAIN_S)
                 self._wanted |= wanted
                 self._is_due.set()
             except Exception:
                 self.failure_count += 1
-                log.exception("cannot write in-sync replicas; retrying")
+                log.exception("cannot write in-sync replicas to the metadata store; retrying")
                 await asyncio.sleep(AGAIN_S)
 
     def _look_at_all(self) -> None:

@@ -58,7 +58,7 @@ _ALONE = {
 """The level and text of the log line about partitions whose only in-sync replica is on this broker, by kind of loss."""
 
 _NAMED_MAX = 3
-"""The maximum number of partitions that one log line names."""
+"""The maximum number of partition names in one log line."""
 
 log = logging.getLogger(__name__)
 
@@ -100,7 +100,7 @@ class LeaderElection:
         self._logged_offline: set[TopicPartition] = set()
         self._wanted_unclean: frozenset[TopicPartition] = frozenset()
         self.unclean_count = 0
-        """The number of claims after which acknowledged records may be lost."""
+        """The number of elections in which this broker became leader and acknowledged records may be lost."""
 
     @property
     def next_deadline(self) -> float | None:

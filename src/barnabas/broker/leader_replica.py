@@ -109,7 +109,7 @@ class LeaderReplica:
         self._log_end_listeners: dict[LogEndListener, None] = {}
         self._fenced: ApiError | None = None
         self.times_fenced = 0
-        """The number of calls of `fence`."""
+        """The number of times that `fence` was called."""
         self._next: LeaderReplica | None = None
         """The `LeaderReplica` of the next leader epoch, or None if this broker does not lead in it."""
         self._unexposed = UnexposedAppends()
@@ -166,9 +166,9 @@ class LeaderReplica:
     def check_epoch(self, epoch: int) -> None:
         """Check that this broker leads, and compare a client's leader epoch with the current leader epoch (KIP-320).
 
-        :param epoch: the client's leader epoch; -1 if unknown.
-        :raises ApiError: NOT_LEADER_OR_FOLLOWER; FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a
-            newer one.
+        :param epoch: the client's leader epoch, or -1 if it is unknown.
+        :raises ApiError: NOT_LEADER_OR_FOLLOWER; FENCED_LEADER_EPOCH for an older epoch; UNKNOWN_LEADER_EPOCH for a
+            newer epoch.
         """
         self._check_role()
         self.storage.check_epoch(epoch)
@@ -239,7 +239,7 @@ class LeaderReplica:
     # --- readers ---
 
     def read(self, offset: int, max_bytes: int, *, min_one_batch: bool, committed: bool = False) -> ConsumerRead:
-        """Return whole batches below the high watermark; see `ReplicaStorage.read_for_consumer`.
+        """Return whole batches below the high watermark. See `ReplicaStorage.read_for_consumer`.
 
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
@@ -295,7 +295,7 @@ class LeaderReplica:
             self._on_isr_change_due(self)
 
     def read_for_follower(self, offset: int, max_bytes: int, *, min_one_batch: bool) -> ReadResult:
-        """Return whole batches of local segments below the log end offset; see `ReplicaStorage.read`.
+        """Return whole batches of local segments below the log end offset. See `ReplicaStorage.read`.
 
         :raises ApiError: OFFSET_OUT_OF_RANGE.
         """
@@ -475,7 +475,7 @@ class LeaderReplica:
         return outcomes
 
     def _note_append(self, requests: Sequence[Buffer], outcomes: Sequence[Outcome]) -> None:
-        """Notify the listeners for reads, the listeners for appends, and the flusher."""
+        """Notify the flusher, the listeners for reads, and the listeners for appends."""
         storage, followers = self.storage, self.followers
         if not storage.flusher and not storage.readers and followers is None:
             return
@@ -571,7 +571,7 @@ class LeaderReplica:
     # --- the log start offset ---
 
     async def delete_old_records(self) -> None:
-        """Delete the segments that the retention settings no longer keep."""
+        """Delete the segments that exceed the retention settings."""
         if self.storage.flusher and not self.has_ended:
             # A segment roll also flushes the sealed segments, which raises the recovery point.
             self._advance()

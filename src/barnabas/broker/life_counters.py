@@ -73,8 +73,8 @@ class LifeCounters:
         """
         if self._logs.may_lack_records and self._has_unread():
             log.warning(
-                "cannot leave the in-sync replicas of topics with unreadable nodes, and this broker may lack records;"
-                " each start reports possibly missing records until these nodes are repaired"
+                "the broker may lack records, and cannot leave the in-sync replicas of topics whose nodes are "
+                "unreadable; each start reports possibly missing records until these nodes are repaired"
             )
             return
         await self._note()

@@ -11,7 +11,7 @@ from barnabas.log_lines import LogEvent, event
 from barnabas.model import TopicPartition
 
 _NAMED_MAX = 3
-"""The maximum number of partitions that one line names."""
+"""The maximum number of partition names in one log line."""
 
 
 def named(them: Sequence[object]) -> str:

@@ -62,7 +62,7 @@ LOAD_FACTOR_MAX = 0.9
 """The maximum load factor of the key map."""
 
 DOUBLINGS_MAX = 20
-"""The maximum number of doublings of the pause after failures."""
+"""The maximum number of times that the pause doubles after failures."""
 
 PARTITIONS_AT_ONCE = 100
 """The number of partitions that are checked before other tasks run."""
@@ -260,7 +260,7 @@ class LogCleaner:
         except (UncleanableError, CleaningFailedError) as error:
             await self._drop(partition, error)
         except SegmentReplacedError as error:
-            # Records were deleted or truncated during the job.
+            # The log was truncated, or its records were deleted, during the job.
             log.info("%s: restarting compaction: %s", partition.topic_partition, error)
             await self._drop(partition, None)
         except Exception as error:

@@ -140,7 +140,7 @@ class LogMoves:
     def _replica_of(self, move: LogMove, folder: Path) -> Replica:
         """Return the replica in its current role.
 
-        :raises StorageError: the replica changed, or its move was cancelled.
+        :raises StorageError: the log was replaced, or its move was cancelled.
         """
         where = move.current.partition
         replica = self._replica(where)
@@ -171,7 +171,7 @@ class LogMoves:
     async def _wait_for_quota(self, move: LogMove, folder: Path) -> None:
         """Wait until the quota allows more copying. Appends continue during this wait.
 
-        :raises StorageError: the replica changed, or its move was cancelled.
+        :raises StorageError: the log was replaced, or its move was cancelled.
         """
         await self._note()
         while self._quota.is_exceeded:
@@ -206,7 +206,7 @@ class LogMoves:
             await replica.storage.exchange_log(complete, swap, replica.configure)
         except BarnabasError:
             if replica.has_ended and not replica.is_deleted and replica.log is move.current:
-                return False  # The replica has a new role, which continues the move.
+                return False  # The replica has a new role. Continue the move with the new role.
             if replica.log is move.current:
                 if move.is_truncated and not replica.is_deleted:
                     return False

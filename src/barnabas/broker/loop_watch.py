@@ -41,7 +41,7 @@ log = logging.getLogger(__name__)
 
 
 class Stall(NamedTuple):
-    """A stall that is logged."""
+    """A stall of the event loop that is logged."""
 
     late_s: float
     doing: str
@@ -199,7 +199,7 @@ def _cpu_s() -> float:
 
 
 def is_idle(frame: FrameType | None) -> bool:
-    """Return whether a thread with an event loop waits for events."""
+    """Return whether a thread is waiting for events in its event loop."""
     if frame is None:
         return True
     path = frame.f_code.co_filename

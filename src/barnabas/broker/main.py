@@ -72,7 +72,7 @@ def _serving_status(http: str | None, broker: Broker, loop: asyncio.AbstractEven
     if http is None:
         yield
         return
-    # Imported here because most brokers in tests have no status page, and start faster without the import.
+    # Import this module only here: most brokers in tests have no status page, and start faster without the import.
     from barnabas.net.status_server import LoopProbe, serving_status  # noqa: PLC0415
 
     with serving_status(http, broker.collect, broker.not_ready, LoopProbe(loop).is_alive):

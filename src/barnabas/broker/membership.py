@@ -135,7 +135,7 @@ class Membership:
                     "another process changed the registration of this broker in the metadata store; writing it again"
                 )
                 await self.announce()
-        # The list of brokers may be older than the registration.
+        # The list of brokers may have been read before this broker registered.
         elif (
             not await self._in_metadata_thread(topic_metadata_store.is_registered, self._tree, own.id)
             and not self._is_lost.is_set()

@@ -84,7 +84,7 @@ class MetadataCache:
         return self.put_topics([info])
 
     def put_topics(self, topics: Iterable[TopicInfo]) -> MetadataDelta:
-        """Apply the metadata of topics as one change of the image."""
+        """Apply the metadata of several topics as one change of the image."""
         changed = [info for each in topics if (info := self._merged(each)) != self.image.topics.get(each.name)]
         if not changed:
             return self._replace(self.image, [])

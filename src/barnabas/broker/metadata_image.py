@@ -27,7 +27,7 @@ class MetadataImage:
     brokers: Mapping[int, LiveBroker] = field(default_factory=dict)
     topics: Mapping[str, TopicInfo] = field(default_factory=dict)
     _moving: Mapping[str, tuple[TopicPartition, ...]] = field(default_factory=dict, compare=False, repr=False)
-    """The partitions under reassignment, by topic; derived from `topics`."""
+    """The partitions under reassignment, by topic. Derived from `topics`."""
 
     # -- the next image --------------------------------------------------------------------------------------
 
@@ -82,7 +82,7 @@ class MetadataImage:
     # -- partitions ------------------------------------------------------------------------------------------
 
     def partition(self, where: TopicPartition) -> PartitionInfo | None:
-        """Return a partition; None if it does not exist."""
+        """Return a partition, or None if it does not exist."""
         topic = self.topics.get(where.topic)
         return topic.partitions[where.partition] if topic and 0 <= where.partition < len(topic.partitions) else None
 

@@ -53,7 +53,7 @@ class OffsetStore:
     # -- reading -------------------------------------------------------------------------------------------
 
     def committed(self, group_id: str) -> CommittedOffsets:
-        """Return a live view of the offsets of a group.
+        """Return a view of a group's committed offsets, which later commits change.
 
         :raises ApiError: this broker does not coordinate the group.
         """

@@ -64,7 +64,7 @@ class OpenFiles:
         return self._shared - self._connections_kept
 
     def check_room(self, count: int) -> None:
-        """Check that the budget allows this many more logs.
+        """Check that the budget allows this number of additional logs.
 
         :raises ApiError: POLICY_VIOLATION.
         """
@@ -82,7 +82,8 @@ class OpenFiles:
         is_short = there > self.logs_max or connections < self._connections_max
         log.log(
             logging.WARNING if is_short else logging.INFO,
-            "open file limit %d (ulimit -n): %d partitions of at most %d, up to %d connections (max.connections is %d)",
+            "the open file limit is %d (ulimit -n): %d of at most %d partitions, and up to %d connections "
+            "(max.connections is %d)",
             self._files_max, there, self.logs_max, connections, self._connections_max,
             extra=event(LogEvent.FILES_SHORT) if is_short else None,
         )  # fmt: skip

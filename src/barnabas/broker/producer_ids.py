@@ -82,7 +82,7 @@ class ProducerIds:
                 self._block = range(0)
 
     async def run(self) -> None:
-        """Raise the counter periodically until cancelled."""
+        """Compare the counter with the logs, and raise it if necessary, periodically until cancelled."""
         last_error = ""
         while True:
             await asyncio.sleep(RAISE_INTERVAL_S)

@@ -1,4 +1,4 @@
-"""The random numbers and ids of a broker."""
+"""The source of random numbers and random ids of a broker."""
 
 from __future__ import annotations
 

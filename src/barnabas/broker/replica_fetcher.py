@@ -45,7 +45,7 @@ OnStored = Callable[[Followed[FollowerReplica], int], None]
 
 
 class LogStarts:
-    """Stores the log start offsets of followers. Used from the event loop's thread only.
+    """Stores the log start offsets of followers durably. Used from the event loop's thread only.
 
     :param pause_s: the pause after a failed write, in seconds.
     """
@@ -474,7 +474,7 @@ class ReplicaFetcher:
             self._log_lines.note(logging.INFO, f"following {self._leader} again", followed.replica.topic_partition)
 
     def _trouble(self, followed: Followed[FollowerReplica], error: Exception) -> None:
-        """Pause a partition after an error."""
+        """Pause the replication of a partition after an error."""
         self._state.pause_after_error(followed, self._now_s())
         self._go_on_soon()
         follower = followed.replica

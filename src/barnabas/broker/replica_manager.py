@@ -273,7 +273,7 @@ class ReplicaManager:
     async def open_new(self, info: TopicInfo, config: TopicConfig, make: CreateLog) -> None:
         """Create the logs of replicas that are new on this broker, and begin their roles.
 
-        :raises BarnabasError: `make` fails.
+        :raises BarnabasError: a log cannot be created.
         """
         known = self.of_topic(info.name)
         new = [number for number in self._own(info) if number not in known]
@@ -287,7 +287,7 @@ class ReplicaManager:
         return {n: self._roles.begin(log.partition, log, info.partitions[n], config) for n, log in logs.items()}
 
     def configure(self, topic: str, config: TopicConfig) -> None:
-        """Apply new settings of a topic."""
+        """Apply new settings of a topic to its replicas."""
         for replica in self.of_topic(topic).values():
             if replica.config != config:
                 replica.configure(config)

@@ -36,7 +36,7 @@ class ReplicaRemoval:
         self._in_metadata_thread = in_metadata_thread
         self._replica_logs = replica_logs
         self._pending: dict[Removal, None] = {}
-        """Removed replicas that may still have a partition directory."""
+        """The removed replicas that may still have a partition directory on this broker."""
         self._may_be_named = False
 
     async def make_room(self, topics: Mapping[str, TopicInfo], untouched: Collection[str]) -> None:

@@ -44,7 +44,7 @@ class ReadListener(Protocol):
     """A listener that waits for new records below the high watermark."""
 
     def on_readable(self, size: int) -> None:
-        """React to a higher high watermark.
+        """React to an increase of the high watermark.
 
         :param size: the number of bytes that became readable.
         """
@@ -71,7 +71,7 @@ class LogEndListener(Protocol):
         """React to a request that waits for the next fetches of the followers."""
 
     def on_offsets_moved(self) -> None:
-        """React to a move of the high watermark or the log start offset without an append."""
+        """React to an increase of the high watermark or the log start offset without an append."""
 
     def on_leadership_lost(self) -> None:
         """React to the leader's resignation, fencing or deletion."""
@@ -97,7 +97,7 @@ class AppendQueue:
         async def take_turn() -> None:
             try:
                 result = await step()
-            except Exception as error:  # noqa: BLE001 - the future passes the error to the caller of `run`
+            except Exception as error:  # noqa: BLE001 - the future passes the error to the caller
                 if not ended.done():
                     ended.set_exception(error)
             else:
@@ -351,9 +351,9 @@ class ReplicaStorage:
             self.flusher.stop()
 
     def check_epoch(self, epoch: int) -> None:
-        """Compare a client's leader epoch with the replica's (KIP-320).
+        """Compare a client's leader epoch with the replica's leader epoch (KIP-320).
 
-        :param epoch: the client's leader epoch; -1 if unknown.
+        :param epoch: the client's leader epoch, or -1 if it is unknown.
         :raises ApiError: FENCED_LEADER_EPOCH for an older epoch, UNKNOWN_LEADER_EPOCH for a newer one.
         """
         if epoch < 0 or epoch == self.leader_epoch:
@@ -389,7 +389,7 @@ class ReplicaStorage:
         for each in tuple(self.readers):
             each.on_reads_changed()
 
-    # --- work that excludes appends ---
+    # --- operations that exclude appends ---
 
     def run_in_queue(
         self, step: Callable[[], Awaitable[T]], instead: Callable[[ApiError], T] | None = None
@@ -500,7 +500,7 @@ class ReplicaStorage:
             return self._begin_repair(error)
 
     def read(self, offset: int, max_bytes: int, end_offset: int, *, min_one_batch: bool) -> ReadResult:
-        """Return whole batches below `end_offset`, from the first batch that ends at or after `offset`; see `Log.read`.
+        """Return whole batches below `end_offset`, from the first batch that ends at or after `offset`. See `Log.read`.
 
         :returns: no batches if an index must be rebuilt first. After the rebuild, `on_reads_changed` is called.
         :raises ApiError: OFFSET_OUT_OF_RANGE.
@@ -587,7 +587,11 @@ class ReplicaStorage:
             return  # Compaction replaced segments during the search. The next search uses the new segments.
         except (BarnabasError, OSError) as error:
             if not self.has_ended:
-                log.warning("%s: cannot delete old segments: %s", self.topic_partition, error)
+                log.warning(
+                    "%s: cannot delete segments by retention: %s; retrying at the next check",
+                    self.topic_partition,
+                    error,
+                )
 
     async def _delete_old_records(self) -> None:
         old = self.log.retention_search()
@@ -624,7 +628,7 @@ class ReplicaStorage:
         return None if search is None else await self.disk.beside(search.find)
 
     async def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
-        """Replace segments by the compacted segment. See `Log.replace_segments`.
+        """Replace segments by one compacted segment. See `Log.replace_segments`.
 
         :raises BarnabasError: see `Log.replace_segments`.
         """

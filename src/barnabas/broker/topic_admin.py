@@ -77,7 +77,7 @@ def new_replicas(
 def added_replicas(
     image: MetadataImage, existing: Sequence[tuple[int, ...]], added_count: int, assignment: Assignment
 ) -> list[tuple[int, ...]]:
-    """Return the replicas of each new partition of a growing topic.
+    """Return the replicas of each partition that is added to a topic.
 
     :param existing: the replicas of the existing partitions.
     :raises ApiError: INVALID_REPLICA_ASSIGNMENT, INVALID_REPLICATION_FACTOR.
@@ -99,7 +99,7 @@ def reassigned_partitions(
     """Return the new replica sets of the partitions that can be reassigned, and the errors of all other partitions.
 
     :param found: the current assignment of the topic.
-    :param wanted: the target replicas of each partition; None cancels a reassignment.
+    :param wanted: the target replicas of each partition. None cancels a reassignment.
     """
     changed: dict[int, ReplicaSet] = {}
     refused: dict[int, ApiError] = {}
@@ -281,7 +281,7 @@ class TopicAdmin:
     async def create_with_defaults(self, name: str) -> Topic:
         """Create a topic with the broker's default settings.
 
-        :raises BarnabasError: as `create`.
+        :raises BarnabasError: see `create`.
         """
         config = self._topics.config
         count = internal_topics.partition_count(name, config)

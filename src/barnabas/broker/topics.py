@@ -64,7 +64,7 @@ class Topic:
     """A topic as clients see it.
 
     :ivar partitions: the partitions, in the order of their numbers.
-    :ivar settings: the topic's own settings, without defaults.
+    :ivar settings: the settings that the topic overrides.
     """
 
     name: str
@@ -96,7 +96,7 @@ class Topics:
         self._clock = clock
         self._work = work
         self.changing = asyncio.Lock()
-        """Held during each change of topics, and while a metadata update is applied."""
+        """The lock that is held during each change of topics, and while a metadata update is applied."""
         self.metadata = MetadataCache(events)
         self.replica_logs = ReplicaLogs(logs, work.in_order)
         self.replicas = ReplicaManager(
@@ -120,7 +120,7 @@ class Topics:
         self._logged_damage: dict[str, str] = {}
         """The last logged errors of topics whose nodes are damaged, by topic name."""
         self._unread: set[str] = set()
-        """The topics that this broker has not been able to read since its registration."""
+        """The names of the topics that this broker has not been able to read since its registration."""
         self._lost_memory = False
         self._may_have_missed = False
         """True if other brokers may have created and deleted topics while this broker could not read the metadata
@@ -444,7 +444,7 @@ class Topics:
     async def _open_new(self, info: TopicInfo, config: TopicConfig, make: CreateLog) -> Topic:
         """Open the logs of replicas that are new on this broker, and apply the topic's settings.
 
-        :raises BarnabasError: `make` fails.
+        :raises BarnabasError: a log cannot be created.
         """
         known = self._by_name.get(info.name)
         await self.replicas.open_new(info, config, make)
@@ -493,7 +493,7 @@ class Topics:
             pass
 
     async def _apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Begin the roles that the image gives replicas of this broker."""
+        """Begin new roles of this broker's replicas as the image requires."""
         for name, numbers in changed.items():
             topic = self._by_name.get(name)
             if topic is None or name not in self.image.topics:
@@ -629,7 +629,7 @@ class Topics:
         return info is not None and not {*info.state.isr, info.state.leader} <= {*info.replicas, NO_LEADER}
 
     async def read_broker_epochs(self, broker_ids: Iterable[int]) -> dict[int, int]:
-        """Return the broker epochs of registered brokers, from the metadata store.
+        """Read the broker epochs of registered brokers from the metadata store.
 
         :raises CoordinationError: the metadata store is unreachable.
         """
@@ -665,7 +665,7 @@ class Topics:
         await self._apply_roles_and_elect_soon(changed)
 
     async def apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Begin the roles that the image gives replicas of this broker."""
+        """Begin new roles of this broker's replicas as the image requires."""
         async with self.changing:
             await self._apply_roles_and_elect_soon(changed)
 
@@ -701,7 +701,11 @@ class Topics:
         if await self.deletions.is_noted(topic.id):
             refused = await self.delete_replicas(topic)
             if refused:
-                log.warning("cannot delete a partition directory: %s", refused, extra=about(topic.name))
+                log.warning(
+                    "cannot delete a partition directory: %s; retrying at the next start",
+                    refused,
+                    extra=about(topic.name),
+                )
             log.info("topic %s was deleted", topic.name, extra=about(topic.name))
             self.deletions.begin(topic.id, topic.name, has_folders=refused is not None)
             return

@@ -71,7 +71,7 @@ class _Connection(Client):
         self._flushes = False
 
     def _send(self, frame: bytes) -> None:
-        """Queue a frame. Called on the metadata store's thread, under its lock."""
+        """Queue a frame for sending. Called on the metadata store's thread, which holds the store's lock."""
         if self.is_gone:
             return
         self._out.append(frame)
@@ -211,7 +211,7 @@ class ZooKeeperListener:
     # -- connections ---------------------------------------------------------------------------------------
 
     def carry_out(self, frames: Sequence[Frame], requests: _Requests) -> FrameReply:
-        """Run the requests of a connection. The first request opens or resumes a session."""
+        """Process the requests of a connection. The first request opens or resumes a session."""
         connection = requests.connection
         if connection is None:
             if requests.link.is_gone:

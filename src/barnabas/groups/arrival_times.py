@@ -24,7 +24,7 @@ class ArrivalTimes:
     __slots__ = ("_points",)
 
     def __init__(self) -> None:
-        # Times and end offsets alternate in one array, which other threads can copy atomically.
+        # Times and end offsets alternate in one array, so that other threads can copy them atomically.
         self._points = array("d")
 
     def note(self, now_s: float, end_offset: int) -> None:

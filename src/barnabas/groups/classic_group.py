@@ -112,7 +112,7 @@ class ClassicGroup:
         self._new_member_id = new_member_id
         self._memory = memory or GroupMemory()
         self._pending_bytes = 0
-        self._pending: dict[str, float] = {}  # The deadlines of member ids that have not joined yet.
+        self._pending: dict[str, float] = {}  # the deadlines of assigned member ids that have not joined yet
         self._pending_sync: set[str] = set()
         self._join_deadline = NEVER
         self._sync_deadline = NEVER
@@ -123,7 +123,7 @@ class ClassicGroup:
         self._replies: list[Reply] = []
         self._writes: list[GroupWrite] = []
         self._assigning: GroupWrite | None = None  # The pending record with the assignment of the current generation.
-        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # The joins that wait for a record to be stored.
+        self._unstored: dict[GroupWrite, tuple[Any, JoinResult]] = {}  # the joins that wait until a record is stored
 
     # -- records -------------------------------------------------------------------------------------------
 
@@ -173,7 +173,7 @@ class ClassicGroup:
         self._writes.append(write)
         return write
 
-    # -- requests of members -------------------------------------------------------------------------------
+    # -- member requests -------------------------------------------------------------------------------
 
     def join(self, now: float, waiter: Any, request: JoinRequest) -> list[Reply]:
         """Add a member to the next generation. The reply is due when the generation is complete."""
@@ -320,7 +320,7 @@ class ClassicGroup:
 
     @property
     def member_count(self) -> int:
-        """The number of members in any state of the group."""
+        """The number of members, in all states of the group."""
         return len(self.members)
 
     def describe(self) -> GroupDescription:
@@ -533,7 +533,7 @@ class ClassicGroup:
             if not member.is_awaiting_join and not member.is_static:
                 self._forget(member.member_id)
         if len(self.members) and not self.members.elect_joined_leader():
-            # All members are static and none has joined: wait for one of them, or for the end of their sessions.
+            # All members are static and none has rejoined: wait until one of them rejoins or their sessions expire.
             self._join_deadline = self._deadline(now, max(self.members.rebalance_timeout_ms, _SYNC_TIMEOUT_MS_MIN))
             return
         self.generation += 1

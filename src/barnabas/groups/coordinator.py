@@ -36,7 +36,7 @@ from barnabas.state_machine import Append, Effects, Reply
 GROUPS_PER_STEP = 32
 """The number of groups that are loaded before loading yields."""
 GROUPS_PER_RELEASE = 256
-"""The number of groups that a slice of `release` frees."""
+"""The number of groups that `release` frees per slice."""
 
 Effect: TypeAlias = Effects[Change]
 
@@ -160,7 +160,7 @@ class GroupCoordinator:
 
         The time for which a group has been empty includes the downtime of the coordinator.
 
-        Offsets and groups without a timestamp, which were written while the wall clock was in doubt, get the time of
+        Offsets and groups without a timestamp were written while the wall clock was unreliable. They get the time of
         loading.
         """
         loading, self._loading = self._loading, None
@@ -247,7 +247,7 @@ class GroupCoordinator:
         self._schedule(now, group)
         return self._effects(replies)
 
-    # -- requests of members -------------------------------------------------------------------------------
+    # -- member requests -------------------------------------------------------------------------------
 
     def join(self, now: float, waiter: Any, group_id: str, request: JoinRequest) -> Effect:
         """Process JoinGroup (`ClassicGroup.join`). The first member that joins without an id creates the group."""
@@ -406,7 +406,7 @@ class GroupCoordinator:
         return list(self._groups)
 
     def summaries(self) -> Iterator[GroupSummary]:
-        """Yield the state and the size of each group. Any thread may call this method."""
+        """Yield the state and the number of members of each group. Any thread may call this method."""
         for name, each in self._groups.copy().items():
             yield GroupSummary(name, each.state, each.member_count)
 
@@ -537,7 +537,7 @@ class _Loading:
     def __init__(self) -> None:
         self.groups: dict[str, StoredGroup] = {}
         self.without_time: dict[tuple[str, TopicPartition], None] = {}
-        """The offsets that were committed while the wall clock was in doubt."""
+        """The offsets that were committed while the wall clock was unreliable."""
         self._topics: dict[str, TopicSnapshot | None] = {}
 
     def shared(

@@ -67,7 +67,10 @@ class Group(Protocol):
         """
 
     def next_deadline(self) -> float:
-        """Return the time of the next necessary `tick`, or `NEVER`. It may be too early, but never too late."""
+        """Return the time at which `tick` must be called next, or `NEVER`.
+
+        The time may be too early, but never too late.
+        """
 
     def tick(self, now: float) -> list[Reply]:
         """Process all deadlines that have passed."""

@@ -42,7 +42,7 @@ class GroupMemory:
         return self._bytes_max // GROUP_PARTS
 
     def change(self, difference: int) -> None:
-        """Add a difference to the used bytes."""
+        """Change the number of used bytes by a difference."""
         self.used_bytes += difference
 
     def refusal(self, group_id: str, group_bytes: int, more_bytes: int) -> ErrorCode:
@@ -50,7 +50,7 @@ class GroupMemory:
 
         :param group_bytes: the memory that the group uses now.
         :returns: GROUP_MAX_SIZE_REACHED if the group would use too much; COORDINATOR_NOT_AVAILABLE if all groups
-            together would use too much. Clients retry after the latter.
+            together would use too much. Clients retry after COORDINATOR_NOT_AVAILABLE.
         """
         if more_bytes <= 0:
             return ErrorCode.NONE

@@ -16,7 +16,7 @@ from barnabas.model import NO_TIMESTAMP, OffsetAndMetadata, TopicPartition
 from barnabas.protocol.declare import ZERO_UUID
 
 OFFSETS_PER_RELEASE = 2_048
-"""The approximate number of offsets that a slice of `GroupOffsets.release` frees."""
+"""The approximate number of offsets that `GroupOffsets.release` frees per slice."""
 
 _NONE: Mapping[TopicPartition, Committed] = {}
 
@@ -96,7 +96,7 @@ class CommittedOffsets:
 def of_deleted(
     offsets: Mapping[TopicPartition, Committed], topic_ids: Container[bytes], names: Container[str]
 ) -> list[TopicPartition]:
-    """Return the partitions with offsets of deleted topics.
+    """Return the partitions whose committed offsets belong to deleted topics.
 
     :param topic_ids: the ids of the deleted topics.
     :param names: the names of the deleted topics, for offsets without a topic id.

@@ -1,4 +1,4 @@
-"""The results of a group, from which the broker creates responses of the requested version."""
+"""The results of group requests. The broker converts them to responses of the requested version."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ class GroupDescription:
 
 
 class GroupSummary(NamedTuple):
-    """A group in the metrics."""
+    """The state of a group in the metrics."""
 
     group_id: str
     state: GroupState

@@ -1,4 +1,4 @@
-"""The topic metadata that groups need: immutable snapshots."""
+"""The topic metadata that groups need, as immutable snapshots."""
 
 from __future__ import annotations
 

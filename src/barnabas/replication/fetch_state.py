@@ -36,7 +36,7 @@ IN_FLIGHT_MAX = 2
 """The maximum number of requests in flight: one request that waits at the leader, and one that ends this wait."""
 
 CUTS_FREE = 8
-"""The number of consecutive truncations without a pause. Each further truncation pauses the partition."""
+"""The number of consecutive truncations that cause no pause. Each further truncation pauses the partition."""
 
 BULK_BYTES = 256 * 1024
 """The minimum size in bytes of a bulk response. After a bulk response, more data probably follows."""
@@ -68,7 +68,7 @@ class Limits(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Followed(Generic[R]):
-    """A partition that is fetched from this leader."""
+    """The fetch state of one partition that follows this leader."""
 
     replica: R
     topic_id: bytes
@@ -76,7 +76,7 @@ class Followed(Generic[R]):
     leader_epoch: int
     fetch_offset: int
     last_epoch: int = NO_LEADER_EPOCH
-    """The leader epoch of the record before `fetch_offset`."""
+    """The leader epoch of the last record before `fetch_offset`."""
     log_start_offset: int = 0
     is_paused: bool = False
     """True if the partition is currently excluded from requests."""
@@ -92,7 +92,7 @@ class Followed(Generic[R]):
     furthest_offset: int = -1
     """The highest log end offset that the follower's log has ever had."""
     cuts: int = 0
-    """The number of truncations since the log last grew beyond `furthest_offset`."""
+    """The number of truncations since the log end offset last exceeded `furthest_offset`."""
 
     @property
     def key(self) -> tuple[bytes, int]:

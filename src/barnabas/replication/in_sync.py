@@ -48,7 +48,7 @@ class _Follower:
         self.log_end_offset = NO_OFFSET
         self.log_start_offset = NO_OFFSET
         self.caught_up_s = caught_up_s
-        """The latest known time at which the follower had all records that the leader had at that time."""
+        """The latest known time at which the follower had all records of the leader's log."""
         self.broker_epoch = NO_BROKER_EPOCH
         self.earlier_broker_epochs: tuple[int, ...] = ()
         self.holds_back = False
@@ -368,7 +368,7 @@ class RemoteReplicas:
 
     @property
     def replicas(self) -> tuple[int, ...]:
-        """All replicas, from the latest `set_replicas`."""
+        """All replicas of the partition, including the leader."""
         return self._replicas
 
     def begin_change(self, isr: tuple[int, ...]) -> None:

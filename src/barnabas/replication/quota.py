@@ -83,7 +83,7 @@ class ReplicationQuota:
 
 @dataclass(frozen=True, slots=True)
 class ThrottledReplicas:
-    """The throttled replicas of a topic, from `leader.` or `follower.replication.throttled.replicas`.
+    """The throttled replicas of a topic, parsed from `leader.` or `follower.replication.throttled.replicas`.
 
     >>> (3, 1) in ThrottledReplicas.parse("0:1,3:1"), (4, 9) in ThrottledReplicas.parse("*")
     (True, True)

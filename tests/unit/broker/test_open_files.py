@@ -71,7 +71,7 @@ def test_how_the_files_are_shared_out_is_told(files_max: int, level: str, caplog
         budget(files_max, logs=3).log_limits()
     (record,) = caplog.records
     assert record.levelname == level
-    assert f"open file limit {files_max}" in record.message
+    assert f"open file limit is {files_max}" in record.message
 
 
 def test_unflushed_segments_of_a_log_hold_so_many_files_only(tmp_path: Path) -> None:

@@ -47,7 +47,7 @@ class CoordinatorCounters:
     loads: int = 0
     failed_loads: int = 0
     load_ms: int = 0
-    """The total time of all loads in milliseconds."""
+    """The total time for loading shards, in milliseconds."""
     records_replayed: int = 0
     records_damaged: int = 0
     """The number of damaged records and batches that were skipped during loading."""
@@ -143,7 +143,7 @@ class _Batch(Generic[RecordT]):
         self.size = BATCH_OVERHEAD
 
     def of(self, records: Sequence[RecordT], entries: Sequence[_Entry[RecordT]]) -> Self:
-        """Set the records of the batch and their appends; return the batch."""
+        """Set the records of the batch and their appends. Return the batch."""
         self.records, self.entries = records, entries
         return self
 
@@ -151,7 +151,7 @@ class _Batch(Generic[RecordT]):
 class ShardLog(Generic[RecordT]):
     """The writer of a shard's records. Used by the event loop's thread only.
 
-    :param outcomes: receives the outcomes in the order of the log.
+    :param outcomes: receives the outcomes of appends in log order.
     :param timeout_s: the time after which a waiting append becomes unconfirmed.
     """
 

@@ -62,12 +62,12 @@ class LedReplica(Protocol):
     def config(self) -> TopicConfig: ...
 
     async def read_stored(self, offset: int, max_bytes: int) -> ReadResult:
-        """Read whole batches from an offset, including those above the high watermark."""
+        """Read whole batches from an offset, including batches above the high watermark."""
 
     def check_replicas(self) -> None:
-        """Check the number of in-sync replicas.
+        """Check that enough replicas are in sync to acknowledge an append.
 
-        :raises ApiError: too few replicas are in sync to acknowledge an append.
+        :raises ApiError: too few replicas are in sync.
         """
 
     def append_all(self, requests: Sequence[Buffer]) -> list[Outcome] | asyncio.Future[list[Outcome]]:
@@ -97,7 +97,7 @@ class PlacedTopic(Protocol):
 class InternalTopic:
     """The functions through which the coordinator runtime uses its internal topic.
 
-    :param current: returns the current topic; None if it does not exist. The runtime calls this function for each
+    :param current: returns the current topic, or None if it does not exist. The runtime calls this function for each
         event, so it must be fast.
     :param create: creates the topic.
     :param led: returns the partitions that this broker leads, by partition number.

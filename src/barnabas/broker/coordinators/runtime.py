@@ -66,7 +66,7 @@ class CoordinatorConfig:
     """The settings of a coordinator.
 
     :param append_timeout_s: the time after which a waiting append becomes unconfirmed.
-    :param load_buffer_bytes: the size of one read of a log during loading.
+    :param load_buffer_bytes: the size in bytes of one read during loading.
     """
 
     append_timeout_s: float
@@ -78,7 +78,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
 
     :param new_machine: returns the state machine of a new shard.
     :param deliver: sends a result to a waiting request.
-    :param hash_key: returns the partition of a key, from the key and the number of partitions.
+    :param hash_key: returns the partition number for a key and a number of partitions.
     """
 
     def __init__(
@@ -153,7 +153,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
     def _end_creating(self, creating: asyncio.Task[None]) -> None:
         self._creating = None
         if not creating.cancelled():
-            creating.exception()  # Marks the exception as retrieved; the waiting callers have received it.
+            creating.exception()  # Mark the exception as retrieved: the waiting callers have received it.
 
     # -- shards --------------------------------------------------------------------------------------------
 
@@ -213,7 +213,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
 
     @property
     def shards(self) -> Iterable[CoordinatorShard[MachineT, RecordT]]:
-        """All shards of this broker, including those that are not loaded."""
+        """All shards of this broker, including shards that are not loaded."""
         return self._shards.values()
 
     def served_shards(self) -> list[CoordinatorShard[MachineT, RecordT]]:

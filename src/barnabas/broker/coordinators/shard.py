@@ -131,7 +131,10 @@ async def replay_log(
     if replay.damaged:
         count, first = replay.damaged, replay.first_damage
         log.warning(
-            "%s: skipped %d damaged records while loading; the first: %s", replica.topic_partition, count, first
+            "%s: the coordinator skipped %d damaged records while loading, beginning with %s",
+            replica.topic_partition,
+            count,
+            first,
         )
 
 
@@ -166,7 +169,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         self.machine = machine
         self.apply: Callable[[RecordT], None] = machine.apply
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
-        """The reason why the shard is not available; NONE once it is loaded."""
+        """The error code if the shard is not available, or NONE if it is loaded."""
         self.fenced_s = float("-inf")
         """The monotonic time in seconds at which the leadership of this broker was last in doubt."""
         self.times_fenced = replica.times_fenced
@@ -190,7 +193,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         return self.error or (ErrorCode.NONE if self.replica.is_led else ErrorCode.NOT_COORDINATOR)
 
     def perform(self, effects: Effects[RecordT]) -> None:
-        """Deliver replies, append records, and set the timer to the machine's deadline."""
+        """Deliver replies, append records, and set the timer to the state machine's next deadline."""
         replies, appends = effects
         for reply in replies:
             self._deliver(reply)
@@ -244,7 +247,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         self.log.close(ApiError(error, f"{self.replica.topic_partition} has another coordinator"))
 
     def release(self) -> Iterator[None]:
-        """Free the state in slices, after `resign`; yield after each slice."""
+        """Free the state after `resign`, in slices. Yield after each slice."""
         yield from self.machine.release()
 
     # -- outcomes of appends -------------------------------------------------------------------------------
@@ -269,4 +272,11 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
             return
         self._failure_logged_s = now_s
         where, count = self.replica.topic_partition, len(append.records)
-        log.warning("%s: append of %d records %s: %s; its clients get %s", where, count, what, error, error.code.name)
+        log.warning(
+            "%s: coordinator append of %d records %s: %s; the waiting clients get %s",
+            where,
+            count,
+            what,
+            error,
+            error.code.name,
+        )

@@ -1,6 +1,6 @@
-"""The table of the APIs that clients may use. Each import line adds the handlers of one file.
+"""The APIs that clients may use.
 
-`SERVED` contains all imported handlers, and ApiVersions advertises `SERVED`.
+Importing a handler module adds its handlers to `SERVED`, and ApiVersions advertises the APIs in `SERVED`.
 """
 
 # ruff: noqa: F401 - `SERVED` uses the handlers

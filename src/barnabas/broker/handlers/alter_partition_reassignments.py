@@ -1,7 +1,7 @@
 """AlterPartitionReassignments, versions 0 and 1: start or cancel reassignments of partitions (KIP-455).
 
-The response reports the start of a reassignment and not its completion. A reassignment that only removes replicas takes
-little time; the response waits for its completion, within the timeout of the request.
+The response is sent when a reassignment has started, not when it is complete. The exception is a reassignment that only
+removes replicas. It takes little time, so the response waits for its completion, within the timeout of the request.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ from barnabas.protocol.messages.alter_replica_log_dirs import (
 def alter_replica_log_dirs(
     moves: LogMoves, request: AlterReplicaLogDirsRequest, call: Call
 ) -> Steps[AlterReplicaLogDirsResponse]:
-    """Start moving each log to its directory."""
+    """Start moving each log to the requested log directory."""
     results: dict[str, AlterReplicaLogDirTopicResult] = {}
     count = 0
     for wanted in request.dirs:

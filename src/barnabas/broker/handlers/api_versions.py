@@ -1,4 +1,4 @@
-"""ApiVersions, versions 0 to 4: the supported APIs and versions.
+"""ApiVersions, versions 0 to 4: list the supported APIs and versions.
 
 Features are listed only in version 4, because their minimum level is 0, which clients of older versions cannot read. No
 feature is finalized at a level above 0.
@@ -21,9 +21,9 @@ FIRST_VERSION_WITH_LEVEL_0 = 4
 
 @serves(ApiVersionsRequest, ends_with_client=True, answers_any_version=True)
 def api_versions(served: ServedApis, request: ApiVersionsRequest | None, call: Call) -> ApiVersionsResponse:
-    """List the supported APIs.
+    """List the supported APIs and versions.
 
-    :param request: None if the version of the request is not supported. The response then has version 0 (KIP-511).
+    :param request: the request, or None if its version is not supported. The response then has version 0 (KIP-511).
     """
     if request is None:
         return ApiVersionsResponse(error_code=ErrorCode.UNSUPPORTED_VERSION, api_keys=_api_keys(served))

@@ -1,8 +1,8 @@
 """CreateTopics, versions 0 to 7: create topics, or check whether they could be created.
 
 Replicas are spread over brokers and racks, unless the request assigns brokers to each partition. The response is sent
-when all live brokers know the new topics, so that clients can use any broker. The handler waits for a broker that does
-not confirm this within the timeout of the request, at most two seconds.
+when all live brokers have the metadata of the new topics, so that clients can use any broker. The handler waits for
+other brokers within the timeout of the request, but at most two seconds.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from barnabas.protocol.messages.create_topics import (
 
 USE_DEFAULT = -1
 DYNAMIC_TOPIC_CONFIG = 1
-"""The source of a setting: the topic itself (Kafka's ConfigSource)."""
+"""The source of a setting that the topic itself sets, in Kafka's ConfigSource."""
 
 
 @serves(CreateTopicsRequest)
@@ -107,7 +107,7 @@ class _Shape(NamedTuple):
 
 
 def _shape(topics: Topics, settings: DynamicSettings, wanted: CreatableTopic) -> _Shape:
-    """Return the shape of a new topic.
+    """Return the number of partitions, the replication factor and the assignment of a new topic.
 
     :raises ApiError: the assignment in the request is invalid.
     """

@@ -28,7 +28,7 @@ from barnabas.protocol.messages.delete_records import (
 
 @serves(DeleteRecordsRequest)
 async def delete_records(replicas: ReplicaManager, request: DeleteRecordsRequest, call: Call) -> DeleteRecordsResponse:
-    """Advance each log start offset and make it durable."""
+    """Raise the log start offset of each partition, and make it durable."""
     deleted = [
         DeleteRecordsTopicResult(
             name=topic.name, partitions=[await _delete(replicas, topic.name, wanted) for wanted in topic.partitions]

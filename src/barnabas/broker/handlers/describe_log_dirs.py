@@ -1,4 +1,4 @@
-"""DescribeLogDirs, versions 1 to 4: the log directories, their volumes, and the size of each log.
+"""DescribeLogDirs, versions 1 to 4: describe the log directories, their volumes, and the size of each log.
 
 As in Kafka, an offline log directory has the error KAFKA_STORAGE_ERROR and no logs.
 """

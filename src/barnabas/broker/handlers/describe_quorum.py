@@ -1,4 +1,4 @@
-"""DescribeQuorum, versions 0 to 2: UNSUPPORTED_VERSION, because a cluster of Barnabas has no KRaft quorum.
+"""DescribeQuorum, versions 0 to 2: return UNSUPPORTED_VERSION, because a Barnabas cluster has no KRaft quorum.
 
 Kafka's clients raise UnsupportedVersionException and do not retry, as with a Kafka cluster on ZooKeeper. The response
 of version 2 contains the reason as text.

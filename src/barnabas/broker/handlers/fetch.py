@@ -480,7 +480,7 @@ class _Read:
         self.data: list[tuple[FetchKey, PartitionData]] = []
 
     def again(self) -> _Read:
-        """Return another pass over the same partitions."""
+        """Return a new pass over the same partitions."""
         return _Read(self._topics, self._replicas, self._settings, self._request, self._plan)
 
     def all(self) -> Steps[None]:

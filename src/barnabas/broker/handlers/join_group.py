@@ -24,7 +24,7 @@ FIRST_VERSION_WITH_SKIP_ASSIGNMENT = 9
 
 
 PROTOCOLS_MAX = 1_000
-"""The maximum number of protocols of a member; clients send one or a few."""
+"""The maximum number of protocols of a member. Clients usually send one or a few protocols."""
 GROUP_DATA_BYTES_MAX = 16 * 1024 * 1024
 """The maximum size of a request in bytes. It limits the opaque data: member metadata and assignments."""
 

@@ -60,5 +60,5 @@ def _log_reason(request: LeaveGroupRequest, result: LeaveResult) -> None:
 
 
 def _bounded(text: str) -> str:
-    """Return untrusted text in a form that is safe in a log line."""
+    """Return untrusted text quoted and shortened for a log line."""
     return repr(text[:REASON_CHARACTERS_MAX])

@@ -59,7 +59,7 @@ def metadata(
     request: MetadataRequest,
     call: Call,
 ) -> Steps[MetadataResponse | Reply]:
-    """Describe the requested topics, or all."""
+    """Describe the requested topics, or all topics."""
     wants_all = request.topics is None or (call.version == 0 and not request.topics)
     wanted = [] if wants_all else (yield from _each_once(request.topics or []))
     if request.allow_auto_topic_creation and settings.config.auto_create_topics_enable:

@@ -82,7 +82,7 @@ async def _by_name(
 async def _by_id(
     topics: Topics, offsets: OffsetStore, scheduler: CooperativeScheduler, group: OffsetFetchRequestGroup
 ) -> OffsetFetchResponseGroup:
-    """Look up offsets by the current names of the topics; the response contains the requested ids."""
+    """Look up offsets by the current names of the topics. The response contains the requested topic ids."""
     names = {each.topic_id: topic.name for each in group.topics or [] if (topic := topics.by_id(each.topic_id))}
     wanted = None
     if group.topics is not None:

@@ -270,7 +270,7 @@ class Settling:
 
 
 def refuse(result: PartitionProduceResponse, error: BarnabasError) -> None:
-    """Put an error into the result of a partition."""
+    """Put an error into a partition's result."""
     result.error_code, result.error_message = error_code(error), error_message(error)
     result.base_offset = result.log_start_offset = NO_OFFSET
     result.log_append_time_ms = NO_TIMESTAMP
@@ -286,7 +286,7 @@ def errors_of_records(error: InvalidRecordsError, request: ProduceRequest) -> li
 
 
 class Appended(NamedTuple):
-    """A request for one partition whose batch is in the log."""
+    """A request with only one partition, whose batch was appended."""
 
     request: ProduceRequest
     correlation_id: int
@@ -294,7 +294,7 @@ class Appended(NamedTuple):
     pack: PackAnswer
 
     def frame(self) -> bytes:
-        """Return the frame of the acknowledgement."""
+        """Return the response frame that acknowledges the batch."""
         info = self.info
         return self.pack(self.correlation_id, info.base_offset, info.log_append_time_ms, info.log_start_offset)
 
@@ -327,7 +327,7 @@ async def respond_together(
     finally:
         for waiter in waiters:
             if not waiter.cancel() and not waiter.cancelled():
-                waiter.exception()  # Marks the exception as retrieved, so that asyncio does not log it.
+                waiter.exception()  # Mark the exception as retrieved, so that asyncio does not log it.
     return [each.refusal(error) for each in appended]
 
 
@@ -419,7 +419,7 @@ class _Append:
 
     @property
     def is_waiting(self) -> bool:
-        """True if the append is unfinished."""
+        """True if the append is not complete."""
         return self._waiting is not None
 
     @property

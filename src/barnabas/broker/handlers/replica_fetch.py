@@ -35,7 +35,10 @@ FIRST_VERSION = 15
 """The first version that contains the follower's broker epoch."""
 
 RESPONSE_BYTES_MAX = 57_671_680
-"""The maximum size of a response, even if the request permits more: the default of Kafka's `fetch.max.bytes`."""
+"""The maximum size of a response in bytes, even if the request permits more.
+
+It is the default of Kafka's `fetch.max.bytes`.
+"""
 
 CheckBroker = Callable[[int, int], None]
 """A function that raises STALE_BROKER_EPOCH unless a broker with this id and broker epoch is registered."""
@@ -75,7 +78,7 @@ def replica_fetch(
 
     def check() -> None:
         if session.change_count != change_count:
-            delayed.complete()  # Other requests have appended records since the read.
+            delayed.complete()  # Other requests may have appended records since the read.
 
     delayed = DelayedFetch(scheduler, [session], missing, request.max_wait_ms, is_urgent=True)
     yield from delayed.begin(check)

@@ -1,4 +1,4 @@
-"""The collection of all metrics of a running broker."""
+"""Collects all metrics of a running broker."""
 
 from __future__ import annotations
 

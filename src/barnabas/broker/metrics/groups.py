@@ -52,7 +52,7 @@ _COORDINATOR = {
     "rolled_back": counter("barnabas_coordinator_rolled_back_total", "Appends whose changes were rolled back."),
     "timeouts": counter("barnabas_coordinator_timeouts_total", "Appends that were not replicated in time."),
 }
-"""The metrics of `CoordinatorCounters`, by field name."""
+"""The metrics for the fields of `CoordinatorCounters`, by field name."""
 LOAD_SECONDS = counter("barnabas_coordinator_load_seconds_total", "Total duration of loads of __consumer_offsets.")
 QUEUE_BYTES = gauge("barnabas_coordinator_queue_bytes", "Size of waiting appends to __consumer_offsets, in bytes.")
 

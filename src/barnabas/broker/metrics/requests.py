@@ -101,7 +101,10 @@ def collect_connections(listeners: Mapping[str, Listener]) -> Iterator[Sample]:
 
 
 def _name(pipeline: RequestPipeline, key: int) -> str:
-    """Return the name of an API. As in Kafka, fetches of followers and consumers have different names."""
+    """Return the name of an API in the metrics.
+
+    As in Kafka, fetches of followers and of consumers have different names.
+    """
     name = pipeline.served[key].api.name
     if name != FETCH:
         return name

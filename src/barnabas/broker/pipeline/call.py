@@ -120,7 +120,7 @@ class LaterReply(Reply):
 
 
 class StepsReply(Reply):
-    """A reply whose steps return the response, or another reply."""
+    """A reply that consists of steps. The steps return the response, or another reply."""
 
     __slots__ = ("steps",)
 
@@ -217,7 +217,7 @@ class ServedApi:
 
     @property
     def parts(self) -> list[str]:
-        """The names of the parts of the broker that the handler needs."""
+        """The names of the broker's parts that the handler needs."""
         return _parts_of(self.function)
 
     def bind(self, parts: object) -> ServedApi:
@@ -236,7 +236,7 @@ def _parts_of(function: HandlerFunction) -> list[str]:
 
 
 ServedApis: TypeAlias = Mapping[int, ServedApi]
-"""The served APIs, by key."""
+"""The served APIs, by API key."""
 
 
 def serves(
@@ -316,7 +316,7 @@ class RepeatedRequest(Protocol):
 
 
 class RecogniseFrame(Protocol):
-    """A template that recognizes whole frames."""
+    """A template that recognizes the frames of repeated requests."""
 
     def recognise(self, frame: Frame) -> RepeatedRequest | None:
         """Return the request if its frame repeats the template, or None if the frame must be decoded."""
@@ -358,7 +358,7 @@ BROKERS = ListenerName("BROKERS")
 
 
 class WaitingRequest(Protocol):
-    """A waiting request that another event can complete."""
+    """A waiting request that an event other than its own can complete."""
 
     def complete(self) -> None:
         """Send the response to the request now."""
@@ -389,7 +389,7 @@ class ConnectionState:
         self.host = link.endpoints.host
         """The client's address, without its port."""
         self.local_host = link.endpoints.local_host
-        """The local address of the connection."""
+        """The broker's address of this connection, without its port."""
         self.templates = ConnectionTemplates()
         """The templates of this connection. The decoder and some handlers add templates."""
         self.refused_batches: RefusedBatches | None = None
@@ -407,7 +407,7 @@ class ConnectionState:
 
     @property
     def is_gone(self) -> bool:
-        """True if the connection has ended."""
+        """True if the connection is closed."""
         return self.link.is_gone
 
 
@@ -463,7 +463,7 @@ Run: TypeAlias = "Sequence[Received]"
 
 
 def decode_in_slices(served: ServedApi, header: RequestHeader, frame: Frame, spans: list[RecordsSpan]) -> Steps[Any]:
-    """Decode a request within its budget.
+    """Decode a request in steps, within its budget.
 
     :param spans: receives the positions of record bytes.
     :raises MalformedMessageError: the bytes are not a valid request, or the request is too large.
@@ -515,7 +515,7 @@ It is librdkafka's default of `receive.message.max.bytes`.
 
 
 def encode(call: Call, response: Any) -> Answer:
-    """Return the frame of a response."""
+    """Encode a response, and return its frame."""
     return response_frame(response, call.version, call.correlation_id)
 
 

@@ -36,8 +36,9 @@ class Stage:
     def leave(self, call: Call, response: Any, size: int) -> None:
         """Inspect an encoded response.
 
-        :param response: the response; None for a request without a response; bytes for a frame that a template created.
-        :param size: the size of the frame in bytes; 0 for a request without a response.
+        :param response: the response, or None for a request without a response, or bytes for a frame that a template
+            created.
+        :param size: the size of the frame in bytes, or 0 for a request without a response.
         """
 
     def leave_run(self, call: RunCall, responses: Sequence[Any], size: int) -> None:
@@ -106,7 +107,7 @@ class Chain:
             leave(call, responses, size)
 
     def fail(self, call: Call, error: BaseException) -> None:
-        """Pass the error of a call without a response through the stages."""
+        """Pass the error of a call through the stages, if the call has no response."""
         for fail in self._failing:
             fail(call, error)
 
@@ -155,7 +156,7 @@ class ApiCounts:
         :param size: the size of all these requests in bytes.
         :param response_size: the size of all their responses in bytes.
         """
-        # Updates the fields of a `Histogram` inline, because another call per request would cost too much.
+        # Update the fields of the `Histogram` inline, because a method call per request would cost too much.
         self.request_bytes += size
         self.response_bytes += response_size
         self._times[bisect_left(TIME_BOUNDS_S, took_s)] += count
@@ -180,7 +181,7 @@ class _Count:
 
 
 class RequestCounts(Stage):
-    """Counts the requests of one listener. Used from the event loop's thread; any thread may read the counters.
+    """Counts the requests of one listener. Used from the event loop's thread, but any thread may read the counters.
 
     :param now_s: returns monotonic seconds, as in `Call.began_s`.
     """

@@ -83,7 +83,7 @@ class CooperativeScheduler:
         self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = (
             deque()
         )  # each entry: future, its result, True for short work
-        self._is_open = False  # True if work has used time of this round
+        self._is_open = False  # True if long work has already run in this iteration
         self._ends_at_s = 0.0  # the end of the time for long work in this iteration
         self._wakes_left = 0
         self._wakes_again_s = -SLICE_S
@@ -420,7 +420,7 @@ class ConnectionRequests:
         return result
 
     async def _wait_without_frame(self, call: Call, reply: LaterReply) -> None:
-        """Wait for the work that needs the frame, then release the frame."""
+        """Wait until no work needs the frame of a request, then release the frame."""
         if reply.before:
             await asyncio.wait(reply.before)
         kept_bytes = call.size if reply.kept_bytes is None else reply.kept_bytes

@@ -26,7 +26,7 @@ from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 
 ALL_BROKERS = ""
-"""The name of the resource that represents all brokers, as in Kafka's requests."""
+"""The resource name that represents all brokers, as in Kafka's requests."""
 
 log = logging.getLogger(__name__)
 
@@ -113,7 +113,7 @@ class DynamicSettings:
                 settings = change(self._understood(self.broker, name, settings))
                 check_dynamic(settings)
                 try:
-                    replaced(settings).config  # noqa: B018 - the property raises if a setting is invalid
+                    replaced(settings).config  # noqa: B018 - the property raises an error if a setting is invalid
                 except ConfigurationError as error:
                     raise ApiError(ErrorCode.INVALID_CONFIG, str(error)) from None
                 return {each: value for each, value in settings.items() if not _is_not_kept(each)}

@@ -70,7 +70,7 @@ class DescribedSetting(NamedTuple):
 _DECLARED: dict[str, tuple[str, BrokerSetting]] = {dotted(name): (name, each) for name, each in BROKER_SETTINGS.items()}
 """The field name and the declaration of each setting, by the setting's name."""
 ALIASES = {other: name for other, name in OTHER_NAMES.items() if _DECLARED[name][1].is_dynamic}
-"""The names of dynamic settings, by Kafka's other names."""
+"""The names of dynamic settings, by Kafka's alternative names for them."""
 _SPECIFIC_RULES = {name: each.rule for name, (_, each) in _DECLARED.items() if each.is_dynamic} | {
     name: unused.rule for name, unused in UNUSED_BROKER_SETTINGS.items()
 }

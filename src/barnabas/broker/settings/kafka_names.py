@@ -147,7 +147,7 @@ zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password zookeeper.ss
 zookeeper.sync.time.ms
 """
 WITHOUT_EFFECT = frozenset(_NAMES.split())
-"""The settings that are accepted without effect, both in a settings file and as dynamic settings."""
+"""The settings that are accepted but have no effect, both in a settings file and as dynamic settings."""
 
 _FAMILIES = ("listener.name.", "config.providers.", "rsm.config.", "rlmm.config.")
 """The prefixes of the settings that Kafka passes to listeners and plugins."""
@@ -163,7 +163,7 @@ def has_no_effect(name: str) -> bool:
 
 
 def is_secret(name: str) -> bool:
-    """Return whether the value of a setting without effect is a secret, which is not stored."""
+    """Return whether the value of a setting is a secret, which must not be stored."""
     return _SECRET.search(name) is not None
 
 

@@ -42,7 +42,7 @@ class ResourceType(enum.IntEnum):
 
 
 class Target(NamedTuple):
-    """A resource whose settings are changed."""
+    """A config resource whose settings a request changes."""
 
     rules: Mapping[str, Rule]
     """The rules of the resource's settings, by name."""

@@ -76,7 +76,7 @@ class Rule:
 
     @property
     def description(self) -> str:
-        """The rule in words, for the documentation."""
+        """The rule as text for the documentation."""
         if self.choices:
             return ", ".join(self.choices)
         if self.kind is ConfigType.BOOLEAN:

@@ -70,7 +70,7 @@ def setting(
     kafka_names: tuple[str, ...] = (),
     is_host: bool = False,
 ) -> T:
-    """Declare a broker setting; see `BrokerSetting`."""
+    """Declare a broker setting. See `BrokerSetting`."""
     declaration = BrokerSetting(default, about, rule or _RULES[type(default)], is_dynamic, kafka_names, is_host=is_host)
     field: T = _declared(declaration)
     return field
@@ -485,4 +485,4 @@ BROKER_SETTINGS: dict[str, BrokerSetting] = {
 OTHER_NAMES = dict(
     sorted((other, dotted(name)) for name, each in BROKER_SETTINGS.items() for other in each.kafka_names)
 )
-"""The names of settings, by Kafka's other names."""
+"""The names of settings, by Kafka's alternative names for them."""

@@ -1,4 +1,4 @@
-"""The effective settings of a topic: its own settings override those of the broker."""
+"""The effective settings of a topic. Topic settings override the broker's defaults."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _LOG_FIELDS = {
 }
 """The fields of `LogConfig` that have a broker default, with the corresponding fields of `BrokerConfig`."""
 _LOG_TEXTS = ("cleanup_policy", "message_timestamp_type")
-"""The fields of `LogConfig` whose values are parsed from strings."""
+"""The fields of `LogConfig` whose string values must be parsed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class TopicConfig:
     leader_throttled: ThrottledReplicas = NONE_THROTTLED
     """The replicas whose followers are throttled while they lead, from `leader.replication.throttled.replicas`."""
     follower_throttled: ThrottledReplicas = NONE_THROTTLED
-    """The followers that are throttled, from `follower.replication.throttled.replicas`."""
+    """The replicas that are throttled while they follow, from `follower.replication.throttled.replicas`."""
     value_schemas: str | None = None
     """The URL of the schema registry for the validation of values.
 

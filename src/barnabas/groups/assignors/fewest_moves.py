@@ -47,7 +47,7 @@ def share_by_fewest_moves(
 
 
 class _Sharing:
-    """An assignment that improves step by step. Invariant: each subscribed partition is assigned to a member."""
+    """An assignment that is improved step by step. Invariant: each subscribed partition is assigned to a member."""
 
     def __init__(
         self,
@@ -61,7 +61,7 @@ class _Sharing:
         self._held: dict[str, set[TopicPartition]] = {member_id: set() for member_id in self._members}
         self._ways_from: dict[str, dict[str, HandOver]] = {}
         self._stale = set(self._members)
-        """The members whose `_ways_from` is outdated."""
+        """The members whose entry in `_ways_from` is outdated."""
         self._moves_weight = 1 + sum(partition_counts.values())
         # Assign topics with few subscribers first, so that members with more topics get partitions of the other topics.
         for topic in sorted(partition_counts, key=lambda topic: (len(self._takers[topic]), topic)):

@@ -1,4 +1,4 @@
-"""The types of assignors: subscriptions, claims and assignments, and the current owners of partitions."""
+"""The types that assignors use (subscriptions, claims and assignments), and the current owners of partitions."""
 
 from __future__ import annotations
 

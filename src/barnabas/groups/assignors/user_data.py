@@ -21,7 +21,7 @@ _GENERATION = struct.Struct(">i")
 
 @message(versions="0-1")
 class StickyUserData:
-    """The last assignment of a member and its generation."""
+    """The encoded form of a member's last assignment and its generation."""
 
     previous_assignment: list[AssignedPartitions] = field(array(AssignedPartitions))
     generation: int = field(INT32, since=1, default=NO_GENERATION, ignorable=True)
