@@ -82,7 +82,7 @@ def test_what_a_broker_caught_and_nobody_foresaw_is_a_failure(monkeypatch: pytes
     monkeypatch.setattr(RemoteReplicas, "wanted_isr", wanted_isr)
     result = run(1, workloads=())
     assert [line for line in result.broken if line.startswith("nobody foresaw")] == [
-        "nobody foresaw: cannot write in-sync replicas; retrying: TypeError('five arguments')"
+        "nobody foresaw: cannot write in-sync replicas to the metadata store; retrying: TypeError('five arguments')"
     ]
 
 
