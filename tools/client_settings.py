@@ -23,7 +23,12 @@ ARGUMENTS_OF_THEIR_OWN = frozenset({"group"})
 """The settings that are parameters of the constructor instead of keyword arguments."""
 
 CLIENTS = (
-    (ClientConfig, "ClientSettings", "Every client", "The settings of every client; those of `Admin`."),
+    (
+        ClientConfig,
+        "ClientSettings",
+        "Every client",
+        "The settings of every client, and all settings of `Admin` and `AsyncAdmin`.",
+    ),
     (ProducerConfig, "ProducerSettings", "Producers", "The settings of `Producer` and `AsyncProducer`."),
     (
         ConsumerConfig,

@@ -1,8 +1,8 @@
 """Reads ranges of partitions as raw batches, at the full speed of the broker, for bulk loads.
 
-A program that reads many ranges passes one `RangeSource` to all readers. For a small range, a new thread and a new
-connection would take longer than the fetch. Nothing is decoded. The next fetch is in flight while the program uses the
-last response, so memory contains at most two responses.
+A program that reads many ranges passes one `RangeSource` to all readers. Otherwise each reader needs a new thread and a
+new connection, which take longer than the fetch of a small range. The reader decodes nothing. The next fetch is in
+flight while the program uses the last response, so at most two responses are in memory.
 """
 
 from __future__ import annotations
@@ -34,12 +34,14 @@ from barnabas.protocol.messages.fetch import (
 FETCH_BYTES_MAX = 4 * 1024 * 1024
 FETCH_BYTES_MIN = 128 * 1024
 OFFSET_BYTES_GUESS = 100
-"""The assumed bytes per offset before the first response. Near the end of its range, a reader limits its fetch."""
+"""The assumed number of bytes per offset before the first response. A reader uses it to limit its fetch near the end of
+the range.
+"""
 MAX_WAIT_MS = 500
 
 
 class RangeSource:
-    """Connections to the brokers, and their background thread, for several readers in sequence.
+    """Connections to the brokers, with their background thread, which several readers use one after another.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
     :param settings: the fields of `barnabas.client.config.ClientConfig`.
@@ -69,9 +71,8 @@ class RangeReader:
     :param settings: the fields of `barnabas.client.config.ClientConfig`; not allowed with a `RangeSource`.
 
     Iteration raises ApiError with OFFSET_OUT_OF_RANGE if retention has deleted records of the range. It raises
-    TimedOutError if no record of the range arrives within `default_api_timeout_ms`: the leader does not respond,
-    returns no records, or its log ends before the range; the message names the cause. The next call retries. After
-    `close`, iteration raises ClosedError.
+    TimedOutError if no record of the range arrives within `default_api_timeout_ms`; the message contains the cause. The
+    next call retries. After `close`, iteration raises ClosedError.
     """
 
     def __init__(
@@ -95,7 +96,7 @@ class RangeReader:
         self._fetch_max_bytes = fetch_max_bytes
         self._offset_bytes: float = OFFSET_BYTES_GUESS
         self._short_end: int | None = None
-        """The log end offset in the last response, if it is before the end of the range."""
+        """The log end offset in the last response, if the log ends before the end of the range."""
         self._under_way: concurrent.futures.Future[memoryview] | None = None
         self._fetch_ahead()
 
@@ -106,7 +107,7 @@ class RangeReader:
         if self._next_offset >= self._end_offset:
             raise StopIteration
         under_way, self._under_way = self._under_way, None
-        # There is no fetch in flight after an error: fetch again from the same offset.
+        # After an error, no fetch is in flight: fetch again from the same offset.
         data = self._thread.wait(under_way or self._start())
         next_offset = self._end_of(data)
         self._offset_bytes = len(data) / (next_offset - self._next_offset)
@@ -122,7 +123,7 @@ class RangeReader:
         return self._thread.start(self._fetch(self._next_offset))
 
     def _end_of(self, data: memoryview) -> int:
-        """Return the offset after the last whole batch in `data`."""
+        """Return the offset after the last complete batch in `data`."""
         next_offset, _ = end_of_batches(data)
         if next_offset is None or next_offset <= self._next_offset:
             where = f"{self._tp} at offset {self._next_offset}"
@@ -143,8 +144,8 @@ class RangeReader:
                 raise
             raise TimedOutError(
                 f"{error}. The leader responds, but its log ends at offset {self._short_end}, before the end of the "
-                f"range, {self._end_offset}. Request the end offset again (Admin.end_offsets): the topic was deleted "
-                "and created again, a leader has lost records, or the range never existed"
+                f"range, {self._end_offset}. Request the end offset again (Admin.end_offsets): the topic may have "
+                "been recreated, a leader may have lost records, or the range may be wrong"
             ) from None
 
     async def _try_fetch(self, offset: int) -> memoryview:
@@ -176,14 +177,14 @@ class RangeReader:
                 return memoryview(found.records)
             if 2_000 * (now_s() - sent_s) >= MAX_WAIT_MS:
                 pacing.note_progress()
-            else:  # a broker must hold a fetch until there are new records; pause if it does not
+            else:  # pause if the broker returns an empty response without waiting for new records
                 pacing.note_futile(now_s())
                 await asyncio.sleep(pacing.wait_s(now_s()))
             # A leader that throttles the client returns no records.
             self._short_end = found.high_watermark if found.high_watermark < self._end_offset else None
 
     def _fetch_bytes(self, offset: int) -> int:
-        """Return the bytes to fetch: a little more than the estimated rest of the range."""
+        """Return the number of bytes to fetch: a little more than the estimated rest of the range."""
         likely = (self._end_offset - offset) * self._offset_bytes * 1.25
         return min(self._fetch_max_bytes, max(FETCH_BYTES_MIN, int(likely)))
 

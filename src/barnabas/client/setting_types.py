@@ -10,7 +10,7 @@ from typing import Literal, TypedDict
 
 
 class ClientSettings(TypedDict, total=False):
-    """The settings of every client; those of `Admin`."""
+    """The settings of every client, and all settings of `Admin` and `AsyncAdmin`."""
 
     bootstrap_servers: str | Iterable[str]
     client_id: str

@@ -1,6 +1,6 @@
 """The metrics that KIP-714 requires of producers and consumers, under the names of KIP-714.
 
-The latencies of a broker are those of produce and fetch requests; other requests are rare.
+The latencies of a broker cover produce and fetch requests only, because other requests are rare.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def consumer_metrics(
     """Yield the metrics of a consumer.
 
     :param connections: the number of established connections over time.
-    :param assigned_partitions: the number of assigned partitions; None: the consumer has no group.
+    :param assigned_partitions: the number of assigned partitions, or None for a consumer without a group.
     """
     yield from _connections(CONSUMER, connections)
     yield from _latencies(CONSUMER, metrics.fetch_latency_ms)

@@ -7,8 +7,8 @@
             ...
 
 A record carries its trace in the header `traceparent` (W3C Trace Context), or in the headers of the application's
-propagator. Span names and attributes follow OpenTelemetry's semantic conventions for messaging, which are in
-development. The extra `barnabas[otel]` installs OpenTelemetry's API. Without an SDK, this module does nothing.
+propagator. Span names and attributes follow OpenTelemetry's semantic conventions for messaging, which may still change.
+The extra `barnabas[otel]` installs OpenTelemetry's API. Without an SDK, this module does nothing.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ OPEN_SPANS_MAX = 10_000
 """The maximum number of open spans of records. Above it, the oldest span ends without an outcome."""
 
 LINKS_MAX = 128
-"""The maximum number of links of one span: the default limit of OpenTelemetry's SDK."""
+"""The maximum number of links of one span, which is the default limit of OpenTelemetry's SDK."""
 
 SYSTEM = "messaging.system"
 OPERATION_NAME = "messaging.operation.name"
@@ -61,24 +61,24 @@ def provider_of_process() -> TracerProvider:
 def tracer_of(provider: TracerProvider | None) -> Tracer:
     """Return the tracer of Barnabas.
 
-    :param provider: the tracer provider; None: OpenTelemetry's global one.
+    :param provider: the tracer provider, or None for OpenTelemetry's global provider.
     """
     return trace.get_tracer("barnabas", __version__, provider)
 
 
 def operation(name: str, kind: str, topic: str) -> Attributes:
-    """Return the attributes that all spans have.
+    """Return the common attributes of all spans.
 
     :param name: the name of the operation.
-    :param kind: the operation type according to the conventions.
+    :param kind: the operation type in OpenTelemetry's semantic conventions.
     """
     return {SYSTEM: "kafka", OPERATION_NAME: name, OPERATION_TYPE: kind, DESTINATION: topic}
 
 
 def creation_context(headers: Sequence[Header]) -> Context:
-    """Return the trace context in a record's headers; an empty context if the headers have none."""
+    """Return the trace context in a record's headers, or an empty context if there is none."""
     names = propagate.get_global_textmap().fields
-    # If several headers have the same name, the last one counts, as in Kafka.
+    # If several headers have the same name, the last one is used, as in Kafka.
     carrier = {
         lower: value.decode("utf-8", "replace")
         for name, value in headers
@@ -104,9 +104,9 @@ class ProducerTracing(ProducerInterceptor):
     raises.
 
     The span is a child of the current span, and the record carries it in its headers. `send_many` and `send_arrow`
-    create a span for each record, too, which makes them slow.
+    become slow, because they also create a span for each record.
 
-    :param tracer_provider: the tracer provider; None: OpenTelemetry's global one.
+    :param tracer_provider: the tracer provider, or None for OpenTelemetry's global provider.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -133,7 +133,7 @@ class ProducerTracing(ProducerInterceptor):
                 if len(self._open) >= OPEN_SPANS_MAX:
                     self._open.pop(next(iter(self._open))).end()
                 self._open[added] = span
-        # Without an SDK, the span is invalid, and the application's headers stay.
+        # Without an SDK, the span is invalid: keep the application's headers unchanged.
         replaced = _propagated_names() if span.get_span_context().is_valid else carrier
         kept = tuple(header for header in record.headers if header[0].lower() not in replaced)
         return record._replace(headers=(*kept, *added))
@@ -168,7 +168,7 @@ class ConsumerTracing(ConsumerInterceptor):
 
     `process_span` creates the spans of the application's work.
 
-    :param tracer_provider: the tracer provider; None: OpenTelemetry's global one.
+    :param tracer_provider: the tracer provider, or None for OpenTelemetry's global provider.
     """
 
     def __init__(self, tracer_provider: TracerProvider | None = None) -> None:
@@ -192,14 +192,12 @@ class ConsumerTracing(ConsumerInterceptor):
 
 @contextmanager
 def process_span(record: Record, tracer_provider: TracerProvider | None = None) -> Iterator[Span]:
-    """Return a context manager that creates a span for the processing of a record; inside it, the span is the current
-    one.
-
-    The span has a link to the span that sent the record. If there is no current span, it continues the trace of the
-    record. An exception marks the span as failed, and is raised again.
+    """Return a context manager that creates a span for the processing of a record; inside it, this span is the current
+    span. It has a link to the span that sent the record. Without a current span in the caller, the new span continues
+    the trace of the record. An exception marks the span as failed, and is raised again.
 
     :param record: a record that a consumer has returned.
-    :param tracer_provider: the tracer provider; None: OpenTelemetry's global one.
+    :param tracer_provider: the tracer provider, or None for OpenTelemetry's global provider.
     """
     attributes = operation("process", "process", record.topic)
     attributes |= {PARTITION: str(record.partition), OFFSET: record.offset}
@@ -222,7 +220,7 @@ def _propagated_names() -> set[str]:
 
 def _add_content(attributes: Attributes, key: object, value: object) -> None:
     if isinstance(key, bytes | bytearray | memoryview):
-        with suppress(UnicodeDecodeError):  # the conventions allow only text
+        with suppress(UnicodeDecodeError):  # the semantic conventions require text
             attributes[KEY] = bytes(key).decode()
     elif isinstance(key, str):
         attributes[KEY] = key

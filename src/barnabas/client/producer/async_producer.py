@@ -1,4 +1,6 @@
-"""`AsyncProducer`: a producer for programs with an event loop. It has the same core as `Producer`, and no thread."""
+"""`AsyncProducer`: a producer for programs with an event loop. It shares the core of `Producer`, but has no background
+thread.
+"""
 
 from __future__ import annotations
 
@@ -31,9 +33,8 @@ TURN_S = 0.002
 
 
 class OwnLoop(ApplicationLoop):
-    """The application's loop in the role of the engine's `SenderLoop`.
-
-    The caller runs on this loop, so no call may block.
+    """The `SenderLoop` of an `AsyncProducer`: the application's event loop. The callers run on this loop, so no call
+    may block.
     """
 
     inside = True
@@ -44,12 +45,14 @@ class OwnLoop(ApplicationLoop):
         """True if the sender's next turn is scheduled."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Raise an error, because the loop cannot wait for itself. Topics are looked up before records are appended."""
+        """Always fail, because the loop cannot wait for itself. `AsyncProducer` looks up a topic before it appends
+        records.
+        """
         coroutine.close()
-        raise AssertionError("a topic is known before records are appended to it")
+        raise AssertionError("AsyncProducer must look up a topic before it appends records")
 
     def call_soon(self, function: Callable[[], object]) -> None:
-        """Call `function` after the tasks that are ready now. Calls before that are merged into one."""
+        """Call `function` once, after the tasks that are ready now, however often this method is called before."""
         assert self.loop is not None
         if not self.turn_due:
             self.turn_due = True
@@ -63,9 +66,8 @@ class OwnLoop(ApplicationLoop):
 class AsyncProducer(Generic[K_contra, V_contra]):
     """Sends records to topics from an event loop. All calls must be made on this loop, from any number of tasks.
 
-    Arguments, settings, errors and guarantees are those of `Producer`; the methods are coroutines. The same loop sends
-    requests and handles responses. This continues while a task of the application awaits, and stops while a task
-    computes or blocks.
+    The methods are coroutines; arguments, settings, errors and guarantees are those of `Producer`. The same loop sends
+    requests and handles responses, so deliveries stop while a task computes or blocks.
 
         async with barnabas.AsyncProducer("localhost:9092") as producer:
             delivery = await producer.send("clicks", b"/jobs", key=b"member-42")
@@ -140,7 +142,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         self._lookups: dict[str, asyncio.Task[Failure | None]] = {}
         self._gave_way_s = 0.0
         self._append_in_line = asyncio.Lock()
-        """Held by the task that waits for memory; the other tasks wait for the lock, in order."""
+        """Held by the one task that waits for memory. Other tasks wait for this lock, in the order of their calls."""
         self._closed = False
         self._own_loop.end_with(
             self,
@@ -154,7 +156,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         )
 
     async def start(self) -> Self:
-        """Start the producer. `async with`, and the first call that sends, do this too.
+        """Start the producer. `async with` and the first call that sends also start it.
 
         :raises ClosedError: the producer is closed, or belongs to the parent of this forked process.
         """
@@ -177,12 +179,13 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         headers: GivenHeaders = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Append one record to a batch, and return its delivery. Waits only if memory is full or the topic is new.
+        """Append one record to a batch, and return its delivery. The call waits only if memory is full or the topic is
+        new.
 
-        Arguments and errors are those of `Producer.send`. The event loop calls `on_delivery`, which must not be a
-        coroutine function. A cancelled call sends no record.
+        Arguments and errors are those of `Producer.send`. The event loop calls `on_delivery`, which must be a plain
+        function. A cancelled call sends no record.
 
-        :returns: the delivery. A program may await it, or ignore it.
+        :returns: the delivery, which a program may await or ignore.
         """
         queues = self._accumulator.topic(topic)
         if queues is None:
@@ -289,13 +292,13 @@ class AsyncProducer(Generic[K_contra, V_contra]):
     # nothing.
 
     async def _give_way(self) -> None:
-        """Let the sender and other tasks of the loop run, even if a task sends records without a pause."""
+        """Let the sender and other tasks run from time to time, even if a task sends records without a pause."""
         if self._own_loop.turn_due or self._clock.monotonic() - self._gave_way_s >= TURN_S:
             await asyncio.sleep(0)
             self._gave_way_s = self._clock.monotonic()
 
     async def _when_room(self, append: Callable[[], T]) -> T:
-        """Append as soon as memory is free.
+        """Wait until memory is free, and append.
 
         :raises BufferFullError: no memory became free within `max_block_ms`.
         """
@@ -361,7 +364,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
     async def flush(self, timeout_s: float | None = None) -> None:
         """Wait until every record sent so far is acknowledged or has failed; see `Producer.flush`.
 
-        :param timeout_s: the timeout in seconds; None: no timeout.
+        :param timeout_s: the timeout in seconds; None means no timeout.
         :raises TimedOutError: some records were still unacknowledged after `timeout_s`.
         """
         if self._own_loop.is_forked_copy:
@@ -369,11 +372,11 @@ class AsyncProducer(Generic[K_contra, V_contra]):
         await self._engine.flush(timeout_s)
 
     async def close(self, *, timeout_s: float | None = None) -> None:
-        """Flush, and end the tasks and connections. Further calls do nothing; a call in a forked child does nothing.
+        """Flush, stop all tasks, and close the connections. Further calls, and calls in a forked child, do nothing.
 
         If another task is already closing the producer, this call waits for that task.
 
-        :param timeout_s: the timeout in seconds for the records, the interceptors and the last push of metrics; None:
+        :param timeout_s: the timeout in seconds for the records, the interceptors and the last metrics push. None means
             no timeout.
         :raises TimedOutError: some records were still unacknowledged after `timeout_s`. The producer drops them, unless
             another task waits for them.

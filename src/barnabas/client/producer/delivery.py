@@ -1,4 +1,6 @@
-"""The result of `send_many` and `send_arrow`: the deliveries of many records. Each one is created when it is read."""
+"""The result of `send_many` and `send_arrow`: the deliveries of many records. Each `Delivery` is created when the
+program reads it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ __all__ = ["Deliveries", "Delivery"]
 class Deliveries(Sequence[Delivery]):
     """The deliveries of one call, in the order of the values; a sequence of `Delivery`.
 
-    `result()` waits for all of them; a coroutine awaits the object instead.
+    `result()` waits for all of them. In a coroutine, await the object instead.
 
     :param timestamps_ms: one timestamp in ms for all records, or one for each.
 
@@ -39,7 +41,7 @@ class Deliveries(Sequence[Delivery]):
         self._places: array[int] | None = None
 
     def extend(self, batch: ProducerBatch, first_index: int, count: int) -> None:
-        """Add the `count` records of `batch` that begin at `first_index`."""
+        """Add `count` records of `batch`, from `first_index` on."""
         follows = (
             self._batches
             and self._batches[-1] is batch
@@ -52,12 +54,12 @@ class Deliveries(Sequence[Delivery]):
         self._length += count
 
     def shuffled(self, start: int, order: Sequence[int]) -> None:
-        """Set the order of the records from `start` on: record `start + i` belongs to value `start + order[i]`."""
+        """Map records to values from `start` on: record `start + i` belongs to value `start + order[i]`."""
         self._order.append((start, order))
         self._places = None
 
     def without_delivery(self, count: int) -> list[int]:
-        """Return the indexes of the values that `extend` has not added."""
+        """Return the indexes of the values whose records `extend` has not added."""
         value_of = list(range(count))
         for start, order in self._order:
             value_of[start : start + len(order)] = [start + row for row in order]
@@ -89,7 +91,7 @@ class Deliveries(Sequence[Delivery]):
         return Delivery(self._batches[run], self._firsts[run] + place - self._starts[run], timestamp_ms)
 
     def _place_of(self, value: int) -> int:
-        """Return the index of a value's record in the order of `extend`."""
+        """Return the index of a value's record in the order in which `extend` has added the records."""
         if not self._order:
             return value
         if self._places is None:
@@ -102,7 +104,7 @@ class Deliveries(Sequence[Delivery]):
     def result(self, timeout_s: float | None = None) -> list[RecordMetadata]:
         """Wait for all records and return their metadata, in the order of the values.
 
-        :param timeout_s: the timeout in seconds for each batch; None: no timeout but `delivery_timeout_ms`.
+        :param timeout_s: the timeout in seconds for each batch. None means no timeout other than `delivery_timeout_ms`.
         :raises TimedOutError: the outcome of a batch is still unknown after `timeout_s`.
         :raises BarnabasError: the error of the first record that failed.
         """
@@ -115,7 +117,7 @@ class Deliveries(Sequence[Delivery]):
     def exception(self, timeout_s: float | None = None) -> BarnabasError | None:
         """Wait for all records. Return the error of the first record that failed, or None.
 
-        The time grows with the number of batches, not of records.
+        The cost grows with the number of batches, not with the number of records.
 
         :param timeout_s: the timeout in seconds for each batch.
         :raises TimedOutError: the outcome of a batch is still unknown after `timeout_s`.
@@ -123,7 +125,7 @@ class Deliveries(Sequence[Delivery]):
         ends = [*self._starts[1:], self._length] if self._starts else []
         for batch, first, start, end in zip(self._batches, self._firsts, self._starts, ends, strict=True):
             error = batch.exception(first, timeout_s)
-            if batch.parts is not None:  # the broker found the batch too large, so the producer has split it
+            if batch.parts is not None:  # the producer has split the batch, because a broker rejected it as too large
                 errors = (batch.exception(first + place, timeout_s) for place in range(end - start))
                 error = next((each for each in errors if each is not None), None)
             if error is not None:
@@ -131,7 +133,8 @@ class Deliveries(Sequence[Delivery]):
         return None
 
     def check(self, timeout_s: float | None = None) -> None:
-        """Wait until all records are delivered. The time grows with the number of batches, not of records.
+        """Wait until all records are delivered. The cost grows with the number of batches, not with the number of
+        records.
 
         :raises BarnabasError: the error of the first record that failed.
         """

@@ -2,7 +2,7 @@
 
 Application threads add records through `records`. The sender takes them from the accumulator on an event loop: the loop
 of a background thread, or the loop of the application. The engine has no reference to its producer. So the garbage
-collector can drop a producer that is not closed, and the engine still delivers its records.
+collector can free a producer that is not closed, and the engine still delivers its records.
 """
 
 from __future__ import annotations
@@ -27,13 +27,11 @@ from barnabas.errors import ClosedError, ConfigurationError, TimedOutError
 from barnabas.records import Compression, OpenEncoders
 
 INTERCEPTORS_CUT_OFF_S = 2.0
-"""The time limit in seconds for the interceptors' `close` if the producer could not deliver its records."""
+"""The time limit in seconds for the `close` hooks of interceptors, if the producer could not deliver all records."""
 
 LATE_S = 1.0
-"""Seconds added to the time limit at the end of a program.
-
-An undelivered record fails within `delivery_timeout_ms`, and the error names it; a busy machine may take a little
-longer.
+"""Seconds added to `delivery_timeout_ms` when a producer must finish at the exit of a program. Undelivered records then
+fail with their own errors, even on a busy machine.
 """
 
 log = logging.getLogger(__name__)
@@ -45,7 +43,7 @@ ENDED = "this producer was dropped without close(), or the program ends; keep it
 
 
 class SenderLoop(Protocol):
-    """The event loop of the sender, as seen by application threads. `LoopThread` implements it."""
+    """The interface of the sender's event loop for application threads, which `LoopThread` implements."""
 
     @property
     def inside(self) -> bool:
@@ -79,10 +77,10 @@ class ProducerEngine:
     """Accepts records and delivers them.
 
     :param serializers: convert keys and values to bytes, before the interceptors run.
-    :param sender_loop: the loop that runs `start`, `look_up`, `flush`, `finish` and `give_up`.
-    :param dial: connects to a broker; None: a connection with the settings of `config`.
+    :param sender_loop: the event loop that runs `start`, `look_up`, `flush`, `finish` and `give_up`.
+    :param dial: connects to a broker; None selects a function with the settings of `config`.
     :param random_source: returns a number in [0, 1).
-    :param interceptors: the interceptors of this producer; None: there are none.
+    :param interceptors: the interceptors of this producer, or None.
     """
 
     def __init__(
@@ -109,7 +107,7 @@ class ProducerEngine:
             clock=clock,
             wake=self._wake,
             random=random_source,
-            # An application's partitioner must be called for every record, so no record may bypass it.
+            # With a partitioner of the application, every record needs a call of it, so no record may bypass the lock.
             open_encoders=open_encoders if config.partitioner is None else None,
             may_block=lambda: not sender_loop.inside,
             interceptors=self._interceptors,
@@ -127,17 +125,17 @@ class ProducerEngine:
         dial = dial or dial_with(config)
         self._cluster = Cluster(config, dial=dial, clock=clock, random=random_source, sending=sends)
         self.settled = asyncio.Event()
-        """Set for a moment whenever a batch is acknowledged or fails, which also frees its memory."""
+        """An event that wakes waiting tasks whenever a batch is acknowledged or fails, and its memory is freed."""
         self._send_loop = SendLoop(config, self._cluster, self.accumulator, clock, self.notify_settled)
         self._cluster.updated.append(lambda _view: self._send_loop.on_metadata())
         self._clock = clock
         self._tasks: list[asyncio.Task[None]] = []
         self._has_ended = False
 
-    # --- where records are sent -------------------------------------------------------------------------
+    # --- topics -------------------------------------------------------------------------
 
     def queues(self, topic: str) -> TopicQueues:
-        """Return the queues of a topic. If the topic is new to this producer, wait for its metadata."""
+        """Return the queues of a topic. Wait for the metadata of a topic that is new to this producer."""
         queues = self.accumulator.topic(topic) if isinstance(topic, str) else None
         if queues is not None:
             return queues
@@ -168,7 +166,7 @@ class ProducerEngine:
         return {**self.accumulator.metrics(), "requests_in_flight": self._send_loop.sender.in_flight()}
 
     def last_error_suffix(self) -> str:
-        """Return the last error as the end of a message, or an empty string."""
+        """Return a suffix for error messages with the producer's last error, or an empty string if there was none."""
         trouble = self._send_loop.sender.last_error
         return f": {trouble}" if trouble else ""
 
@@ -178,12 +176,12 @@ class ProducerEngine:
         return TimedOutError(f"{left} records were still on their way after {timeout_s} s{self.last_error_suffix()}")
 
     def warn_of_losses(self, why: str) -> None:
-        """Log the number of unacknowledged records, if there are any."""
+        """Log a warning with the number of unacknowledged records, if there are any."""
         lost = self.accumulator.unfinished_records()
         if lost:
             log.warning("%s: %d records were not acknowledged and may be lost%s", why, lost, self.last_error_suffix())
 
-    # --- on the loop ------------------------------------------------------------------------------------
+    # --- on the event loop ------------------------------------------------------------------------------------
 
     async def start(self) -> None:
         """Start to send records."""
@@ -208,7 +206,7 @@ class ProducerEngine:
     def _on_stopped(self, done: asyncio.Task[None]) -> None:
         """Fail all records when a task of the producer ends unexpectedly, so that no caller waits forever.
 
-        A task that `give_up` has cancelled ends as expected.
+        A task that `give_up` has cancelled is expected to end.
         """
         if self._has_ended:
             return
@@ -261,16 +259,15 @@ class ProducerEngine:
         await self._interceptors.flush(timeout_s)
 
     async def finish(self) -> None:
-        """Deliver all records within `delivery_timeout_ms`, and stop. Called for a producer that was not closed.
-
-        Log the records that are lost.
+        """Deliver all records within `delivery_timeout_ms`, stop, and log lost records. Called for a producer that the
+        application has not closed.
         """
         self.accumulator.refuse(ClosedError(ENDED))
         self.notify_settled()
         try:
             await self.flush(self.config.delivery_timeout_ms / 1000 + LATE_S)
         except TimedOutError as error:
-            log.warning("a producer was not closed and its records are not all delivered: %s", error)
+            log.warning("a producer was not closed, and not all of its records were delivered: %s", error)
         finally:
             self.warn_of_losses("a producer was not closed")
             await self.give_up()

@@ -26,8 +26,8 @@ class Producer(Generic[K_contra, V_contra]):
     """Sends records to topics. Thread-safe.
 
     :param bootstrap: `"host:port,..."`, or a dict of settings under Kafka's names.
-    :param key_serializer: a function that returns the bytes of a key; None: keys are bytes. The producer does not call
-        it for the key None. `send` raises the exceptions of the function.
+    :param key_serializer: a function that returns the bytes of a key; None if keys are bytes. The producer does not
+        call the function for the key None. `send` raises the exceptions of the function.
     :param value_serializer: the same for values. `send_arrow` calls no serializer.
     :param interceptors: `ProducerInterceptor` objects, in the order of the calls. An interceptor belongs to one
         producer.
@@ -104,7 +104,7 @@ class Producer(Generic[K_contra, V_contra]):
         self._send = serializers.before(self._records.intercepted(appender.send))
         self._thread.end_with(appender, self._engine.finish, "a Producer", after_fork=self._engine.after_fork)
         if type(self).send is _SEND:
-            # `send` is the appender's function itself: a Python function in between would double the cost of a record.
+            # Use the appender's compiled function itself as `send`: a Python wrapper would double the cost of a record.
             self.send = self._send  # type: ignore[method-assign]
 
     # --- sending ----------------------------------------------------------------------------------------
@@ -120,16 +120,17 @@ class Producer(Generic[K_contra, V_contra]):
         headers: GivenHeaders = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Append one record to a batch, and return its delivery. Blocks only if memory is full or the topic is new.
+        """Append one record to a batch, and return its delivery. The call blocks only if memory is full or the topic is
+        new.
 
         :param value: bytes, or a value that `value_serializer` accepts; None deletes the key in a compacted topic.
         :param key: bytes, or a key that `key_serializer` accepts. Records with the same key go to the same partition,
             in order.
-        :param partition: the number of the partition; None: the partitioner chooses one by the key.
-        :param timestamp_ms: event time in ms since the epoch; None: the current time.
+        :param partition: the number of the partition. If None, the partitioner chooses one by the key.
+        :param timestamp_ms: event time in ms since the epoch. If None, the current time is used.
         :param headers: (name, value) pairs, or a dict; names are strings, values bytes or None.
         :param on_delivery: called with the `Delivery` when the record is acknowledged or has failed; see
-            `Delivery.add_done_callback`. It is not called for a record that `send` refuses by raising an error.
+            `Delivery.add_done_callback`. It is not called if `send` raises an error.
         :returns: the delivery, which is a future; a program may ignore it.
         :raises BufferFullError: memory was full for `max_block_ms`.
         :raises TimedOutError: the metadata of the topic did not arrive within `max_block_ms`.
@@ -159,11 +160,11 @@ class Producer(Generic[K_contra, V_contra]):
         """Send many records to one topic in one call (the paper's message set).
 
         :param values: one value for each record.
-        :param keys: one key for each value; None: the records have no keys.
-        :param partition: the partition of all records; None: the partitioner chooses the partitions.
-        :param timestamps_ms: one timestamp in ms since the epoch for each value, or one for all; None: the current
-            time.
-        :param headers: the headers of each record; None: the records have no headers.
+        :param keys: one key for each value, or None for records without keys.
+        :param partition: the partition of all records. If None, the partitioner chooses the partitions.
+        :param timestamps_ms: one timestamp in ms since the epoch for each value, or one for all. If None, the current
+            time is used.
+        :param headers: the headers of each record, or None for records without headers.
         :returns: the deliveries in the order of `values`.
         :raises ValueError: the number of keys, timestamps or headers differs from the number of values.
         :raises BarnabasError: the errors of `send`. Records before the failed one may have been sent.
@@ -194,13 +195,14 @@ class Producer(Generic[K_contra, V_contra]):
             interface, such as a Polars data frame or a DuckDB relation.
         :param value: the column of values, of type binary or string. It may be None if there is a single column, or a
             column named `value`.
-        :param key: the column of keys; None: the records have no keys.
-        :param timestamp: the column of event times: timestamps, or int64 in ms since the epoch; None: the current time.
-        :param partition: the partition of all rows; None: the partitioner chooses the partitions.
-        :param value_schema: an `AvroSerializer`: each value is an Avro record, whose fields are the columns of the same
-            names.
+        :param key: the column of keys, or None for records without keys.
+        :param timestamp: the column of event times: timestamps, or int64 in ms since the epoch. If None, the current
+            time is used.
+        :param partition: the partition of all rows. If None, the partitioner chooses the partitions.
+        :param value_schema: an `AvroSerializer`, which makes each value: an Avro record with the row's columns as
+            fields of the same names.
         :returns: the deliveries in the order of the rows.
-        :raises TypeError: `batch` is no Arrow data, or a column has a wrong type.
+        :raises TypeError: `batch` is not Arrow data, or a column has the wrong type.
         :raises ConfigurationError: pyarrow is not installed, or a column does not exist.
         :raises SerializationError: a row does not match the schema; no row was sent.
         """
@@ -238,7 +240,7 @@ class Producer(Generic[K_contra, V_contra]):
 
         `flush` does not raise the errors of records; their deliveries do.
 
-        :param timeout_s: the timeout in seconds; None: no timeout.
+        :param timeout_s: the timeout in seconds; None means no timeout.
         :raises TimedOutError: some records were still unacknowledged after `timeout_s`.
         """
         accumulator = self._engine.accumulator
@@ -254,11 +256,11 @@ class Producer(Generic[K_contra, V_contra]):
             self._thread.call(self._engine.flush_interceptors(remaining_s))
 
     def close(self, *, timeout_s: float | None = None) -> None:
-        """Flush, and stop the background thread. Further calls do nothing; a call in a forked child does nothing.
+        """Flush, and stop the background thread. Further calls, and calls in a forked child, do nothing.
 
         If another thread is already closing the producer, this call waits for that thread.
 
-        :param timeout_s: the timeout in seconds for the records, the interceptors and the last push of metrics; None:
+        :param timeout_s: the timeout in seconds for the records, the interceptors and the last metrics push. None means
             no timeout.
         :raises TimedOutError: some records were still unacknowledged after `timeout_s`. The producer drops them, unless
             another thread waits for them.

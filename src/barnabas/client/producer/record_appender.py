@@ -1,14 +1,14 @@
-"""The entry of records into a producer: `send`, `send_many` and `send_arrow` append to the accumulator.
+"""The first part of a producer: `send`, `send_many` and `send_arrow` append records to the accumulator.
 
 The serializers run first, then the interceptors, then the partitioner. `Producer` and `AsyncProducer` share this
 module. If memory is full, `Producer` blocks, and `AsyncProducer` awaits.
 
-Partitions (`RecordPartitioner`). The record names its partition, or the application's function chooses it, or the key:
-murmur2 modulo the partition count, exactly as in Kafka's Java client. A record without a key goes to the sticky
-partition (KIP-480), which stays the same until a batch is full.
+Partitions (`RecordPartitioner`). The partition is set in the record, chosen by the application's function, or derived
+from the key: murmur2 modulo the partition count, exactly as in Kafka's Java client. A record without a key goes to the
+sticky partition (KIP-480), which stays the same until a batch is full.
 
 A `Run` is a sequence of records for one partition. `Run.advance` appends the records that fit into one batch. If memory
-is full, it raises and leaves the run unchanged, so the caller can block or await, and call it again.
+is full, it raises an error and leaves the run unchanged. The caller then blocks or awaits, and calls it again.
 """
 
 from __future__ import annotations
@@ -51,9 +51,9 @@ class Run(Protocol):
     """Records to be appended to the accumulator."""
 
     def advance(self, accumulator: Accumulator) -> bool:
-        """Append the records that fit into one batch; return True if these were the last ones.
+        """Append the records that fit into one batch; return True if no record is left.
 
-        :raises BufferFullError: there is no memory; this call has appended nothing.
+        :raises BufferFullError: memory is full, and this call has appended nothing.
         :raises ApiError: MESSAGE_TOO_LARGE.
         """
         ...
@@ -129,7 +129,9 @@ class RecordRun:
 
 
 class RowRun:
-    """Rows of Arrow columns with the same partition. `order` contains the row numbers; None: all rows in order."""
+    """Rows of Arrow columns with the same partition. `order` contains the row numbers, or is None for all rows in
+    order.
+    """
 
     def __init__(
         self,
@@ -205,9 +207,10 @@ def check_lengths(values: Sequence[object], keys: object, timestamps_ms: object,
 
 
 class RecordPartitioner:
-    """Chooses the partition of a record: its own, or by the application's function, or by the key, or the sticky one.
+    """Chooses the partition of a record: the partition set in the record, the result of the application's function, the
+    partition of the key, or the sticky partition.
 
-    :param partitioner: a function of topic, key and partition count that returns the partition; None: Kafka's
+    :param partitioner: a function of topic, key and partition count that returns the partition. None selects Kafka's
         partitioner.
     """
 
@@ -215,7 +218,7 @@ class RecordPartitioner:
         self._partitioner = partitioner
 
     def partition(self, queues: TopicQueues, key: bytes | None, given: int | None) -> int | None:
-        """Return the partition of a record; None: the sticky one.
+        """Return the partition of a record, or None for the sticky partition.
 
         :raises ConfigurationError: the partition does not exist.
         """
@@ -284,7 +287,7 @@ class RecordPartitioner:
     ) -> Iterator[Run]:
         """Yield the runs of a part of a `send_arrow` call.
 
-        :param timestamp_ms: the timestamp of rows without their own, in ms since the epoch.
+        :param timestamp_ms: the timestamp of rows without a timestamp, in ms since the epoch.
         """
         length = rows.values.length
         if partition is not None or (rows.keys is None and self._partitioner is None):
@@ -320,10 +323,11 @@ Check = Callable[[ProducerRecord], None]
 
 
 class BatchSend(NamedTuple):
-    """A `send_many` or `send_arrow` call whose records are being appended.
+    """A `send_many` or `send_arrow` call in progress.
 
     :ivar deliveries: the deliveries of the appended records.
-    :ivar refuse: called with the exception if `runs` is not exhausted; passes the other records to the interceptors.
+    :ivar refuse: called with the exception if the call fails before all `runs` are appended. It passes the remaining
+        records to the interceptors.
     """
 
     deliveries: Deliveries
@@ -332,7 +336,7 @@ class BatchSend(NamedTuple):
 
 
 def _ignore_refusal(_error: BaseException) -> None:
-    """Do nothing, because there is no interceptor."""
+    """Do nothing; used if there is no interceptor."""
 
 
 class RecordAppender:
@@ -363,7 +367,8 @@ class RecordAppender:
     def appender(self) -> Appender:
         """Return the object with the compiled `send`, which appends usual records and passes all others to `append`.
 
-        No reference is kept here: the producer counts as dropped when no caller holds the object or its `send`.
+        `RecordAppender` keeps no reference to this object, so that the garbage collector can free a producer whose
+        `send` nobody refers to.
         """
         return Appender(self._open_encoders, self.append, self._clock.time_s)
 
@@ -387,7 +392,7 @@ class RecordAppender:
 
     @property
     def intercepts_send(self) -> bool:
-        """Return whether `send` must call `intercept`, and must call `refused` if it raises after that."""
+        """Return whether `send` must call `intercept`, and then `refused` if it raises an error."""
         return self._interceptors.see_send
 
     def intercept(
@@ -404,11 +409,11 @@ class RecordAppender:
         return self._interceptors.on_send(given, self._check_for(queues))
 
     def refused(self, record: ProducerRecord, error: BaseException) -> None:
-        """Pass a record to the interceptors that `send` has refused after `intercept`."""
+        """Report a record to the interceptors that `send` has refused after `intercept`."""
         self._interceptors.refused([record], error)
 
     def intercepted(self, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
-        """Return a `send` that calls interceptors first; return `send` itself if no interceptor needs that."""
+        """Wrap `send` to call interceptors first. Return `send` itself if no interceptor overrides `on_send`."""
         if not self.intercepts_send:
             return send
 
@@ -448,7 +453,7 @@ class RecordAppender:
         timestamps_ms: Sequence[int] | int | None,
         headers: Sequence[GivenHeaders] | None,
     ) -> BatchSend:
-        """Return the runs of a `send_many` call, and the deliveries that they fill.
+        """Return the runs of a `send_many` call, and the deliveries object that receives their records.
 
         :raises ValueError: the number of keys, timestamps or headers differs from the number of values.
         """
@@ -468,7 +473,7 @@ class RecordAppender:
         timestamp: str | None,
         partition: int | None,
     ) -> BatchSend:
-        """Return the runs of a `send_arrow` call, and the deliveries that they fill."""
+        """Return the runs of a `send_arrow` call, and the deliveries object that receives their records."""
         parts = arrow_rows(batch, value=value, key=key, timestamp=timestamp)
         return self._batch_send(queues, Rows(parts, partition, self._clock.time_ms()))
 
@@ -493,7 +498,7 @@ class RecordAppender:
         return BatchSend(deliveries, runs, partial(self._refuse_rest, queues.topic, content, deliveries))
 
     def _refuse_rest(self, topic: str, content: Values | Rows, deliveries: Deliveries, error: BaseException) -> None:
-        """Pass the records of a call that are in no batch to the interceptors."""
+        """Report the records of a failed call that are in no batch to the interceptors."""
         records = list(content.records(topic))
         self._interceptors.refused([records[place] for place in deliveries.without_delivery(len(records))], error)
 
@@ -511,7 +516,7 @@ class RecordAppender:
         return deliveries, runs
 
     def _check_for(self, queues: TopicQueues) -> Check:
-        """Return a function that checks interceptors' records before they are sent to a topic."""
+        """Return a function that checks whether a record from an interceptor can be sent to the topic."""
 
         def check(record: ProducerRecord) -> None:
             check_topic(record, queues.topic)
@@ -526,7 +531,7 @@ class RecordAppender:
 
 
 class Values(NamedTuple):
-    """Records as lists. The partition or timestamp is one value for all records, or a list."""
+    """The records of a call as lists. Partition and timestamp are one value for all records, or a list."""
 
     values: Sequence[bytes | None]
     keys: Sequence[bytes | None] | None
@@ -548,7 +553,7 @@ class Values(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Records as rows of Arrow columns; `now_ms` is the timestamp of rows without their own."""
+    """The records of a call as rows of Arrow columns. `now_ms` is the timestamp of rows without a timestamp."""
 
     parts: Sequence[ArrowRows]
     partition: int | None
@@ -584,7 +589,7 @@ class GivenBatch(SendBatch):
         return self.remade(records)
 
     def remade(self, records: Sequence[ProducerRecord]) -> GivenBatch:
-        """Return a batch that sends these records, without a check."""
+        """Return a batch that sends these records, without checking them."""
         default_ms = self.content.timestamps_ms if isinstance(self.content, Values) else self.content.now_ms
         stamps = [default_ms] * len(records) if isinstance(default_ms, int) else default_ms
         values = Values(

@@ -1,9 +1,9 @@
 """Sends the requests that the sender plans, and passes the responses to it, on one event loop.
 
 The loop works in turns. In a turn, it asks the sender for a plan and submits all requests of the plan. A turn starts
-after a wake-up from `send`, after all responses that one read of a connection returned, or at a timer. So each broker
-gets one system call in a turn. This matters beside a busy thread: each system call releases the interpreter lock, and
-the loop may wait for the switch interval to acquire it again.
+after a wake-up from `send`, after one read of a connection has returned responses, or at a timer. Each turn makes one
+system call per broker. This matters if another thread is busy: each system call releases the interpreter lock, and the
+loop may wait for the switch interval to acquire the lock again.
 
 `ProduceTemplates` encodes a request with one small batch, and decodes its response, in one step each. The general codec
 handles all other messages.
@@ -40,20 +40,22 @@ log = logging.getLogger(__name__)
 PACKED_BYTES_MAX = 4096
 """The maximum size of a batch that is copied into a request.
 
-For larger batches the copy takes longer than the template saves.
+Copying a larger batch takes longer than the template saves.
 """
 
 STEADY_SINCE = 5
 """The first Produce version whose response has all fields of `SinglePartitionProduce`."""
 
 PATTERNS_MAX = 64
-"""The maximum number of topics with templates. Creating a template takes as long as ten requests."""
+"""The maximum number of topics with templates. The number is limited because creating a template takes as long as ten
+requests.
+"""
 
 
 class ProduceTemplates:
     """The templates of all requests of one version.
 
-    :param acks: the acks of all requests; likewise `timeout_ms`.
+    :param acks: the acks of all requests; `timeout_ms` applies to all requests, too.
     """
 
     def __init__(self, version: int, *, acks: int, timeout_ms: int) -> None:
@@ -63,7 +65,7 @@ class ProduceTemplates:
         self._topics: dict[str, _Topic] = {}
 
     def request(self, topic: str, partition: int, records: Buffer) -> EncodedRequest | None:
-        """Return a request with one batch; None if the batch is too large, or the maximum number of templates is
+        """Return a request with one batch, or None if the batch is too large or the maximum number of templates is
         reached.
         """
         if len(records) > PACKED_BYTES_MAX or self._version < STEADY_SINCE:
@@ -84,7 +86,7 @@ class ProduceTemplates:
         return template_encoder_with_records(request_with, 1, self._version)
 
     def learn(self, response: ProduceResponse) -> None:
-        """Create a template from a decoded response of the usual form, if its topic has none."""
+        """Create a template from a decoded response of the usual form, unless the topic already has a template."""
         if len(response.responses) != 1 or response.throttle_time_ms:
             return
         (topic,) = response.responses
@@ -103,10 +105,10 @@ class _Topic:
         self.name = name
         self.pack = pack
         self.reader: ResponseTemplate | None = None
-        """The template of the responses; None before the first decoded response."""
+        """The template for responses, or None before the first decoded response."""
 
     def read(self, frame: Buffer) -> SinglePartitionProduce | None:
-        """Return the decoded response; None: the general codec must decode it."""
+        """Return the decoded response, or None if the general codec must decode it."""
         found = None if self.reader is None else self.reader.read(frame)
         if found is None:
             return None
@@ -135,16 +137,18 @@ LOOK_S_MIN = 0.001
 """The minimum pause in seconds between two plans while records accumulate and a request is in flight."""
 
 TRANSACTION_TIMEOUT_MS = 60_000
-"""The transaction timeout. It has no effect without a transactional id, but brokers check its range."""
+"""The transaction timeout. It has no effect without a transactional id, but brokers check that it is in range."""
 
 UNSENT_BYTES_MAX = 4 * 1024 * 1024
 """The maximum unsent bytes of a connection with acks=0.
 
-Only these bytes show that a broker is slower than the producer.
+Without responses, only unsent bytes show that a broker is slower than the producer.
 """
 
 IDENTITY = -1
-"""The key in `_waiting` for the InitProducerId request, which may go to any broker."""
+"""The key of the InitProducerId request in `_waiting`. The request has no broker id, because it may
+go to any broker.
+"""
 
 TOPIC_LOST = frozenset(
     {
@@ -157,7 +161,7 @@ TOPIC_LOST = frozenset(
 class SendLoop:
     """Runs a `Sender` on the event loop of `cluster`.
 
-    :param on_settled: called on the loop after each batch that is acknowledged or has failed, which frees its memory.
+    :param on_settled: called on the loop after each batch that is acknowledged or has failed, when its memory is free.
     """
 
     def __init__(
@@ -173,8 +177,8 @@ class SendLoop:
         self._accumulator = accumulator
         self._clock = clock
         self._linger_s = config.linger_ms / 1000
-        # The timeout is not shorter for a batch that expires earlier: a timeout closes the connection, and then all
-        # requests on it fail.
+        # Do not shorten the request timeout for a batch that expires earlier: a timeout closes the connection, and then
+        # all requests on it fail.
         self._answer_timeout_s = min(config.request_timeout_ms, config.delivery_timeout_ms) / 1000
         self._running = False
         self._in_turn = False
@@ -188,7 +192,7 @@ class SendLoop:
         self._templates: dict[int, ProduceTemplates] = {}
         """The templates by the version of the requests."""
         self._backlog: list[tuple[Channel, Send]] = []
-        """The requests with acks=0 that wait because a broker is slow."""
+        """The requests with acks=0 that wait because their broker is slow."""
         self._on_settled = on_settled
         self.sender = Sender(
             accumulator,
@@ -224,16 +228,16 @@ class SendLoop:
                 task.cancel()
 
     def wake(self) -> None:
-        """Start a turn; must run on the loop. `run` raises unexpected errors."""
+        """Start a turn. Call this on the event loop. `run` raises unexpected errors of the turn."""
         self._turn_wanted = True
         if self._in_turn:
-            return  # a connection was closed during a write of the current turn; another turn follows
+            return  # the current turn has closed a connection in a write: start another turn after it
         self._in_turn = True
         try:
             while self._turn_wanted and self._running:
                 self._turn_wanted = False
                 self._take_turn()
-        except Exception as error:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
+        except Exception as error:  # noqa: BLE001 - no caller would receive the error of a callback; `run` raises it
             self._stop(error)
         finally:
             self._in_turn = False
@@ -247,16 +251,17 @@ class SendLoop:
         plan = self.sender.plan(now_s)
         channels = self._submit_all(plan.sends, now_s)
         if plan.topics_to_refresh:
-            # The broker with the last metadata has no leader, or a wrong one, and may be cut off from the cluster.
+            # The last metadata has no leader or a wrong leader. Its broker may be disconnected from the cluster.
             self._cluster.request_refresh(is_stale=True)
         if self.sender.needs_identity and IDENTITY not in self._waiting and self._accumulator.unfinished_count():
             self._waiting[IDENTITY] = []
             self._start(self._get_identity())
         if self._config.acks == 0:
-            self._flush_all(channels)  # before the next plan, because it acknowledges or fails batches
+            self._flush_all(channels)  # flush first, because the flush acknowledges or fails batches
             self._sleep(plan, now_s)
         else:
-            # During the flush, other threads append. They do not wake the loop, because a response is expected.
+            # Other threads may have appended records during the flush. They have not woken the loop, because it expects
+            # a response.
             self._sleep(plan, now_s)
             self._flush_all(channels)
 
@@ -266,13 +271,13 @@ class SendLoop:
         task.add_done_callback(self._on_task_done)
 
     def _on_task_done(self, task: asyncio.Task[None]) -> None:
-        """Stop after a failed task, whose callers would otherwise wait forever."""
+        """Stop the loop if a task has failed. Otherwise callers would wait forever for its batches."""
         self._tasks.discard(task)
         if not task.cancelled() and (error := task.exception()) is not None:
             self._stop(error)
 
     def _stop(self, error: BaseException) -> None:
-        """Let `run` raise an unexpected error."""
+        """Stop the loop: `run` raises the unexpected error."""
         self._running = False
         if self._fault is not None and not self._fault.done():
             self._fault.set_exception(error)
@@ -280,7 +285,9 @@ class SendLoop:
     # --- sleeping ---------------------------------------------------------------------------------------
 
     def _sleep(self, plan: Plan, now_s: float) -> None:
-        """Schedule the next turn according to the plan, and set the time from which appends wake the loop."""
+        """Schedule the next turn according to the plan. Appends then wake the loop only if a batch
+        must leave earlier.
+        """
         at_s = plan.wake_at_s
         if self._backlog:
             at_s = min(at_s, *(self._gives_up_at_s(send) for _, send in self._backlog))
@@ -289,8 +296,8 @@ class SendLoop:
         self._accumulator.eager = not all(in_flight)
         busy = plan.held_back and not any(map(self.sender.may_send_to, brokers))
         if any(in_flight) and not busy:
-            # Records accumulate until a response arrives, or until the first ones have lingered. So appends need not
-            # wake the loop: a timer is enough.
+            # Records accumulate until a response arrives, or until the first ones have lingered. So a timer suffices,
+            # and appends need not wake the loop.
             at_s = min(at_s, now_s + max(self._linger_s, LOOK_S_MIN))
         if at_s < self._timer_at_s:
             self._look_again_at(at_s, now_s)
@@ -308,10 +315,10 @@ class SendLoop:
         self._timer_at_s = NEVER_S
         self.wake()
 
-    # --- requests and answers ---------------------------------------------------------------------------
+    # --- requests and responses ---------------------------------------------------------------------------
 
     def _submit_all(self, sends: list[Send], now_s: float) -> list[Channel]:
-        """Submit requests in the order of the plan; return the connections to flush."""
+        """Queue requests in the order of the plan. Return the connections to flush."""
         channels: dict[int, Channel] = {}
         for send in sends:
             node_id = send.node_id
@@ -333,7 +340,9 @@ class SendLoop:
             self._flush(channel)
 
     async def _connect(self, node_id: int) -> None:
-        """Connect to a broker and send the requests that wait for it. An unreachable broker does not delay others."""
+        """Connect to a broker and send the requests that wait for it. An unreachable broker does not delay requests to
+        other brokers.
+        """
         try:
             async with asyncio.timeout(self._config.delivery_timeout_ms / 1000):
                 channel = await self._cluster.channel_to(node_id)
@@ -391,9 +400,8 @@ class SendLoop:
                 self._failed(send, TimedOutError("a broker takes no more"))
 
     def _gives_up_at_s(self, send: Send) -> float:
-        """Return the monotonic time at which all batches of a request have expired.
-
-        They are not sent again, as they may be stored.
+        """Return the monotonic time at which all batches of a request will have expired. Expired batches are not sent
+        again, because they may be stored.
         """
         return max([batch.created_at_s for batch in send.batches]) + self._config.delivery_timeout_ms / 1000
 
@@ -405,7 +413,7 @@ class SendLoop:
         response: ProduceResponse | SinglePartitionProduce,
         error: BarnabasError | None,
     ) -> None:
-        """Handle a response. A turn follows after all responses of the same read."""
+        """Handle a response. The next turn starts after all responses that arrived in the same read."""
         if error is not None:
             self._failed(send, error)
             return
@@ -418,7 +426,7 @@ class SendLoop:
                     produced.throttle_ms.add(response.throttle_time_ms)
                 templates.learn(response)
             stale = self.sender.on_response(send, response, now_s)
-        except Exception as unforeseen:  # noqa: BLE001 - a callback's error reaches nobody; it is raised by `run`
+        except Exception as unforeseen:  # noqa: BLE001 - no caller would receive the error of a callback; `run` raises it
             self._stop(unforeseen)
             return
         if stale:
@@ -430,7 +438,7 @@ class SendLoop:
             self._cluster.request_refresh(is_stale=True)
 
     async def _get_identity(self) -> None:
-        """Request a producer id from any broker; fail all records after an error that is not retriable."""
+        """Request a producer id from any broker; after an error that is not retriable, fail all records."""
         request = InitProducerIdRequest(transactional_id=None, transaction_timeout_ms=TRANSACTION_TIMEOUT_MS)
         try:
             channel = await self._cluster.any_channel()

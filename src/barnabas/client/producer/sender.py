@@ -10,7 +10,7 @@ broker are in flight.
 Timeouts. A batch in any state fails when its delivery timeout expires. The request that contains it continues, and its
 response determines the outcome of the other batches.
 
-Linger (`TopicThroughput`). A wait increases the latency, so a batch waits only if the wait saves requests:
+Linger (`TopicThroughput`). Waiting increases the latency, so a batch waits only if this saves requests:
 
 - While no request to a broker is in flight, an open batch for it leaves at once. Otherwise records accumulate until the
   response arrives, similar to Nagle's algorithm.
@@ -21,12 +21,13 @@ Sequence numbers (`PartitionSequences`, KIP-98, KIP-360). A broker appends a bat
 the last one. For a batch that it already has, it returns the stored offset. So a retry is stored once, in order. A
 failed batch leaves a gap, after which the broker rejects all later batches as out of order. Then the producer
 increments the epoch and numbers the remaining batches from 0. This is safe only for batches that are not in the log.
-Therefore the producer does it only when the broker rejects the first unresolved batch as out of order: neither this
-batch nor any later one is in the log, and the new epoch fences late requests on other connections.
+Therefore the producer does so only when the broker rejects the first unresolved batch as out of order. Then neither
+this batch nor any later batch is in the log, and the new epoch fences late requests on other connections.
 
 A broker remembers the last five batches of a producer. So a batch gets a sequence number only while fewer than five
-batches have numbers from the first unresolved batch on. The number of unresolved batches would not be enough. Example:
-the first one is in flight to a former leader, while the new leader has stored it, and also stores the batches after it.
+batches have numbers from the first unresolved batch on. A limit of five unresolved batches would not suffice. For
+example, a retry of the first unresolved batch may be in flight to a former leader, while the new leader has stored this
+batch and many later batches.
 
 A broker without state for a producer accepts any first sequence number. So the first batch of a new epoch is sent
 alone: otherwise the broker could store the second batch without the first. The producer increments the epoch without a
@@ -72,9 +73,8 @@ class TopicThroughput:
         self._linger_s = linger_s
         self._left_at_s = 0.0
         self._level_bytes = 0.0
-        """The recently sent bytes, with a weight that falls by a factor of e in each `linger_s`.
-
-        A steady throughput has a level equal to the bytes sent within `linger_s`; a short burst has almost none.
+        """The recently sent bytes, weighted by age: the weight falls by a factor of e in each `linger_s`. With a steady
+        throughput, the level equals the bytes sent within `linger_s`.
         """
         self.flooded_until_s = float("-inf")
         """The monotonic time until which an open batch may wait to become full."""
@@ -112,8 +112,7 @@ class TopicThroughput:
 EPOCH_MAX = 2**15 - 1
 SEQUENCE_MASK = 2**31 - 1
 RECOGNISED_MAX = 5
-"""The number of batches that brokers remember for each producer. A retry with five later batches could be stored
-twice.
+"""The number of batches that brokers remember for each producer. A retry of an older batch could be stored twice.
 """
 
 
@@ -121,8 +120,8 @@ class PartitionSequences:
     """The sequence numbers of one partition's batches. Used by the sender's thread only.
 
     Invariants: `unresolved` contains, in order, the batches with a sequence number and without an outcome, in flight or
-    not. `_recognised` starts with the first of them, and contains all batches that were numbered from there on: brokers
-    must remember each of them.
+    not. `_recognised` contains all batches that got a sequence number from the first unresolved batch on. Brokers must
+    remember each of them.
     """
 
     __slots__ = ("_known", "_recognised", "_restart", "epoch", "next_sequence", "producer_id", "unresolved")
@@ -153,7 +152,7 @@ class PartitionSequences:
     def may_send(self, batch: ProducerBatch) -> bool:
         """Return whether `batch` may leave.
 
-        No restart may be due, and the brokers must still remember the unresolved batches before it.
+        It must wait if a restart is due, or if brokers might forget an unresolved batch.
         """
         if self._restart:
             return False
@@ -162,21 +161,19 @@ class PartitionSequences:
         return batch.in_sequence or len(self._recognised) < RECOGNISED_MAX
 
     def acknowledged(self, batch: ProducerBatch) -> None:
-        """Record that a broker has acknowledged the batch, and so has state for this producer."""
+        """Record that a broker has acknowledged the batch. The broker now has state for this producer."""
         self._known = self._known or (batch.producer_id, batch.producer_epoch) == (self.producer_id, self.epoch)
         self.resolve(batch)
 
     def resolve(self, batch: ProducerBatch) -> None:
-        """Remove a batch with an outcome: stored, rejected or failed."""
+        """Remove a batch that has an outcome: stored, rejected or failed."""
         if batch in self.unresolved:
             self.unresolved.remove(batch)
             while self._recognised and self._recognised[0] not in self.unresolved:
                 self._recognised.popleft()
 
     def refused_untouched(self, batch: ProducerBatch) -> None:
-        """Take back the sequence numbers of a batch that was rejected at its first attempt, if no later ones are in
-        use.
-        """
+        """Reuse the sequence numbers of a batch that was rejected at its first attempt, unless later numbers exist."""
         if self._recognised and self._recognised[-1] is batch and batch.attempts == 1:
             self.next_sequence = batch.base_sequence
             self._recognised.pop()
@@ -192,13 +189,13 @@ class PartitionSequences:
 
     @property
     def restart_due(self) -> bool:
-        """Return whether the sequence numbers must start again as soon as no batch of the partition is in flight."""
+        """Return whether the sequence numbers must restart as soon as no batch of the partition is in flight."""
         return self._restart
 
     def restart(self) -> bool:
-        """Increment the epoch, and take back the sequence numbers of all unresolved batches. No batch may be in flight.
+        """Increment the epoch, and remove the sequence numbers of all unresolved batches. No batch may be in flight.
 
-        :return: False if the epochs are exhausted, so the producer needs a new producer id.
+        :return: False if there is no higher epoch, so that the producer needs a new producer id.
         """
         for batch in self.unresolved:
             batch.forget_sequence()
@@ -214,9 +211,8 @@ class PartitionSequences:
 
 
 def split_records(batch: ProducerBatch) -> list[BatchBuilder]:
-    """Return encoders with the two halves of `batch`, in order. It must contain at least two records.
-
-    Splits are rare, so the records are decoded from the encoded batch.
+    """Return encoders with the first and the second half of `batch`, which must contain at least two records. The
+    records are decoded from the encoded batch.
     """
     assert batch.count > 1
     compression = read_header(batch.payload()).compression
@@ -243,7 +239,7 @@ LEADER_MAY_HAVE_MOVED = frozenset(
     }
 )
 RESTARTS_AT_ONCE = 2
-"""The number of attempts after which a batch with a new epoch is sent with a pause instead of at once."""
+"""The number of attempts for which a batch is sent again with a new epoch immediately. Further attempts are delayed."""
 TOO_LARGE = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE})
 OUT_OF_SEQUENCE = frozenset(
     {ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER, ErrorCode.UNKNOWN_PRODUCER_ID, ErrorCode.INVALID_PRODUCER_EPOCH}
@@ -262,7 +258,7 @@ class SinglePartitionProduce(NamedTuple):
 
 @dataclass(slots=True, eq=False)
 class Send:
-    """A produce request to one broker, and its batches."""
+    """A produce request to one broker, with its batches."""
 
     node_id: int
     batches: list[ProducerBatch]
@@ -271,7 +267,7 @@ class Send:
     records: list[bytes | bytearray | memoryview]
     """The encoded bytes of each batch; released when a batch fails."""
     expires_at_s: float
-    """The monotonic time at which the first of its batches expires."""
+    """The monotonic time at which the first batch of the request expires."""
     acks: int
     timeout_ms: int
     is_connecting: bool = False
@@ -292,7 +288,7 @@ class Send:
 
 @dataclass(slots=True)
 class Plan:
-    """The requests to send now, and the time of the next plan if nothing happens."""
+    """The requests to send now, and the time of the next plan unless an event requires an earlier one."""
 
     sends: list[Send] = field(default_factory=list)
     topics_to_refresh: set[str] = field(default_factory=set)
@@ -315,7 +311,7 @@ class _Partition:
         self.in_flight = 0
         self.retry_at_s = 0.0
         self.doubted_leader: int | None = None
-        """The broker that may no longer be the leader, according to the last attempt; None otherwise."""
+        """The broker that may no longer be the leader, according to the last attempt; None if there is no doubt."""
 
 
 class _Node:
@@ -336,9 +332,9 @@ class _Node:
 class Sender:
     """The state machine that sends a producer's batches.
 
-    :param leader_of: returns the broker id of the leader of a partition, or None if it is unknown.
+    :param leader_of: returns the broker id of a partition's leader, or None if the leader is unknown.
     :param run: runs the callbacks of a finished batch's deliveries, outside all locks.
-    :param batch_size: the bytes of a full batch.
+    :param batch_size: the size of a full batch in bytes.
     :param linger_s: the maximum time in seconds that a batch waits for more records.
     """
 
@@ -396,10 +392,10 @@ class Sender:
         """Keep an error for the messages of deliveries that time out."""
         self.last_error, self._error_at_s = trouble, now_s
 
-    # --- what to send -----------------------------------------------------------------------------------
+    # --- planning -----------------------------------------------------------------------------------
 
     def plan(self, now_s: float) -> Plan:
-        """Fail expired batches, take ready ones, and return the requests to send and the time of the next plan."""
+        """Fail expired batches, take ready batches, and return the requests to send and the time of the next plan."""
         plan = Plan()
         for node in self._nodes.values():
             for send in node.sends:
@@ -430,7 +426,7 @@ class Sender:
         return plan
 
     def _look_for_leader(self, partition: _Partition, leader: int | None, now_s: float, plan: Plan) -> None:
-        """Look up the leader while a retry waits. A new leader ends the wait."""
+        """Look up the leader while a retry is delayed. A new leader ends the delay."""
         if leader == partition.doubted_leader:
             if partition.retry_at_s > now_s:
                 plan.topics_to_refresh.add(partition.queue.topic)
@@ -446,7 +442,7 @@ class Sender:
         return partition
 
     def _expire(self, partition: _Partition, now_s: float) -> float:
-        """Fail expired batches; return the time at which the next one expires."""
+        """Fail expired batches; return the time at which the next batch expires."""
         queue = partition.queue
         while queue.batches:
             batch = queue.batches[0]
@@ -459,10 +455,9 @@ class Sender:
         return NEVER_S
 
     def _expire_under_way(self, send: Send, now_s: float) -> None:
-        """Fail the expired batches of a request in flight, but not the request.
-
-        These batches may still be stored, but are not sent again. So they do not delay a restart of the sequence
-        numbers, whose new epoch fences late requests.
+        """Fail the expired batches of a request in flight, but not the request. A broker may still store these batches,
+        but they are not sent again. They do not delay a restart of the sequence numbers, because its new epoch fences
+        late requests.
         """
         what = "waiting for a connection to" if send.is_connecting else "in flight to"
         expires_at_s = NEVER_S
@@ -507,17 +502,17 @@ class Sender:
             if not ready:
                 return
             taken = self._fill(node_id, node, ready, now_s, plan)
-            # The partitions of this request come last in the next one, so that a busy partition does not starve others.
+            # The partitions in this request come last in the next request, so that a busy partition does not starve
+            # others.
             served = set(taken)
             partitions = [partition for partition in partitions if partition not in served] + [
                 partition for partition in taken if partition.queue.batches
             ]
 
     def _ready(self, node: _Node, partitions: list[_Partition], now_s: float, plan: Plan) -> list[_Partition]:
-        """Return the partitions whose first batch may leave now.
-
-        If one batch has lingered, the open batches for the same broker leave with it: one request with many small
-        batches costs less than many requests.
+        """Return the partitions whose first batch may leave now. When the linger of one batch has expired, the open
+        batches for the same broker leave with it, because one request with many small batches costs less than many
+        requests.
         """
         ready: list[_Partition] = []
         lingering: list[_Partition] = []
@@ -539,7 +534,7 @@ class Sender:
         return ready + lingering if one_has_lingered else ready
 
     def _idle_at_s(self, node: _Node) -> float:
-        """Return the monotonic time from which a batch does not wait for requests in flight."""
+        """Return the monotonic time from which a batch need not wait for requests in flight."""
         if node.in_flight:
             return NEVER_S
         return node.sent_at_s + POST_PAUSE_S if self._acks == 0 else 0.0
@@ -601,10 +596,12 @@ class Sender:
         node = self._nodes.get(node_id)
         return 0 if node is None else node.in_flight
 
-    # --- what came of it --------------------------------------------------------------------------------
+    # --- outcomes --------------------------------------------------------------------------------
 
     def on_sent_unacknowledged(self, send: Send) -> None:
-        """Complete the batches of a request with acks=0 that the connection has accepted: no response follows."""
+        """Complete the batches of a request with acks=0, which has no response, because the connection has accepted
+        them.
+        """
         for _partition, batch in self._landed(send):
             self._settle(batch)
 
@@ -650,7 +647,7 @@ class Sender:
         del self._nodes[send.node_id].sends[send]
         landed = []
         for partition, batch in zip(send.partitions, send.batches, strict=True):
-            if not batch.done:  # otherwise it has already failed: it expired, or the producer was closed
+            if not batch.done:  # otherwise the batch has already failed, because it expired or the producer was closed
                 partition.in_flight -= 1
                 landed.append((partition, batch))
         return landed
@@ -690,9 +687,13 @@ class Sender:
             return
         partition.sequences.out_of_order(batch)
         if partition.sequences.restart_due:
-            log.info("%s-%d: %s; starting again with a new epoch", batch.topic, batch.partition, error.code.name)
-        # If an earlier batch may still fill the gap, that takes time, and retries without a pause would be useless. Nor
-        # does a broker need a new epoch again and again.
+            log.info(
+                "%s-%d: %s; restarting the sequence numbers with a new epoch",
+                batch.topic,
+                batch.partition,
+                error.code.name,
+            )
+        # Pause: an earlier batch may need time to fill the gap, and repeated restarts must not be immediate.
         at_once = partition.sequences.restart_due and batch.attempts <= RESTARTS_AT_ONCE
         self._retry(partition, batch, now_s, error, backoff=not at_once)
 

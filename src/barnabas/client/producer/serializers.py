@@ -25,7 +25,7 @@ Serializer = Callable[[T_contra], bytes | None] | TopicSerializer[T_contra]
 
 
 class Serializers:
-    """Calls the serializers of keys and values. None (no key, or a tombstone) stays None.
+    """Calls the serializers of keys and values. They are not called for None (no key, or a tombstone).
 
     An exception of a serializer is raised unchanged, with a note that names the topic.
 
@@ -57,7 +57,7 @@ class Serializers:
         return values if self._value is None else [self.value(topic, each) for each in values]
 
     def before(self, send: Callable[..., Delivery]) -> Callable[..., Delivery]:
-        """Return a `send` that serializes its arguments; without serializers, return `send` itself."""
+        """Wrap `send` to serialize its arguments. Without serializers, return `send` itself."""
         if not self:
             return send
 
@@ -85,7 +85,9 @@ class Serializers:
 
 
 def _of_topic(given: Serializer[Any] | None, *, is_key: bool) -> Callable[[Any, str], bytes | None] | None:
-    """Return a function of value and topic for both kinds of serializers."""
+    """Return a function of value and topic that calls a serializer with or without the topic, as the serializer
+    requires.
+    """
     if given is None:
         return None
     if callable(given):
@@ -117,14 +119,14 @@ class ColumnSerializer(Protocol):
 
 
 def with_values(batch: Any, topic: str, schema: ColumnSerializer, value: str | None) -> tuple[Any, str]:
-    """Return the table with the serialized values as a further column, and the name of that column.
+    """Return the table with the serialized values in an additional column, and the name of this column.
 
-    :raises ConfigurationError: the call also names a column of values, or pyarrow is not installed.
+    :raises ConfigurationError: the call also specifies a column of values, or pyarrow is not installed.
     :raises TypeError: `schema` is not a serializer of columns.
     """
     if value is not None:
         raise ConfigurationError(
-            "send_arrow accepts either value (a column) or value_schema (which makes values of columns), not both"
+            "send_arrow accepts either value (a column) or value_schema (which builds values from columns), not both"
         )
     if not hasattr(schema, "serialize_columns"):
         raise TypeError(f"value_schema must be an AvroSerializer, not {schema!r}")
