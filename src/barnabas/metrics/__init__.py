@@ -1,1 +1,1 @@
-"""Metrics of every part: a part counts in plain integers, and a collector reads the integers on request."""
+"""The metrics of all components. Each component counts in plain integers, which a collector reads on request."""

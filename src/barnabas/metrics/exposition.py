@@ -16,20 +16,21 @@ from barnabas.clock import Clock
 from barnabas.metrics.metric import COUNTER_SUFFIX, Collect, Kind, Metric, Observations, Sample
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
-"""The content type of the text format, which every Prometheus version reads."""
+"""The content type of the text format. Every Prometheus version reads this format."""
 
 SNAPSHOT_AGE_S_MAX = 1.0
-"""The maximum age of a snapshot for a request, in seconds. Rendering a snapshot occupies a thread."""
+"""The maximum age in seconds of a snapshot that is used for several requests. Rendering a snapshot takes time."""
 
 LINES_PER_REST = 100
-"""The number of collected items, or of lines, after which the rendering thread rests. They take about half a
-millisecond."""
+"""The number of samples or lines after which the rendering thread pauses. They take about half a millisecond."""
 
 REST_S = 0.0005
-"""The time of a rest, in seconds. Threads share the interpreter lock; during a rest the event loop can hold it."""
+"""The duration of a pause in seconds. During a pause, the event loop can acquire the interpreter lock."""
 
 PIECE_BYTES_MIN = 64 * 1024
-"""Pieces of a snapshot that are smaller are joined: each piece costs a system call in each answer."""
+"""The minimum size in bytes of a chunk of a snapshot. Smaller chunks are joined, because each chunk costs a system call
+per response.
+"""
 
 
 def exposition(samples: Iterable[Sample | None]) -> bytes:
@@ -52,7 +53,7 @@ def pieces_of(samples: Iterable[Sample | None], rest: Callable[[], object] = lam
     would hold the interpreter lock for milliseconds.
 
     :param samples: the samples of a `Collect` function.
-    :param rest: called after each `LINES_PER_REST` items read, and lines rendered.
+    :param rest: called after every `LINES_PER_REST` collected samples, and after every `LINES_PER_REST` rendered lines.
     """
     read = _read(samples, rest)
     for metric in [*read]:
@@ -60,7 +61,7 @@ def pieces_of(samples: Iterable[Sample | None], rest: Callable[[], object] = lam
 
 
 class Snapshots:
-    """The text of all metrics, rendered at most once per `SNAPSHOT_AGE_S_MAX` for all threads together.
+    """The text of all metrics. All threads share a snapshot, which is rendered at most once per `SNAPSHOT_AGE_S_MAX`.
 
     :param sleep: waits for a number of seconds.
     """
@@ -70,14 +71,13 @@ class Snapshots:
         self._clock = clock
         self._sleep = sleep
         self._process = ProcessCollector(registry=None)
-        """The operating system's metrics of this process, with the names that all Prometheus clients use."""
+        """The operating system's metrics of this process, under the names that all Prometheus clients use."""
         self._rendering = threading.Lock()
         self._pieces: tuple[bytes, ...] = ()
         self._taken_s = float("-inf")
 
     def pieces(self) -> tuple[bytes, ...]:
-        """Return the text of a snapshot, in chunks. The snapshot is at most `SNAPSHOT_AGE_S_MAX` old at the time of the
-        call."""
+        """Return the text of a snapshot, in chunks. It is at most `SNAPSHOT_AGE_S_MAX` old."""
         asked_s = self._clock.monotonic()
         with self._rendering:
             if self._taken_s < asked_s - SNAPSHOT_AGE_S_MAX:
@@ -89,7 +89,7 @@ class Snapshots:
 
 
 def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
-    """Yield the same bytes in pieces of at least `PIECE_BYTES_MIN`, except the last one."""
+    """Yield the same bytes in chunks of at least `PIECE_BYTES_MIN`, except for the last chunk."""
     waiting: list[bytes] = []
     size = 0
     for piece in pieces:
@@ -105,7 +105,7 @@ def _joined(pieces: Iterable[bytes]) -> Iterator[bytes]:
 class _Series:
     """All samples of one metric.
 
-    Two lists take less memory than a list of samples. Garbage collection of 10,000 samples, or freeing them, takes
+    Two lists take less memory than a list of samples. Freeing or garbage-collecting 10,000 sample objects would take
     milliseconds.
     """
 

@@ -29,7 +29,7 @@ class Kind(StrEnum):
     GAUGE = "gauge"
     """A value that may grow and shrink."""
     HISTOGRAM = "histogram"
-    """Counts of observations in buckets by their size."""
+    """The numbers of observations in buckets, by value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class Metric:
                 f"{self.name}: only the name of a counter ends with {COUNTER_SUFFIX}, and each counter has this suffix"
             )
         if (self.kind is Kind.HISTOGRAM) is not bool(self.bounds):
-            raise ValueError(f"{self.name}: only a histogram has bounds of buckets, and each histogram needs them")
+            raise ValueError(f"{self.name}: a histogram needs bucket bounds, and other metrics must not have them")
 
     def sample(self, value: float | Observations, *labels: str) -> Sample:
         """Return a sample of this metric.
@@ -77,7 +77,7 @@ class Sample(NamedTuple):
 class Observations(NamedTuple):
     """The counts of a histogram.
 
-    :param counts: the number of observations in each bucket; one more bucket than the histogram has bounds.
+    :param counts: the number of observations in each bucket. There is one bucket more than bounds.
     :param total: the sum of all observations.
     """
 
@@ -86,7 +86,7 @@ class Observations(NamedTuple):
 
 
 class Histogram:
-    """Counts observations in buckets. One thread observes; any thread may read.
+    """Counts observations in buckets. One thread may call `observe`; any thread may read.
 
     :param bounds: the bounds of the metric.
 
@@ -116,7 +116,7 @@ class Histogram:
 
 
 Collect: TypeAlias = Callable[[], Iterable[Sample | None]]
-"""Reads the integers of a component. Any thread may call it and iterate over the samples."""
+"""A function that yields the samples of a component. Any thread may call it and iterate over the samples."""
 
 
 def counter(name: str, help_text: str, *labels: str) -> Metric:

@@ -1,7 +1,7 @@
 """Metrics in OpenTelemetry's protobuf format (OTLP): the `MetricsData` that clients push (KIP-714).
 
 The package opentelemetry-proto contains the messages; the extra `barnabas[otel]` installs it. Its import takes about 60
-ms, so a broker calls `load` at start, and a client imports it with its first message.
+ms. A broker imports it at startup (`load`), and a client before its first push.
 
 The broker reads untrusted bytes. protobuf parses a message in one call, which takes 100 ms for 1 MiB of empty messages.
 So `MetricsReader` parses the outer messages itself, and passes one metric at a time to protobuf.
@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 FIELDS_MAX = 20_000
 """The maximum number of fields of the outer messages: `MetricsData`, `ResourceMetrics` and `ScopeMetrics`."""
 POINTS_MAX = 5_000
-"""The maximum number of points; further points are skipped."""
+"""The maximum number of points of a message; further points are skipped."""
 METRIC_BYTES_MAX = 16 * 1024
-"""The maximum size of one metric, for which protobuf needs at most 2 ms."""
+"""The maximum size of one metric in bytes. Protobuf parses a metric of this size in at most 2 ms."""
 RESOURCE_BYTES_MAX = 8 * 1024
 ATTRIBUTES_MAX = 16
 """The maximum number of attributes of a point, and of a resource."""
@@ -73,15 +73,13 @@ def load() -> None:
 
 
 class MetricsReader:
-    """Reads the points of an encoded `MetricsData`. An instance is for one iteration.
-
-    The iterator yields points, and None after some work without a point; callers may pause at each item. It raises
-    MalformedMessageError for an invalid `MetricsData`.
+    """Reads the points of an encoded `MetricsData`. An instance allows one iteration. The iterator yields points. It
+    yields None after some work without a point, so that callers can pause. It raises MalformedMessageError for an
+    invalid `MetricsData`.
 
     :param data: the encoded message.
-    :param resource_attributes: the attributes of a resource that its points receive.
-    :ivar skipped: the number of metrics that are too large, are neither gauge nor sum, or come after `POINTS_MAX`
-        points.
+    :param resource_attributes: the resource attributes that are added to the resource's points.
+    :ivar skipped: the number of skipped metrics: too large, neither gauge nor sum, or after `POINTS_MAX` points.
     """
 
     def __init__(self, data: bytes, resource_attributes: Sequence[str] = ()) -> None:
@@ -148,7 +146,7 @@ class MetricsReader:
             yield Point(metric.name, is_counter, is_delta, value, _attributes(point.attributes) + of_resource)
 
     def _fields(self, message: memoryview) -> Iterator[tuple[int, memoryview]]:
-        """Yield the number and the content of each field; the content is empty for fields with a fixed size."""
+        """Yield the number and the content of each field. The content is empty if the field has a fixed size."""
         position = 0
         while position < len(message):
             if self._fields_left == 0:
@@ -201,7 +199,7 @@ def _attributes(given: Iterable[KeyValue]) -> Attributes:
 
 
 def _text(value: AnyValue) -> str:
-    """Return a simple value as text; arrays and the like are empty."""
+    """Return a simple value as text, and an empty string for an array or another complex value."""
     kind = value.WhichOneof("value")
     if kind == "bool_value":
         return "true" if value.bool_value else "false"

@@ -8,13 +8,13 @@ from collections.abc import Iterable
 from barnabas.clock import Clock
 
 WINDOW_S = 30.0
-"""The window of Kafka's client metrics, in seconds: rates and latencies cover the last 30 seconds."""
+"""The time window in seconds for rates and latencies, as in Kafka's client metrics."""
 
 STEP_S = 1.0
 
 
 class RollingSum:
-    """Sums of the last `WINDOW_S` seconds, in steps of a second.
+    """Sums over the last `WINDOW_S` seconds, with a resolution of one second.
 
     >>> from barnabas.clock import ManualClock
     >>> clock = ManualClock()
@@ -77,11 +77,11 @@ class RollingSum:
 
 
 def mean_of(sums: Iterable[RollingSum]) -> float:
-    """Return the mean amount of the events of all sums together."""
+    """Return the mean amount of the events in all of these sums."""
     steps = [step for each in sums for step in each.recent()]
     return sum(step[1] for step in steps) / max(sum(step[2] for step in steps), 1)
 
 
 def greatest_of(sums: Iterable[RollingSum]) -> float:
-    """Return the greatest amount of the events of all sums together."""
+    """Return the greatest amount of the events in all of these sums."""
     return max((step[3] for each in sums for step in each.recent()), default=0.0)

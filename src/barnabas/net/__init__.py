@@ -1,1 +1,3 @@
-"""The only code that touches sockets: streams of bytes, frames, a listener for brokers, connections of clients."""
+"""The only code that touches sockets: byte streams and their frames, the listener of a broker, and the connections of
+clients.
+"""

@@ -4,8 +4,8 @@ After connecting, the client requests the versions that the broker serves (ApiVe
 newest version that both sides support. A request without a response in time ends the connection, as in Kafka's clients:
 later responses would most likely also be late.
 
-A faulty broker may announce and send frames of any size. The response to a fetch has at most the requested bytes, or
-one larger batch; all other responses are small. A larger frame ends the connection.
+A faulty broker may announce and send frames of any size, so a frame above the limit ends the connection. A fetch
+response contains at most the requested bytes, or one larger batch; all other responses are small.
 
 `RequestBackoff` slows down requests to a broker whose responses are empty or invalid. Otherwise such a broker could
 receive thousands of requests a second.
@@ -51,20 +51,22 @@ from barnabas.protocol.declare import api_name, message_of, response_of
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
 
 FETCH_KEY = 1
-"""The API key of Fetch. Clients that never fetch do not import its messages."""
+"""The API key of Fetch, as a number, so that clients that never fetch need not import the messages."""
 
 MIB = 1024 * 1024
 
 RESPONSE_BYTES_MAX = 100 * MIB
-"""The maximum size of a response other than Fetch and ApiVersions. The metadata of 200,000 partitions needs a fifth of
-it."""
+"""The maximum size of a response other than Fetch and ApiVersions. Metadata of 200,000 partitions takes a fifth of this
+size.
+"""
 
 VERSIONS_BYTES_MAX = MIB
-"""The maximum size of the first response of a connection. It detects a server of another protocol."""
+"""The maximum size of the first response of a connection. A larger size means that the server uses another protocol."""
 
 BATCH_BYTES_MAX = 100 * MIB
-"""The maximum size of a batch that exceeds the requested bytes (KIP-74). Brokers with Kafka's default of
-`socket.request.max.bytes` accept no larger batch; larger batches can be fetched with a larger `fetch.max.bytes`."""
+"""The maximum size of a batch that exceeds the requested bytes (KIP-74). With the default of
+`socket.request.max.bytes`, no broker accepts a larger batch. A larger `fetch.max.bytes` allows larger batches.
+"""
 
 PARTITIONS_BYTES_MAX = 16 * MIB
 """The maximum size of a fetch response besides records; enough for 100,000 partitions."""
@@ -98,11 +100,14 @@ def response_bytes_max(request: type, asked: int) -> int:
 
 FIRST_PAUSE_S = 0.05
 FREE_FUTILE = 3
-"""The number of consecutive futile requests without a pause, because leader changes and session ends are normal."""
+"""The number of consecutive futile requests without a pause. A few are normal after a leader change or the end of a
+fetch session.
+"""
 
 
 class RequestBackoff:
-    """The pauses between the requests to one peer, which grow with each futile request. The time is an argument.
+    """Computes the pauses between requests to one peer, which grow with each futile request. The caller passes the
+    time.
 
     >>> pacing = RequestBackoff(pause_s_max=1.0)
     >>> for _ in range(FREE_FUTILE + 2):
@@ -120,35 +125,35 @@ class RequestBackoff:
 
     @property
     def is_slow(self) -> bool:
-        """True if requests wait for a pause."""
+        """True if requests are currently delayed."""
         return self._futile > FREE_FUTILE
 
     def note_progress(self) -> None:
-        """End the pauses: a response contained data, or took the full wait time of the request."""
+        """End the pauses, because a response contained data, or arrived after the request's full wait time."""
         self._futile = 0
 
     def note_futile(self, now_s: float) -> None:
-        """Lengthen the pause: a request failed, or its response arrived immediately without data."""
+        """Extend the pause, because a request failed, or its response arrived immediately without data."""
         self._futile += 1
         if self.is_slow:
             doublings = min(self._futile - FREE_FUTILE - 1, 16)
             self._not_before_s = now_s + min(FIRST_PAUSE_S * 2.0**doublings, self._pause_s_max)
 
     def wait_s(self, now_s: float) -> float:
-        """Return the seconds to wait before the next request; 0 if it can be sent."""
+        """Return the time in seconds to wait before the next request; 0 if it can be sent now."""
         return max(0.0, self._not_before_s - now_s) if self.is_slow else 0.0
 
 
 T = TypeVar("T")
 
 PLACE_BYTES = 1024 * 1024
-"""The memory that may be allocated in advance for a response, beyond the requested bytes."""
+"""The maximum number of bytes, beyond the requested bytes, that are allocated for a response before it arrives."""
 CORRELATION_ID_MAX = 0x7FFFFFFF
 DEFAULT_TIMEOUT_S = 30.0
 
 
 OnResponse = Callable[[Any, BarnabasError | None], None]
-"""Called with the response to a request, or with the error."""
+"""A callback that receives the response to a request, or the error."""
 
 
 class _Pending:
@@ -213,7 +218,7 @@ async def dial(
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
-    """Return a socket connected to the first address of the host that accepts a connection."""
+    """Try the addresses of a host in turn. Return a connected socket."""
     failure: OSError = OSError(f"{host} has no address")
     for family, kind, protocol, _, address in await _addresses(loop, host, port):
         sock = socket.socket(family, kind, protocol)
@@ -229,7 +234,7 @@ async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> soc
         else:
             if sock.getsockname() != sock.getpeername():
                 return sock
-            # If no process listens on an ephemeral port, TCP may connect a socket to itself.
+            # TCP may connect a socket to itself, if the address is an ephemeral port on which no process listens.
             sock.close()
             failure = ConnectionRefusedError(errno.ECONNREFUSED, os.strerror(errno.ECONNREFUSED))
     raise failure
@@ -244,13 +249,14 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
 
     :raises OSError: the host has no address, or its name is malformed.
     """
-    # A str would load the codec for international names, which takes milliseconds.
+    # Encode the host, because a str would load the codec for international names, which takes milliseconds.
     name = host.encode("ascii") if host.isascii() else host
     look_up = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
     try:
-        with contextlib.suppress(socket.gaierror):  # a name, whose lookup may take long
+        with contextlib.suppress(socket.gaierror):  # the host is a name, whose lookup may take long
             return look_up(flags=socket.AI_NUMERICHOST)
-        # Executors no longer work when a client delivers its last records at interpreter exit.
+        # Use a thread instead of an executor: executors no longer work when a client delivers its last records at
+        # interpreter exit.
         answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
         threading.Thread(target=_settle_by, args=(answer, look_up), name="barnabas-name", daemon=True).start()
         return await asyncio.wrap_future(answer, loop=loop)
@@ -269,7 +275,7 @@ def _settle_by(answer: concurrent.futures.Future[T], call: Callable[[], T]) -> N
 
 
 async def _finish_connect(loop: asyncio.AbstractEventLoop, sock: socket.socket, address: Any) -> None:
-    """Connect a socket that does not block, without blocking the loop.
+    """Connect a non-blocking socket, without blocking the event loop.
 
     :raises OSError: the connection failed.
     """
@@ -308,8 +314,9 @@ class ClientConnection:
         self._correlation_id = 0
         self._failure: Failure | None = None
         self.on_progress: Callable[[], None] | None = None
-        """Called after all responses that arrived together were delivered, when waiting chunks have been sent, and at
-        the end of the connection. A caller with many requests in flight handles many events at once."""
+        """A callback for callers with many requests in flight, which handle several events together. It is called after
+        all responses of one read were delivered, when waiting chunks have been sent, and when the connection ends.
+        """
         self._reader = FrameReader(FETCH_BYTES_MAX, self._response_bytes_max)
         self._stream = open_stream(self._on_bytes, self._progress, self._on_closed)
         self._stream.in_place_receiver = self
@@ -321,13 +328,13 @@ class ClientConnection:
 
     @property
     def in_flight(self) -> int:
-        """The number of requests without a response yet."""
+        """The number of requests that have no response yet."""
         return len(self._pending)
 
     def version_for(self, request: type[Any]) -> int:
         """Return the newest version of a request class that both sides support.
 
-        :raises UnsupportedVersionError: there is none.
+        :raises UnsupportedVersionError: there is no such version.
         """
         newest = self._newest.get(request)
         if newest is not None:
@@ -350,8 +357,8 @@ class ClientConnection:
 
         Requests are sent in the order of the calls, without waiting for each other's responses.
 
-        :param version: a version of the request; None for the newest that both sides support.
-        :raises DisconnectedError: the connection ended first; the broker may have executed the request.
+        :param version: the version of the request, or None for the newest version that both sides support.
+        :raises DisconnectedError: the connection ended before the response; the broker may have executed the request.
         :raises TimedOutError: no response arrived in time; the connection is closed, and the broker may have executed
             the request.
         :raises UnsupportedVersionError: the broker does not serve the request.
@@ -387,8 +394,8 @@ class ClientConnection:
         """Queue a request for the next `flush`, without a future, for callers that send many requests.
 
         :param request: a message, or an `EncodedRequest`.
-        :param on_answer: called on the loop with the response or the error; must not raise. None if the broker sends no
-            response (Produce with acks=0).
+        :param on_answer: called on the loop with the response or the error; it must not raise. Pass None if the broker
+            sends no response (Produce with acks=0).
         :raises DisconnectedError: the connection has ended.
         :raises UnsupportedVersionError: the broker does not serve the request.
         """
@@ -415,7 +422,9 @@ class ClientConnection:
         self.flush()
 
     def flush(self) -> None:
-        """Send all queued requests together: each system call may give the interpreter lock to another thread."""
+        """Send all queued requests in one system call, because each system call may yield the interpreter lock to
+        another thread.
+        """
         if self._outbox:
             outbox, self._outbox = self._outbox, []
             self._stream.send(outbox)
@@ -432,7 +441,7 @@ class ClientConnection:
     async def negotiate(self, software_version: str, timeout_s: float) -> None:
         """Request the versions that the broker serves; `dial` calls this once.
 
-        :raises ApiError: the broker refused.
+        :raises ApiError: the broker returned an error.
         """
         request = ApiVersionsRequest(client_software_name="barnabas", client_software_version=software_version)
         newest = message_of(ApiVersionsRequest).versions.stop - 1
@@ -460,14 +469,16 @@ class ClientConnection:
         return self._reader.get_buffer(asked + PLACE_BYTES)
 
     def _response_bytes_max(self, number: int) -> int:
-        """Return the maximum size of the response after `number` others; -1 if no request waits for it."""
+        """Return the maximum size of the response after the next `number` responses, or -1 if no request waits for such
+        a response.
+        """
         if number >= len(self._pending):
             return -1
         pending = self._pending[number]
         return response_bytes_max(pending.request, pending.fetch_bytes)
 
     def buffer_updated(self, size: int) -> None:
-        """Process `size` bytes that were received into the buffer; handle the response if it is complete."""
+        """Process `size` bytes that were received into the buffer. Handle the response if it is complete."""
         frame = self._reader.buffer_updated(size)
         if frame is not None:
             self._take([frame])
@@ -499,7 +510,7 @@ class ClientConnection:
         correlation_id = read_correlation_id(frame)
         if not self._pending or self._pending[0].correlation_id != correlation_id:
             raise MalformedMessageError(f"no request waits for correlation id {correlation_id}")
-        # A request remains pending until its response was read, so that its caller gets an error if the read fails.
+        # Remove the request only after its response is decoded: if the decoding fails, the caller must get the error.
         pending = self._pending[0]
         response = None if pending.read is None else pending.read(frame)
         if response is None:
@@ -516,8 +527,8 @@ class ClientConnection:
         if self.on_progress is not None:
             self.on_progress()
 
-    # One timer serves all requests, because most receive a response long before. A timer per request would cost more
-    # than all other bookkeeping.
+    # All requests share one timer, because most responses arrive long before the timeout. A timer per request would
+    # cost more than all other bookkeeping.
 
     def _look_again_at(self, at_s: float) -> None:
         if self._timer is not None:

@@ -1,8 +1,8 @@
 """Finds free ports for a process that is not started yet.
 
-Another process may use such a port before; then the started process reports an error. The operating system assigns
-ephemeral ports to connections at any time. A port outside the ephemeral range is used only by a process that chooses
-it.
+Another process may take the port before the started process; this process then reports an error. The operating system
+assigns ephemeral ports to connections at any time. A port outside the ephemeral range is taken only by a process that
+chooses this port.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from barnabas.errors import UnavailableError
 
 EPHEMERAL_RANGE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-"""The Linux file with the first and the last ephemeral port."""
+"""The file in which Linux publishes the first and the last ephemeral port."""
 USUAL_EPHEMERAL = 32_768, 65_535
 """The assumed ephemeral range of systems without this file. 32,768 is Linux's first ephemeral port; other systems start
 higher."""
@@ -39,12 +39,11 @@ def is_free(host: str, port: int) -> bool:
 
 
 def lasting_ports(host: str, count: int, *, ephemeral: tuple[int, int] | None = None) -> list[int]:
-    """Return different free ports that no connection gets while their server is down.
+    """Return distinct free ports that stay free while their server is down. They are outside the ephemeral range, so no
+    outgoing connection gets them. If all ports are ephemeral, the result contains ephemeral ports. The ports are
+    random, so that concurrent callers rarely get the same ports.
 
-    The ports are random, so that two concurrent callers rarely get the same ones. If all ports are ephemeral, the
-    result contains ephemeral ports.
-
-    :param ephemeral: the first and the last ephemeral port; None: those of the system.
+    :param ephemeral: the first and the last ephemeral port, or None for the system's range.
     :raises UnavailableError: there are not enough free ports.
 
     >>> all(10_000 <= port < 32_768 for port in lasting_ports("127.0.0.1", 3, ephemeral=(32_768, 65_535)))
@@ -59,7 +58,7 @@ def lasting_ports(host: str, count: int, *, ephemeral: tuple[int, int] | None = 
 
 
 def _free_among(host: str, choices: Sequence[Sequence[int]]) -> Iterator[int]:
-    """Yield each free port once: the ports of the first sequence in random order, then those of the next."""
+    """Yield each free port once, in the order of the sequences, and in random order within a sequence."""
     seen: set[int] = set()
     for ports in choices:
         for port in random.sample(ports, len(ports)):

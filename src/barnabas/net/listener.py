@@ -1,6 +1,6 @@
 """Accepts client connections, within limits; a handler executes their requests.
 
-An invalid frame ends its connection, with one line in the log. Other connections are not affected.
+An invalid frame ends its connection and is logged. It does not affect other connections.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Listener:
         self._count = ConnectionCount(limits)
         self._connections: set[ServerConnection] = set()
         self.accepted_count = 0
-        """The number of accepted connections since the start, without refused ones."""
+        """The number of accepted connections since the start, without refused connections."""
         self.refused_count = 0
         """The number of connections that the limits refused since the start."""
         self.is_finishing = False
@@ -100,7 +100,7 @@ class Listener:
     def accept(self, new_handler: HandlerFactory) -> None:
         """Start to accept connections.
 
-        :param new_handler: creates the handler of a connection.
+        :param new_handler: creates the request handler of a connection.
         """
         self.new_handler = new_handler
         self.begin_accepting()
@@ -112,7 +112,7 @@ class Listener:
         return len(self._connections)
 
     async def finish(self, timeout_s: float) -> None:
-        """Stop listening, complete the requests that have started, and end all connections."""
+        """Stop listening, complete the requests in progress, and end all connections."""
         self._stop_listening()
         self.is_finishing = True
         for connection in list(self._connections):
@@ -163,7 +163,7 @@ class Listener:
         except (BlockingIOError, InterruptedError, ConnectionAbortedError):
             return
         except OSError as error:
-            # Most likely no file descriptors are left, so the next call would fail, too.
+            # Probably no file descriptors are left, so another attempt would fail, too.
             extra = event(LogEvent.CONNECTION_REFUSED)
             log.warning("cannot accept connections for %g s: %s", ACCEPT_PAUSE_S, error, extra=extra)
             self.loop.remove_reader(self._sock.fileno())
@@ -174,7 +174,7 @@ class Listener:
             sock.close()
 
     def admit(self, open_stream: OpenStream, endpoints: Endpoints) -> bool:
-        """Serve an accepted connection; return False if the limits do not allow another one."""
+        """Serve an accepted connection; return False if the limits do not allow another connection."""
         refusal = self._count.admit(endpoints.host)
         if refusal:
             self.refused_count += 1
@@ -197,9 +197,8 @@ class Listener:
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 
     def _check_unread_answers(self) -> None:
-        """End connections whose clients do not read their responses, if the responses fill the memory for requests.
-
-        Connections that have sent nothing since the last check end first, in the order of their unread bytes.
+        """If unread responses fill the memory for requests, end connections whose clients do not read. Connections
+        whose clients have read nothing since the last check end first, and among them those with the most unread bytes.
         """
         unread = [(each.look_at_unread(), each) for each in self._connections]
         total = sum(look.unread_bytes for look, _ in unread)

@@ -1,22 +1,21 @@
-"""An accepted connection, and the limits that all connections of a listener share.
-
-The requests of a connection are executed one after the other, and their responses are sent in order. A request that has
-to wait (a long poll) also delays the later requests of its connection, as in Kafka. Responses that are ready together
-are sent together.
+"""An accepted connection, and the limits that all connections of a listener share. The requests of a connection are
+executed one after the other, and their responses are sent in order. A request that has to wait (a long poll) also
+delays the later requests of its connection, as in Kafka. Responses that are ready together are sent together.
 
 The connection stops reading while `REQUESTS_WAITING_MAX` requests or `WAITING_BYTES_MAX` bytes of requests are queued.
-They wait for an earlier request, or for the client to read its responses. The connection also stops reading while there
-is no memory for a large request. So the TCP flow control slows down a client that sends too fast or does not read.
+Queued requests wait for an earlier request, or for the client to read its responses. The connection also stops reading
+while there is no memory for a large request. So TCP flow control slows down a client that sends too fast or does not
+read.
 
 A waiting request releases the memory of its frame (`ConnectionContext.release_frame`), and counts only the bytes that
 it keeps. A connection does not read a large request after a waiting request. If other connections wait for memory, the
-listener closes a connection that holds whole requests after a request that only its own client can complete.
+listener closes a connection whose complete requests wait for a request that only the same client can complete.
 
 A completely received request is executed completely, even if its client has disconnected. Work for this client alone,
 such as a wait for records or for a group, ends with the connection.
 
-The limits have Kafka's names if Kafka has them. The listener checks all deadlines in one periodic sweep, without
-timers.
+Limits that Kafka also has are named after Kafka's settings. The listener checks all deadlines in one periodic sweep,
+without timers.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from barnabas.protocol.codec import Chunk
 log = logging.getLogger(__name__)
 
 OnMemory: TypeAlias = "Callable[[int], None]"
-"""Called with the requested size when the memory is available."""
+"""A callback that receives the requested size when the memory is available."""
 
 
 class _Waiter(NamedTuple):
@@ -53,9 +52,9 @@ class Limits:
     `frame_bytes_max`: the maximum size of a request (`socket.request.max.bytes`). `queued_bytes_max`: the maximum bytes
     of requests in memory over all connections (`queued.max.request.bytes`). `connections_max`: returns the maximum
     number of open connections, from `max.connections` and the limit of open files. `connections_per_host_max`: returns
-    the maximum number from one address (`max.connections.per.ip`). Both can change while the broker runs. `idle_s_max`:
-    the maximum idle time of a connection (`connections.max.idle.ms`). `partial_frame_s_max`: the maximum time from the
-    first to the last byte of a request; a large request may take longer.
+    the maximum number from one address (`max.connections.per.ip`). Both limits can change while the broker runs.
+    `idle_s_max`: the maximum idle time of a connection (`connections.max.idle.ms`). `partial_frame_s_max`: the maximum
+    time from the first to the last byte of a request; a large request may take longer.
     """
 
     frame_bytes_max: int = 100 * 1024 * 1024
@@ -69,12 +68,11 @@ class Limits:
 class RequestMemory:
     """The memory of requests over all connections: requests that arrive, are queued, or are executed.
 
-    A large request counts with its announced size. If there is not enough memory for it, its connection waits in line,
-    and is not read until there is. So every request that is being read can be completed. All requests together stay
-    within the limit, except for the few received bytes of requests in line. Small requests count, too, but never wait.
-
-    A request of more than 1/`MEDIUM_PARTS` of the memory is large. Large requests leave 1/`KEPT_PARTS` of the memory to
-    other requests, which overtake them in line. So a client that announces large requests and sends little delays only
+    A large request counts with its announced size. If there is not enough memory, its connection waits in line, and is
+    not read in the meantime. So every request that is being read can be completed. All requests together stay within
+    the limit, except for the few received bytes of requests in line. Small requests count, too, but never wait.
+    Requests above 1/`MEDIUM_PARTS` of the memory are large. They leave 1/`KEPT_PARTS` of the memory to other requests,
+    which overtake large requests in line. So a client that announces large requests and sends little delays only
     clients with equally large requests.
     """
 
@@ -100,7 +98,9 @@ class RequestMemory:
         return bool(self._large or self._others)
 
     def change(self, difference: int) -> None:
-        """Add to the number of used bytes. If memory becomes free, the first requests in line get it."""
+        """Add `size`, which may be negative, to the number of used bytes. Freed memory goes to the first requests in
+        line.
+        """
         self.used_bytes += difference
         if difference < 0:
             self._let_go_on()
@@ -108,10 +108,11 @@ class RequestMemory:
     def reserve(self, size: int, go_on: OnMemory, *, held: int = 0) -> bool:
         """Reserve memory for the rest of a large request, or put the request in line.
 
-        :param size: the size of the rest, in bytes. With 0 nothing is reserved; the result is true while the limit is
-            not exceeded.
-        :param held: the bytes of the request that have arrived already; they stay in memory while it is in line.
-        :param go_on: called with `size` when the memory was reserved later; not called if the result is true.
+        :param size: the size of the rest, in bytes. With 0, nothing is reserved, and the result is True unless the
+            limit is exceeded.
+        :param held: the number of bytes of the request that have already arrived. They stay in memory while the request
+            is in line.
+        :param go_on: called with `size` once the memory is reserved; not called if the result is True.
         :returns: True if the memory is available now.
         """
         line = self._large if self.is_large(size) else self._others
@@ -123,7 +124,7 @@ class RequestMemory:
         return False
 
     def arrived(self) -> None:
-        """Record that a request with reserved memory is complete, or will never be complete."""
+        """Record that a request with reserved memory has arrived completely, or will not arrive any more."""
         self._under_way -= 1
         self._let_go_on()
 
@@ -143,7 +144,8 @@ class RequestMemory:
         used = self.used_bytes - self._held_in_line
         if used + size <= self._bytes_max - kept:
             return True
-        # Otherwise a request nearly as large as the whole memory would wait forever.
+        # Let one request exceed the limit if it is the only reserved request: a request nearly as large as the memory
+        # would otherwise wait forever.
         return size > 0 and not self._under_way and used <= self._bytes_max // 2
 
     def _take(self, size: int) -> None:
@@ -152,7 +154,7 @@ class RequestMemory:
 
     def _let_go_on(self) -> None:
         if self._is_letting_go_on:
-            return  # called by `go_on` below; the loop there checks again
+            return  # this method was called by `go_on` below, whose loop checks again
         self._is_letting_go_on = True
         try:
             while waiter := self._next():
@@ -173,9 +175,9 @@ class WaitingMemory:
     """The bytes that waiting requests keep, over all connections.
 
     A request that waits for records, for a group or for replicas may wait for minutes, so its frame leaves
-    `RequestMemory`. The request then counts here, with the bytes that it keeps.
+    `RequestMemory`. The request then counts here, with the bytes that it still needs.
 
-    :param bytes_max: the limit, 1/`PARTS` of the memory for executing requests.
+    :param bytes_max: the limit, which is 1/`PARTS` of the memory for executing requests.
     """
 
     PARTS = 4
@@ -185,7 +187,7 @@ class WaitingMemory:
         self.used_bytes = 0
 
     def take(self, size: int) -> bool:
-        """Add `size` bytes; return False, and add nothing, if they exceed the limit."""
+        """Add `size` bytes. Return False, without adding them, if they would exceed the limit."""
         if self.used_bytes + size > self.bytes_max:
             return False
         self.used_bytes += size
@@ -199,34 +201,36 @@ class WaitingMemory:
 REQUESTS_WAITING_MAX = 64
 WAITING_BYTES_MAX = 1024 * 1024
 TURN_S = 0.005
-"""The time after which a connection lets the event loop serve others, in seconds."""
+"""The time in seconds after which a connection yields to the event loop, so that it can serve other connections."""
 UNSENT_BYTES_MAX = 1024 * 1024
 SMALL_BYTES = 64 * 1024
-"""The number of bytes up to which a connection continues to read, regardless of the other connections."""
+"""The maximum size in bytes of a small request. A connection reads small requests even if other connections wait for
+memory.
+"""
 COPIED_BYTES_MAX = RECEIVE_BYTES // 2
 SLOWEST_BYTES_PER_S = 64 * 1024
-"""The minimum rate of a large request. At this rate or above, it does not time out."""
+"""The minimum rate at which a large request must arrive. A request at this rate or above does not time out."""
 STALLED_S = 1.0
-"""The time after which a slower request loses its reserved memory to the requests in line."""
+"""The time in seconds after which a request that arrives too slowly loses its reserved memory to requests in line."""
 
 UNREAD_BYTES = 64 * 1024
-"""The size of unread responses up to which a connection is not closed."""
+"""The maximum size of unread responses for which a connection is never closed."""
 
 Frame = bytearray | memoryview
 Answer: TypeAlias = "list[Chunk]"
-"""The chunks of response frames; empty for a request without a response."""
+"""The chunks of response frames. The list is empty for a request without a response."""
 
 
 class FrameReply(NamedTuple):
-    """The reply to the first queued request frame, and to the frames after it that the handler executed with it."""
+    """The reply to the first queued request frames: one frame, or several that the handler has executed together."""
 
     frame_count: int
-    """The number of frames that the handler took; at least one."""
+    """The number of frames that the handler has executed; at least one."""
     answer: Answer
     later: Awaitable[Answer] | None = None
-    """The rest of the response, if the request has to wait."""
+    """A coroutine that returns the rest of the response, if the request has to wait; None otherwise."""
     ends_with_client: bool = False
-    """True if only this client can use the rest, so that the wait ends when the client disconnects."""
+    """True if the wait must end when the client disconnects, because only this client needs its result."""
 
 
 class Endpoints(NamedTuple):
@@ -248,7 +252,7 @@ class RequestHandler(Protocol):
     """Executes the requests of one connection."""
 
     def carry_out(self, frames: Sequence[Frame]) -> FrameReply:
-        """Execute the first queued request, and as many more as can be executed together with it.
+        """Execute the first queued request, together with any following requests that can be batched with it.
 
         The handler may write into the frames, but must not keep them.
 
@@ -257,7 +261,7 @@ class RequestHandler(Protocol):
         ...
 
     def note_request_behind(self) -> None:
-        """Called when another request has arrived after the one that waits."""
+        """Called when another request has arrived while a request of the connection waits."""
         ...
 
     def note_gone(self) -> None:
@@ -266,7 +270,7 @@ class RequestHandler(Protocol):
 
 
 class ConnectionContext(Protocol):
-    """The connection, as its handler uses it."""
+    """The interface of a connection for its request handler."""
 
     @property
     def endpoints(self) -> Endpoints:
@@ -281,15 +285,16 @@ class ConnectionContext(Protocol):
     def release_frame(self, size: int) -> bool:
         """Mark the executing request as waiting, with `size` bytes in memory instead of its frame.
 
-        Call this once the request no longer needs its frame.
+        Call this when the request no longer needs its frame.
 
         :returns: False if waiting requests already keep the maximum memory.
         """
         ...
 
     def requeue(self, frames: Sequence[Frame]) -> None:
-        """Put requests that were taken but not started back at the front of the queue, until the client has read its
-        responses. Call this before the rest of the response is available."""
+        """Put requests that the handler has taken but not started back to the front of the queue, until the client has
+        read its responses. Call this before the waiting request completes.
+        """
         ...
 
     def push(self, chunks: Iterable[Chunk]) -> None:
@@ -306,7 +311,7 @@ HandlerFactory: TypeAlias = "Callable[[ConnectionContext], RequestHandler]"
 
 
 class Unread(NamedTuple):
-    """The responses that a client has not read. The connection with the greatest value is closed first."""
+    """The amount of responses that a client has not read. The connection with the greatest value is closed first."""
 
     is_stuck: bool
     """True if the client has read nothing since the last check."""
@@ -314,7 +319,7 @@ class Unread(NamedTuple):
 
 
 class Acceptor(Protocol):
-    """The listener of a connection, with the state that its connections share."""
+    """The interface of the listener for its connections, with the state that they share."""
 
     new_handler: HandlerFactory
     limits: Limits
@@ -322,7 +327,7 @@ class Acceptor(Protocol):
     memory: RequestMemory
     waiting_memory: WaitingMemory
     is_finishing: bool
-    """True if no further request starts."""
+    """True if the listener is closing, so that no further request starts."""
 
     def forget(self, connection: ServerConnection) -> None:
         """Called when the connection has ended and its requests are completed."""
@@ -368,27 +373,28 @@ class ServerConnection:
         self._scheduled = False
         self._in_line = False  # True while the connection waits in line for memory
         self._reserved = False  # True if memory is reserved for the whole incomplete frame
-        self._mark = 0.0, 0  # the time of the last check, and the bytes received by then
+        self._mark = 0.0, 0  # the time of the last check for progress, and the number of bytes received by then
         self._waiting_bytes = 0  # the size of `_frames`
         self._answered_bytes = 0  # the size of the executing request, until it starts to wait
         self._is_waiting = False  # True if the executing request has released its frame
         self._kept_bytes = 0  # the bytes of the waiting request in `WaitingMemory`
         self._in_the_way_since_s = 0.0  # the time since which this connection blocks memory; 0 if it does not
         self._unread = 0  # the size of unread responses at the last check
-        self._held_bytes = 0  # the sum of these bytes and of the incomplete frame, as reported to the listener
+        # the total number of bytes of this connection, including the incomplete frame, as last reported to the listener
+        self._held_bytes = 0
         self._used_at_s = listener.loop.time()
         self._partial_since_s = 0.0
         self._stream = open_stream(self._on_bytes, self._on_drained, self._on_closed)
 
     @property
     def under_way(self) -> asyncio.Task[None] | None:
-        """The task of a request that waits, or None."""
+        """The task of the waiting request, or None."""
         return self._answering
 
     def close(self, reason: str = "") -> None:
         """End the connection; requests that have not started are dropped.
 
-        :param reason: the reason to log; empty if the client made no error.
+        :param reason: the reason to log. It is empty if the client has made no error.
         """
         if reason and self._stream.is_open:
             log.warning("closing the connection from %s: %s", self.endpoints.address, reason)
@@ -396,14 +402,16 @@ class ServerConnection:
         self._stream.close()
 
     def finish(self) -> None:
-        """Stop reading and start no request. Close immediately, or after the request that must be completed."""
+        """Stop reading and start no request. Close the connection immediately, or after a request in progress that must
+        be completed.
+        """
         self._drop_frames()
         self._stream.pause_reading()
         if self._answering is None or self._ends_with_client:
             self._stream.close()
 
     def check_deadlines(self, now_s: float) -> None:
-        """Close the connection if it was idle, or sending a single request, for too long."""
+        """Close the connection if it has been idle for too long, or a single request takes too long to arrive."""
         if not self._stream.is_open:
             return
         limits = self._listener.limits
@@ -419,13 +427,13 @@ class ServerConnection:
         if self._reserved and is_waited_for:
             self._give_back_if_stalled(now_s)
         if self._reader.partial and self._is_waiting and not self._stream.is_reading:
-            self._partial_since_s = now_s  # the broker, not the client, delays the frame
+            self._partial_since_s = now_s  # the broker delays the frame, not the client
         elif self._reader.partial:
             allowed_s = limits.partial_frame_s_max + self._reader.held_bytes / SLOWEST_BYTES_PER_S
             if now_s - self._partial_since_s > allowed_s:
                 self.close(f"a request did not arrive whole within {allowed_s:.3g} s")
         elif not self._answering and now_s - self._used_at_s > limits.idle_s_max:
-            log.debug("closing the connection from %s: silent for %g s", self.endpoints.address, limits.idle_s_max)
+            log.debug("closing the connection from %s: no data for %g s", self.endpoints.address, limits.idle_s_max)
             self._stream.close()
 
     def look_at_unread(self) -> Unread:
@@ -471,7 +479,7 @@ class ServerConnection:
             self._read_on_or_wait()
 
     def _hurry(self) -> None:
-        """Notify the handler if another request has arrived."""
+        """Notify the handler if another request has arrived after the waiting request."""
         if self._frames:
             self._handler.note_request_behind()
 
@@ -530,7 +538,7 @@ class ServerConnection:
             return True
         memory = self._listener.memory
         if self._is_waiting and memory.is_large(self._reader.announced_bytes):
-            return False  # checked again when the earlier request is completed
+            return False  # check again when the earlier request is completed
         is_large = self._reader.announced_bytes > SMALL_BYTES
         come = self._reader.held_bytes if is_large else 0
         missing = self._reader.announced_bytes - come if is_large else 0
@@ -548,14 +556,16 @@ class ServerConnection:
             self._mark = self._listener.loop.time(), self._reader.held_bytes
 
     def _on_memory(self, size: int) -> None:
-        """Continue to read with the reserved memory. The time in line does not count as time of the request."""
+        """Continue to read with the reserved memory. The time in line does not count towards the time limit of the
+        request.
+        """
         self._in_line = False
         self._partial_since_s += self._listener.loop.time() - self._mark[0]
         self._on_reserved(size)
         self._read_on_or_wait(has_memory=True)
 
     def _give_back_if_stalled(self, now_s: float) -> None:
-        """Release the memory of a request that does not arrive, and wait in line again."""
+        """Release the reserved memory of a request that arrives too slowly, and put it in line again."""
         since_s, held = self._mark
         if now_s - since_s < STALLED_S:
             return
@@ -584,8 +594,8 @@ class ServerConnection:
         if error:
             log.debug("connection from %s lost: %s", self.endpoints.address, error)
         if self._answering and self._ends_with_client:
-            # Cancel in the next iteration, after the task's first step. Otherwise the coroutine of the task would never
-            # be awaited.
+            # Cancel in the next iteration, after the task's first step. A task that is cancelled earlier never starts
+            # its coroutine, which causes a warning.
             self._listener.loop.call_soon(self._answering.cancel)
         self._go_on()
 
@@ -594,7 +604,7 @@ class ServerConnection:
         self._waiting_bytes = 0
 
     def _process(self) -> None:
-        """Execute the queued requests, up to one that has to wait, or to the end of this turn."""
+        """Execute queued requests until a request has to wait, or this turn ends."""
         self._scheduled = False
         answers: list[Chunk] = []
         loop = self._listener.loop
@@ -605,7 +615,7 @@ class ServerConnection:
                 size = self._take(reply.frame_count)
                 answers += reply.answer
                 if reply.frame_count > 1 and answers:
-                    # The client can continue while the rest is executed.
+                    # Send the finished responses now: the client can use them while the rest is executed.
                     self._stream.send(answers)
                     answers = []
                 if reply.later is not None:
@@ -616,7 +626,7 @@ class ServerConnection:
                     break
                 if loop.time() > turn_ends_s:
                     break
-        except Exception as error:  # noqa: BLE001 - one connection's failure, whatever it is, ends that one only
+        except Exception as error:  # noqa: BLE001 - any failure ends only this connection
             # The earlier requests were executed, so their responses must be sent.
             self._stream.send(answers)
             self._fail(error)
@@ -639,12 +649,12 @@ class ServerConnection:
             self._waiting_bytes += sum(map(len, frames))
 
     def _own_waiting_frames(self) -> None:
-        """Copy queued requests out of the larger memory that contains them."""
+        """Copy queued requests that are views of a larger buffer, to release the buffer."""
         if self._frames and isinstance(self._frames[-1], memoryview):
             self._frames = deque(bytearray(f) if isinstance(f, memoryview) else f for f in self._frames)
 
     def _go_on(self) -> None:
-        """Decide on the next step after some requests were executed."""
+        """Decide on the next step after requests were executed."""
         if self._is_at_rest():
             return
         can_go_on = not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX
@@ -657,7 +667,9 @@ class ServerConnection:
             self._listener.forget(self)
 
     def _is_at_rest(self) -> bool:
-        """Return whether all received requests have their responses, so that nothing is pending: the usual case."""
+        """Return whether nothing is pending, because all received requests have their responses. This is the usual
+        case.
+        """
         stream = self._stream
         if self._frames or self._answering or self._held_bytes or self._reader.partial:
             return False
@@ -695,8 +707,9 @@ class ServerConnection:
             self._go_on()
 
     def _fail(self, error: Exception) -> None:
-        """End the connection, because a request could not be answered; log whether the peer or this program is at
-        fault."""
+        """End the connection after an error of a request. Log an error of the client as a warning, and a defect of this
+        program with its traceback.
+        """
         if isinstance(error, BarnabasError):
             log.warning("closing the connection from %s: %s", self.endpoints.address, error)
         else:

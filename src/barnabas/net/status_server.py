@@ -6,11 +6,11 @@
 | `/healthz` | 200 while the process works; 503 if it should be restarted |
 | `/readyz` | 200 while the process is ready; 503 and the reasons, one per line, while it is not |
 
-The server is that of Python's standard library, in its own threads. It limits what untrusted clients can use:
-connections, bytes of a request head, and time, also for clients that send or read slowly. A connection carries one
-request.
+The server is that of Python's standard library, in its own threads. It limits the resources of untrusted clients: the
+number of connections, the size of a request head, and the time, even if a client sends or reads slowly. A connection
+carries one request.
 
-An error of a request ends its connection. No error reaches the rest of the process.
+An error of a request ends its connection, and does not affect the rest of the process.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from barnabas.metrics.exposition import CONTENT_TYPE, Snapshots
 from barnabas.metrics.metric import Collect
 
 CONNECTIONS_MAX = 32
-"""The maximum number of connections. A further connection is closed immediately."""
+"""The maximum number of connections. Further connections are closed immediately."""
 
 HEAD_BYTES_MAX = 16 * 1024
 """The maximum number of bytes that the server reads of a request."""
@@ -50,7 +50,7 @@ SWEEP_S = 0.5
 """The time between two checks for expired connections, in seconds."""
 
 LOOP_ANSWER_S_MAX = 2.0
-"""The time in seconds after which an event loop without a reaction counts as dead."""
+"""The time in seconds within which an event loop must respond. Otherwise it counts as dead."""
 
 PLAIN_TEXT = "text/plain; charset=utf-8"
 METHODS = ("GET", "HEAD")
@@ -103,7 +103,7 @@ def serving_status(
 
 
 class LoopProbe:
-    """Checks from other threads whether an event loop runs."""
+    """Checks whether an event loop still responds. Other threads call this."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -111,7 +111,7 @@ class LoopProbe:
     def is_alive(self) -> bool:
         """Return whether the loop runs a callback within `LOOP_ANSWER_S_MAX`."""
         answered = threading.Event()
-        with suppress(RuntimeError):  # raised if the loop is closed
+        with suppress(RuntimeError):  # the loop is closed
             self._loop.call_soon_threadsafe(answered.set)
             return answered.wait(LOOP_ANSWER_S_MAX)
         return False
@@ -148,10 +148,10 @@ class StatusServer:
         threading.Thread(target=server.serve_forever, args=(SWEEP_S,), name="status server", daemon=True).start()
 
     def close(self) -> None:
-        """Stop serving. Unfinished responses are truncated."""
+        """Stop the server. Responses that are being sent are truncated."""
         server, self._server = self._server, None
         if server is not None:
-            with suppress(OSError):  # wakes `serve_forever`, which otherwise checks for its end every `SWEEP_S`
+            with suppress(OSError):  # wake `serve_forever`, which otherwise checks every `SWEEP_S` whether it must stop
                 server.socket.shutdown(socket.SHUT_RDWR)
             server.shutdown()
             server.server_close()
@@ -201,7 +201,7 @@ class _Server(ThreadingHTTPServer):
             _end(request)
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        log.debug("a request for metrics or health failed", exc_info=True)
+        log.debug("an HTTP request for metrics or health failed", exc_info=True)
 
 
 def _end(request: socket.socket) -> None:
@@ -282,12 +282,12 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "barnabas"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name is that of the base class
-        """Log nothing, because each request would produce a line."""
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names the parameter
+        """Suppress the base class's log line for each request."""
 
 
 _Page = tuple[HTTPStatus, Sequence[bytes] | str, str]
-"""Status, content and content type."""
+"""The status, content and content type of a response."""
 _UNAVAILABLE = HTTPStatus.SERVICE_UNAVAILABLE
 _OK: _Page = HTTPStatus.OK, "ok", PLAIN_TEXT
 _NOT_FOUND: _Page = HTTPStatus.NOT_FOUND, "not found; the pages are /metrics, /healthz and /readyz", PLAIN_TEXT

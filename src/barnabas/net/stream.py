@@ -2,12 +2,12 @@
 
 `Stream` uses the socket itself instead of a transport. So it can send a `FileRegion` from the page cache with sendfile
 between two chunks in memory, which uvloop's transports cannot do, and `unsent_bytes` includes everything that is
-buffered. A stream is used only from the thread of its event loop.
+buffered. Only the thread of its event loop may use a stream.
 
 `FrameReader` splits the bytes into frames: an int32 size, then as many bytes. The frames do not depend on the chunks in
-which the bytes arrive. A reader has memory only for the arriving frame. The memory grows with the received bytes, not
-with the announced size. A caller that trusts its peer calls `get_buffer` for the memory of the whole frame at once. For
-these callers, the memory of two large frames is kept for reuse.
+which the bytes arrive. A reader allocates memory only for the arriving frame. The memory grows with the received bytes,
+not with the announced size. A caller that trusts its peer calls `get_buffer`, which allocates the memory of the whole
+frame. The memory of two such frames is kept for reuse.
 """
 
 from __future__ import annotations
@@ -29,10 +29,11 @@ from barnabas.protocol.codec import Buffer, Chunk
 SIZE_BYTES = 4
 
 OWN_MEMORY_BYTES_MIN = 64 * 1024
-"""The minimum size of a frame with its own memory. Smaller frames are copied, which costs less."""
+"""The minimum size of a frame that gets its own memory. Smaller frames are copied, which is cheaper."""
 
 OWN_MEMORY_BYTES_MAX = 64 * 1024 * 1024
-"""The maximum size of a frame whose memory is allocated at once. For larger frames, memory grows as the bytes arrive.
+"""The maximum size of a frame whose whole memory is allocated before it arrives. For larger frames, memory grows as the
+bytes arrive.
 """
 
 KEPT_MAX = 2
@@ -42,8 +43,9 @@ KEPT_BYTES_MAX = 8 * 1024 * 1024
 """The maximum size of a kept memory block."""
 
 _PLACE_UNIT_BYTES = 1024 * 1024
-"""The unit of block sizes. Consecutive frames have nearly the same size, so a block is a little larger than its first
-frame."""
+"""Block sizes are multiples of this number of bytes. A block is a little larger than its first frame, because
+consecutive frames have nearly the same size.
+"""
 
 _SIZE = struct.Struct(">i")
 
@@ -51,7 +53,7 @@ _SIZE = struct.Struct(">i")
 class _Places:
     """Memory for large frames, reused when nothing refers to the frame any longer.
 
-    New memory costs as much as receiving into it: the kernel has to find and clear each page.
+    Allocating new memory takes as long as receiving into it, because the kernel has to find and clear each page.
     """
 
     __slots__ = ("_kept",)
@@ -64,7 +66,7 @@ class _Places:
         if size > KEPT_BYTES_MAX:
             return memoryview(bytearray(size))
         for number in range(len(self._kept)):
-            # Two references, of the list and of this call, mean that nothing else refers to the memory.
+            # If only the list and this call refer to the memory, its reference count is two, and nothing else uses it.
             if sys.getrefcount(self._kept[number]) == 2 and len(self._kept[number]) >= size:
                 return memoryview(self._kept[number])[:size]
         place = bytearray(-(-size // _PLACE_UNIT_BYTES) * _PLACE_UNIT_BYTES)
@@ -77,7 +79,7 @@ class FrameReader:
 
     :param frame_bytes_max: the maximum size of a frame.
     :param allowed: returns the maximum size of the frame that `feed` completes after the given number of other frames.
-        It is called if a frame does not arrive in one piece.
+        It is called only for a frame that does not arrive in one piece.
 
     >>> reader = FrameReader(100)
     >>> reader.feed(b"\\0\\0\\0\\2ok\\0\\0")
@@ -212,22 +214,25 @@ class FrameReader:
 
 RECEIVE_BYTES = 256 * 1024
 SEND_BYTES_PER_TURN = 4 * 1024 * 1024
-"""The number of bytes after which a stream lets other connections send."""
+"""The number of sent bytes after which a stream yields to other connections."""
 
 CALLS_PER_TURN = 32
-"""The same limit in system calls: a response about many partitions has many small chunks."""
+"""The number of system calls after which a stream yields to other connections. A response for many partitions has many
+small chunks.
+"""
 
 COPIED_BYTES_MAX = 16 * 1024
-"""The maximum size of file regions that are read into memory, to share a packet with the chunks around them: another
-packet would cost both ends more than the copy. Larger regions are sent with sendfile."""
+"""The maximum size of file regions that are read into memory, so that they share a packet with adjacent chunks. An
+additional packet would cost both ends more than the copy. Larger regions are sent with sendfile.
+"""
 
 _PIECES_PER_CALL = 64
 _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
-"""The flag that more data follows, so that the kernel does not send a packet for this chunk alone."""
+"""The socket flag for more data to follow, so that the kernel does not send a separate packet for this chunk."""
 
 
 class _ReceivePlace:
-    """The receive buffer that many streams use, one after the other."""
+    """A receive buffer that many streams use in turn."""
 
     __slots__ = ("buffer",)
 
@@ -236,13 +241,14 @@ class _ReceivePlace:
 
     def leave_if_kept(self) -> None:
         """Allocate a new buffer if a stream still refers to this one."""
-        # This object and the call hold one reference each.
+        # This object and the call each hold one reference.
         if sys.getrefcount(self.buffer) > 2:
             self.buffer = bytearray(RECEIVE_BYTES)
 
 
 class _ReceivePlaces(threading.local):
-    """One buffer for all streams of a thread: a stream uses or copies its bytes before another stream reads.
+    """One receive buffer per thread, for all of its streams. A stream uses or copies its bytes before another stream
+    reads.
 
     Threads must not share a buffer: each client has its own thread and event loop, and a socket read releases the
     interpreter lock.
@@ -260,16 +266,16 @@ class InPlaceReceiver(Protocol):
     `asyncio.BufferedProtocol`."""
 
     def get_buffer(self) -> memoryview | None:
-        """Return the memory for the next bytes, or None to receive them with `on_bytes`."""
+        """Return the memory for the next bytes, or None if `on_bytes` must receive them."""
         ...
 
     def buffer_updated(self, size: int) -> None:
-        """Called after `size` bytes were received into the buffer."""
+        """Handle `size` bytes that were received into the buffer."""
         ...
 
 
 class ByteStream(Protocol):
-    """The stream of a connection, as the connection uses it. The simulation has its own implementation."""
+    """The interface of a stream for its connection. The simulation has its own implementation."""
 
     in_place_receiver: InPlaceReceiver | None
 
@@ -290,7 +296,7 @@ class ByteStream(Protocol):
 OpenStream = Callable[
     [Callable[[memoryview], None], Callable[[], None], Callable[[Exception | None], None]], ByteStream
 ]
-"""Creates a stream; the arguments are `on_bytes`, `on_drained` and `on_closed` of `Stream`."""
+"""A function that creates a stream. Its arguments are `on_bytes`, `on_drained` and `on_closed` of `Stream`."""
 
 
 class Stream:
@@ -391,7 +397,7 @@ class Stream:
         self._out.clear()
         self._sock.close()
         on_closed = self._on_closed
-        # The owner refers to the stream. Without references back to the owner, both are freed immediately.
+        # Drop the references to the owner, which refers to the stream: without this cycle, both are freed immediately.
         self._on_bytes, self._on_drained, self._on_closed, self.in_place_receiver = _ignore, _ignore, _ignore, None
         on_closed(error)
 
@@ -488,7 +494,7 @@ class Stream:
 
 
 def _ignore(*_: object) -> None:
-    """Do nothing: replaces the callbacks of a stream that has ended."""
+    """Do nothing. Replaces the callbacks of a stream that has ended."""
 
 
 def _content(region: FileRegion) -> bytes:
