@@ -404,7 +404,7 @@ class Broker:
             self._stopping.callback(loop_watch.stop)
 
     def _serve_clients(self) -> None:
-        # `stop` closes the listener first, so that requests end before the components that they use.
+        # `stop` closes the listener first, so that requests end before `stop` closes the components that they use.
         self._stopping.callback(self._listener.close)
         self.parts = Parts(
             topics=self.topics,

@@ -2,7 +2,7 @@
 
 A publisher does not know its subscribers. `Broker` registers the subscribers during startup. In addition to the events
 in this module, `MetadataCache` publishes a `barnabas.broker.metadata_image.MetadataDelta` after each change of the
-image.
+metadata image.
 """
 
 from __future__ import annotations

@@ -159,9 +159,8 @@ class ClusterWatch:
         try:
             self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         except NoNodeError:
-            topic_metadata_store.ensure_roots(
-                self._tree
-            )  # Something else deleted the node; each broker registers again.
+            # Another process deleted the parent node of the registrations. Create it; each broker then registers again.
+            topic_metadata_store.ensure_roots(self._tree)
             self._brokers = topic_metadata_store.read_brokers(self._tree, watch, self._brokers)
         return self._brokers
 

@@ -77,7 +77,7 @@ class LearningPauses:
         self._pause = 1
 
     def reset(self) -> None:
-        """Reset the pause to one commit, because a commit repeated the last template."""
+        """Reset the number of commits before the next template, because a commit repeated the last template."""
         self._left, self._pause = 0, 1
 
     def is_over(self) -> bool:

@@ -201,8 +201,8 @@ class FollowerReplica:
         self._check_may_cut(offset)
         if offset < self.log.high_watermark:
             log.warning(
-                "%s: truncating to offset %d, below the high watermark %d: the leader of epoch %d lacks the later "
-                "records",
+                "%s: truncating to offset %d, below the high watermark %d: the leader of epoch %d lacks the records "
+                "above this offset",
                 self.topic_partition, offset, self.log.high_watermark, self.leader_epoch,
             )  # fmt: skip
         await self.storage.run_in_queue(lambda: self._cut(self.log.truncate_to, offset))
@@ -225,7 +225,9 @@ class FollowerReplica:
             )
 
     async def truncate_lost_records(self) -> None:
-        """Truncate the log to the first offset that the disk has lost. The fetcher then fetches the records again.
+        """Truncate the log to the first offset whose records the disk has lost.
+
+        The fetcher then fetches these records again.
 
         :raises BarnabasError: a write to the disk failed, or the role has ended.
         """
@@ -314,7 +316,7 @@ class FollowerReplica:
                 self.storage.readable(self._unexposed.expose(high_watermark))
 
     async def _raise_log_start(self, leader_log_start: int, *, brought: int) -> None:
-        """Raise the log start offset to the leader's.
+        """Raise the log start offset to the leader's log start offset.
 
         :param brought: the number of bytes of records in the same fetch response. If this is not 0, errors are only
             logged.

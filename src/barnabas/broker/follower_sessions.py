@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 SESSION_ID_MAX = 2**31 - 1
 
 PARTITIONS_MAX = 200_000
-"""The maximum number of partitions of a session."""
+"""The maximum number of partitions in a fetch session."""
 
 HELD_BACK_S_MAX = 1.0
 """The time in seconds after which a request reads throttled partitions again, because the follower may have become in
@@ -255,9 +255,8 @@ class FollowerSession:
                     )
                 position = self._positions[topic_id, wanted.partition] = Position(self, topic_id, wanted)
             position.ask(wanted)
-            self.mentions[position] = (
-                None  # The response must contain the partition, even if it is created after a wait.
-            )
+            # The response must contain the partition, even if it is created after a wait.
+            self.mentions[position] = None
             self.release(position)
             self.ready.setdefault(position)
 
@@ -277,14 +276,16 @@ class FollowerSession:
             self.ready.setdefault(position)
 
     def release_due(self) -> None:
-        """Allow reads of throttled partitions again if the pause is over."""
+        """Allow reads of throttled partitions again if `HELD_BACK_S_MAX` has passed or the quota is no longer
+        exceeded.
+        """
         if self.last_fetch_s - self._held_back_s >= HELD_BACK_S_MAX or not self.throttle.quota.is_exceeded:
             self._held_back_s = self.last_fetch_s
             self.ready |= self.held_back
             self.held_back.clear()
 
     def watch(self, listener: ReadListener) -> None:
-        """Set the listener for reads, which is the waiting request."""
+        """Set the listener for reads, which is the waiting fetch request."""
         self._listener = listener
 
     def unwatch(self, _listener: ReadListener) -> None:

@@ -245,9 +245,8 @@ class GroupService:
             return JoinResult(error.code, request.member_id)
         if not self.has_topic:
             return JoinResult(ErrorCode.COORDINATOR_NOT_AVAILABLE, request.member_id)
-        await self._scheduler.pause(
-            is_short=True
-        )  # Let other requests run, because many joins may have waited for the topic.
+        # Let other requests run, because many joins may have waited for the topic.
+        await self._scheduler.pause(is_short=True)
         return await self.join(group_id, request)
 
     def sync(self, group_id: str, request: SyncRequest) -> asyncio.Future[SyncResult]:

@@ -290,9 +290,8 @@ class LogCleaner:
             if not isinstance(group, CleanedGroup):
                 raise CleaningFailedError(f"the cleaner process sent no group of segments, but {group!r}")
             if partition.log.truncation_count != truncations:
-                raise SegmentReplacedError(
-                    "records were truncated"
-                )  # The process may have removed older records because of the truncated records.
+                # The process may have removed older records because of the truncated records.
+                raise SegmentReplacedError("records were truncated")
             replaced, old = old[: len(group.base_offsets)], old[len(group.base_offsets) :]
             await self._swap(partition, replaced, group)
             bytes_read, bytes_left = bytes_read + group.bytes_read, bytes_left + group.size

@@ -29,7 +29,8 @@ STALL_S = 0.05
 """The minimum duration of a logged stall in seconds. Shorter waits of a request for other requests are normal."""
 LOOK_S = 0.02
 REST_LOOK_S = 0.04
-"""The interval between checks of an idle loop, in seconds. It is longer, because each check wakes a CPU."""
+"""The interval between checks of an idle loop, in seconds. It is longer than `LOOK_S`, because each check wakes a CPU.
+"""
 REST_LOOKS = 50
 """The number of consecutive checks with an idle loop after which the longer interval applies."""
 LINE_INTERVAL_S = 10.0

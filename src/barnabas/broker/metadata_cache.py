@@ -26,7 +26,7 @@ class MetadataCache:
     Used from the event loop's thread only. Each change replaces `image` as a whole, and publishes the difference to the
     previous image as a `MetadataDelta`.
 
-    :ivar image: the current image.
+    :ivar image: the current metadata image.
     :ivar disbelieved: the rejected partition states, by partition.
     """
 
@@ -67,7 +67,7 @@ class MetadataCache:
         """Return whether this broker is the leader in a partition state whose leader epoch began after its
         registration.
 
-        :param where: a partition of a topic in the image.
+        :param where: a partition of a topic in the metadata image.
         """
         topic_id = self.image.topics[where.topic].topic_id
         earlier = self._earlier.get((topic_id, where.partition), NO_LEADER_EPOCH)
@@ -80,11 +80,14 @@ class MetadataCache:
         return self._replace(self.image.with_brokers(brokers), [])
 
     def put_topic(self, info: TopicInfo) -> MetadataDelta:
-        """Apply the metadata of a topic. Partition states and replicas that are newer in the image do not change."""
+        """Apply the metadata of a topic.
+
+        Partition states and replicas that are newer in the metadata image do not change.
+        """
         return self.put_topics([info])
 
     def put_topics(self, topics: Iterable[TopicInfo]) -> MetadataDelta:
-        """Apply the metadata of several topics as one change of the image."""
+        """Apply the metadata of several topics as one change of the metadata image."""
         changed = [info for each in topics if (info := self._merged(each)) != self.image.topics.get(each.name)]
         if not changed:
             return self._replace(self.image, [])
@@ -101,7 +104,7 @@ class MetadataCache:
         return replace(info, partitions=partitions, version=newer.version)
 
     def put_states(self, changes: Iterable[StateChange]) -> MetadataDelta:
-        """Apply the partition states that are newer than the states in the image."""
+        """Apply the partition states that are newer than the states in the metadata image."""
         by_topic: dict[tuple[str, bytes], list[StateChange]] = {}
         for change in changes:
             by_topic.setdefault((change.where.topic, change.topic_id), []).append(change)
@@ -115,7 +118,7 @@ class MetadataCache:
         return self._replace(self.image.with_topics(*changed), [info.name for info in changed])
 
     def remove_topic(self, name: str) -> MetadataDelta:
-        """Remove a topic from the image."""
+        """Remove a topic from the metadata image."""
         self.disbelieved = {where: found for where, found in self.disbelieved.items() if where.topic != name}
         if name not in self.image.topics:
             return self._replace(self.image, [])
@@ -154,8 +157,8 @@ class MetadataCache:
         return known
 
     def _with_states(self, name: str, topic_id: bytes, changes: Iterable[StateChange]) -> TopicInfo | None:
-        """Return a topic with updated partition states, or None if the topic is not in the image or no state is
-        newer.
+        """Return a topic with updated partition states, or None if the topic is not in the metadata image or no state
+        is newer.
         """
         topic = self.image.topics.get(name)
         if topic is None or topic.topic_id != topic_id:
@@ -163,7 +166,7 @@ class MetadataCache:
         partitions, is_changed = list(topic.partitions), False
         for change in changes:
             number = change.where.partition
-            # If the image does not have the partition yet, a later read of the topic adds it.
+            # If the metadata image does not contain the partition yet, a later read of the topic adds it.
             if number < len(partitions) and change.version > partitions[number].version:
                 known = partitions[number]
                 state = self._believe(change.where, known.state, change.state, known.replicas)

@@ -29,7 +29,7 @@ class MetadataImage:
     _moving: Mapping[str, tuple[TopicPartition, ...]] = field(default_factory=dict, compare=False, repr=False)
     """The partitions under reassignment, by topic. Derived from `topics`."""
 
-    # -- the next image --------------------------------------------------------------------------------------
+    # -- changed copies of the image -------------------------------------------------------------------------
 
     def with_brokers(self, brokers: Mapping[int, LiveBroker]) -> MetadataImage:
         """Return a copy of this image with these live brokers."""
@@ -111,13 +111,13 @@ class MetadataImage:
         return offline
 
     def has_version_of(self, change: StateChange) -> bool:
-        """Return whether the image contains the partition state of a change, or a later state."""
+        """Return whether this metadata image contains the partition state of a change, or a later state."""
         info = self.partition(change.where)
         return info is not None and info.version >= change.version
 
     def has_other_than(self, change: StateChange) -> bool:
-        """Return whether the image contains a later partition state than a change, or a different state with the same
-        version.
+        """Return whether this metadata image contains a later partition state than a change, or a different state with
+        the same version.
         """
         info = self.partition(change.where)
         return info is not None and self.has_version_of(change) and info.state != change.state
@@ -136,7 +136,7 @@ def _moving_of(info: TopicInfo) -> Iterable[TopicPartition]:
 
 @dataclass(frozen=True, slots=True)
 class BrokersDelta:
-    """The difference between the live brokers of two images.
+    """The difference between the live brokers of two metadata images.
 
     :ivar came: the brokers that are only in the later image. A broker that registered again is in both `came` and
         `gone`.

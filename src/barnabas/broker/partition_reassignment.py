@@ -111,8 +111,7 @@ class PartitionReassignment:
             return False
         return is_complete(info.replica_set, info.state.isr, partition.config.min_insync_replicas)
 
-    # -- partitions with one replica that get followers
-    # -------------------------------------------------------------------
+    # -- partitions with one replica that get followers ------------------------------------------------------
 
     async def _keep_account_of_followers(self, partitions: dict[LeaderReplica, PartitionInfo]) -> None:
         """Begin a new leader epoch for each partition that had one replica and gets followers.

@@ -287,8 +287,8 @@ class ReplicaFetcher:
     ) -> None:
         """Handle a response.
 
-        :param empty_from_s: the monotonic time in seconds before which an empty response is too early (futile). None if
-            it never is.
+        :param empty_from_s: the monotonic time in seconds before which an empty response is too early (futile). None
+            means that no empty response is too early.
         """
         if session is not self._session or self._is_closed:
             return
@@ -310,7 +310,10 @@ class ReplicaFetcher:
         self._send_next()
 
     def _pace(self, empty_from_s: float | None) -> None:
-        """Increase the pause after a futile response: an early response without records. Reset it after progress."""
+        """Delay the next request after a futile response, which is an early response without records.
+
+        Reset the pause after progress.
+        """
         now_s = 0.0 if self._has_news or empty_from_s is None else self._now_s()
         if self._has_news or (empty_from_s is not None and now_s >= empty_from_s):
             self._is_error_logged = False

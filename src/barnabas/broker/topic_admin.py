@@ -360,9 +360,8 @@ class TopicAdmin:
         async with self._topics.changing:
             topic = self._topics.get(name)
             if topic is None:
-                return dict.fromkeys(
-                    wanted, _unknown_topic(name)
-                )  # All partitions share one error object, because a request may contain many partitions.
+                # All partitions share one error object, because a request may contain many partitions.
+                return dict.fromkeys(wanted, _unknown_topic(name))
             live, refused = set(self._topics.image.brokers), dict[int, ApiError]()
 
             def change(found: TopicAssignment) -> dict[int, ReplicaSet]:

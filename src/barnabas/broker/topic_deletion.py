@@ -81,7 +81,7 @@ class TopicDeletion:
                     raise
             else:
                 return True
-        raise AssertionError("the last attempt returns or raises")
+        raise AssertionError("unreachable: the last attempt returns or raises an error")
 
     async def is_noted(self, topic_id: bytes) -> bool:
         """Return whether the metadata store has a deletion note for a topic whose nodes are gone.

@@ -281,8 +281,8 @@ class Topics:
             sorted(self._incomplete), self.replica_logs.is_gone, self.replica_logs.is_in_old_copy
         ):
             await self._write_and_apply_states(wanted)
-            # Another broker may have written a state with this broker in the ISR before this broker's write. Then
-            # repeat the write.
+            # If another broker has written a newer state with this broker in the ISR, repeat the write for this
+            # partition.
             self._incomplete = {each.where for each in wanted if self.image.has_other_than(each)}
         self._incomplete.clear()
 
@@ -493,7 +493,7 @@ class Topics:
             pass
 
     async def _apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Begin new roles of this broker's replicas as the image requires."""
+        """Begin new roles of this broker's replicas, as the metadata image requires."""
         for name, numbers in changed.items():
             topic = self._by_name.get(name)
             if topic is None or name not in self.image.topics:
@@ -503,7 +503,7 @@ class Topics:
         self._events.publish(LeadershipChanged())
 
     def _apply_states(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Apply partition states to the image. Return the changed partitions, by topic, for `_apply_roles`."""
+        """Apply partition states to the metadata image. Return the changed partitions, by topic, for `_apply_roles`."""
         changed = self.metadata.put_states(states).partitions
         for name in changed:
             if (topic := self._by_name.get(name)) is not None:
@@ -570,7 +570,7 @@ class Topics:
         return info is not None and info.state.leader not in {NO_LEADER, *self.image.brokers}
 
     async def _with_brokers_read(self, own: list[TopicPartition]) -> list[TopicPartition]:
-        """Read the live brokers again if the leader of a partition is not in the image.
+        """Read the live brokers again if the leader of a partition is not in the metadata image.
 
         Partition states may be newer than the list of live brokers, so the leader may have registered after this list
         was read.
@@ -595,7 +595,9 @@ class Topics:
             await self._apply_roles(await self.write_states(wanted))
 
     async def write_states(self, wanted: Sequence[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Write partition states by compare-and-set. Apply the resulting states in the metadata store to the image.
+        """Write partition states by compare-and-set.
+
+        Apply the resulting states in the metadata store to the metadata image.
 
         A write that adds a broker to an ISR also requires that the topic is unchanged, because the replica may have
         been moved to another broker.
@@ -624,7 +626,9 @@ class Topics:
         return info is not None and not {*change.state.isr, change.state.leader} <= {*info.state.isr, NO_LEADER}
 
     def _names_other_brokers(self, change: StateChange) -> bool:
-        """Return whether the known state contains brokers that have no replica in the image."""
+        """Return whether the known state contains brokers that have no replica of the partition in the metadata
+        image.
+        """
         info = self.image.partition(change.where)
         return info is not None and not {*info.state.isr, info.state.leader} <= {*info.replicas, NO_LEADER}
 
@@ -639,7 +643,10 @@ class Topics:
         return epochs
 
     async def reread(self, states: Iterable[StateChange]) -> Mapping[str, Sequence[int]]:
-        """Read partition states again, and apply them to the image. Return the changed partitions, by topic."""
+        """Read partition states again, and apply them to the metadata image.
+
+        Return the changed partitions, by topic.
+        """
         return self._apply_states(
             await self._in_metadata_thread(topic_metadata_store.read_partition_states, self._tree, list(states))
         )
@@ -665,7 +672,7 @@ class Topics:
         await self._apply_roles_and_elect_soon(changed)
 
     async def apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Begin new roles of this broker's replicas as the image requires."""
+        """Begin new roles of this broker's replicas, as the metadata image requires."""
         async with self.changing:
             await self._apply_roles_and_elect_soon(changed)
 

@@ -136,7 +136,7 @@ class ZooKeeperListener:
         self._over: dict[int, str] = {}
         """The ended sessions that are still in the metadata store, with the last logged error of their removal."""
         self._given_up = 0
-        """The number of sessions that were ended to make way for new sessions since the last sweep."""
+        """The number of sessions that were ended to make way for new sessions since the last call of `sweep`."""
         self._store: EmbeddedDatabase
         self._serving: Serving
         self._sessions: Sessions
@@ -177,9 +177,8 @@ class ZooKeeperListener:
         now_s = self._clock.monotonic()
         for session_id, connection in self._of_session.items():
             if connection.is_busy:
-                self._sessions.hear(
-                    session_id, now_s
-                )  # The client is waiting for this broker, so its session does not expire.
+                # The client is waiting for this broker, so its session does not expire.
+                self._sessions.hear(session_id, now_s)
         for session_id in self._sessions.sweep(now_s, SWEEP_S):
             log.info("session 0x%x of a ZooKeeper client expired", session_id)
             self._over[session_id] = ""

@@ -1,11 +1,11 @@
 """The state machine of a classic group: members join a generation, and the group leader assigns partitions to all
 members.
 
-The machine is pure: no I/O, no clock. Each method takes `now` (monotonic seconds) and returns the replies that are due.
-A join or sync passes a `waiter`, an arbitrary token of the caller, which identifies the later `Reply`. The group
-returns records to append (`take_writes`), and is notified of their outcome (`stored`). It stores a generation with its
-assignment before any member gets the assignment. It stores the new id of a static member before it replies to this
-member. It also stores that it has become empty. `restore` creates a group from its last record.
+The state machine does no I/O and has no clock. Each method takes `now` (monotonic seconds) and returns the replies that
+are due. A join or sync passes a `waiter`, an arbitrary token of the caller, which identifies the later `Reply`. The
+group returns records to append (`take_writes`), and is notified of their outcome (`stored`). It stores a generation
+with its assignment before any member gets the assignment. It stores the new id of a static member before it replies to
+this member. It also stores that it has become empty. `restore` creates a group from its last record.
 
 Invariants:
 - each waiter gets exactly one reply, even if its member leaves, expires, is replaced or sends another request;

@@ -242,7 +242,7 @@ class GroupCoordinator:
     def _stored(self, now: float, write: GroupWrite, error: ErrorCode) -> Effect:
         group = write.group
         if self._groups.get(group.group_id) is not group:
-            return Effects()  # The group has been deleted or replaced.
+            return Effects()  # The group was deleted, or replaced by a new group, during the write.
         replies = group.stored(now, write, error)
         self._schedule(now, group)
         return self._effects(replies)

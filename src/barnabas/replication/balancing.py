@@ -5,7 +5,7 @@ The counts of two brokers may differ by one. Replicas move from the broker with 
 fewest. A move must not reduce the number of racks that hold a partition. The plan prefers to move a replica that makes
 the byte counts of the two brokers more equal; otherwise, it moves the smallest replica.
 
-Afterwards, the plan changes preferred leaders by reordering replicas, which moves no data. The module is pure.
+Afterwards, the plan changes preferred leaders by reordering replicas, which moves no data. The module does no I/O.
 """
 
 from __future__ import annotations

@@ -68,9 +68,8 @@ def candidacy(
     if state.leader in live & set(replicas) and not is_new_incarnation:
         return None
     in_line = sorted(live & set(replicas), key=lambda each: (each != state.leader, replicas.index(each)))
-    in_sync = (
-        replicas if len(replicas) == 1 else state.isr
-    )  # An only replica can always lead, even if another program has written a wrong ISR.
+    # An only replica can always lead, even if another program has written a wrong ISR.
+    in_sync = replicas if len(replicas) == 1 else state.isr
     members = [each for each in in_line if each in in_sync]
     candidates = members or [each for each in in_line if each in most_complete_replicas(state)]
     if not candidates and is_unclean_allowed:

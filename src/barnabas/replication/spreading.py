@@ -1,8 +1,8 @@
 """Replaces the replicas on brokers that must no longer hold them, with as few moves as possible.
 
 Remaining replicas keep their positions in the replica list, so leaders stay leaders where possible. A new replica goes
-to the broker with the fewest replicas, preferably in a rack without a replica of the partition (KIP-36). The module is
-pure.
+to the broker with the fewest replicas, preferably in a rack without a replica of the partition (KIP-36). The module
+does no I/O.
 """
 
 from __future__ import annotations

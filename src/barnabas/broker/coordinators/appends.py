@@ -1,9 +1,9 @@
 """The appends of a coordinator shard to its log.
 
 Appends that arrive together are written together. Records are written in the order in which the state machine creates
-them. The first append in a turn of the event loop is written immediately. Later appends in the same turn, and appends
-during an unfinished write, form the next write, even if they belong to different connections. The shard applies an
-append and answers its clients when its records are below the high watermark (acks=all).
+them. The first append in an iteration of the event loop is written immediately. Later appends in the same iteration,
+and appends during an unfinished write, form the next write, even if they belong to different connections. The shard
+applies an append and answers its clients when its records are below the high watermark (acks=all).
 
 Each append has one outcome:
 
@@ -73,7 +73,7 @@ BATCH_OVERHEAD = 100
 QUEUE_BYTES_MAX = 16 * 1024 * 1024
 """The maximum total size of queued records in bytes. Further appends fail."""
 ROUND_BYTES = 64 * 1024
-"""The maximum total size in bytes of the records that are written in one turn of the event loop."""
+"""The maximum total size in bytes of the records that are written in one iteration of the event loop."""
 
 CHECK_S = 0.5
 """The interval in seconds between checks for timeouts during an unfinished write."""
@@ -266,7 +266,7 @@ class ShardLog(Generic[RecordT]):
             self._is_scheduled = False
 
     def _write_round(self) -> None:
-        """Write the queued appends up to `ROUND_BYTES`, and schedule the next turn."""
+        """Write the queued appends up to `ROUND_BYTES`, and schedule the next write."""
         self._in_flight = self._take_round()
         self._counters.appends += len(self._in_flight)
         replica = self._replica

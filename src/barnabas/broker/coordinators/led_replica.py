@@ -53,9 +53,9 @@ class LedReplica(Protocol):
 
     @property
     def times_fenced(self) -> int:
-        """The number of times that this broker's leadership has been in doubt.
+        """The number of times that this broker may have lost its leadership.
 
-        A changed number reveals a doubt between two checks.
+        A changed number reveals this even between two checks.
         """
 
     @property

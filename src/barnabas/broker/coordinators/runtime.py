@@ -7,8 +7,8 @@ The runtime
   to one leader epoch. Each new leader epoch gets a new shard;
 - appends records, delivers replies when their records are below the high watermark, and notifies the machine of failed
   appends (`appends.py`). If the machine cannot apply a record, the runtime loads the partition again;
-- calls machines at their deadlines, with one timer for all shards and a bounded amount of work in each tick. While the
-  leadership of this broker is in doubt, nothing expires, because members may use another coordinator;
+- calls machines at their deadlines, with one timer for all shards and a bounded amount of work in each tick. While this
+  broker may have lost its leadership, nothing expires, because members may use another coordinator;
 - counts events (`CoordinatorCounters`).
 
 The state machine makes all other decisions (`barnabas.state_machine`). The owner of the runtime calls the events of
@@ -39,18 +39,18 @@ MachineT = TypeVar("MachineT", bound=StateMachine[Any])
 RecordT = TypeVar("RecordT")
 
 EVENTS_PER_TICK = 8
-"""The number of deadlines that one turn of the event loop processes per shard. The turn ends after `TICK_S`.
+"""The number of deadlines per shard that one tick processes. A tick ends after `TICK_S`.
 
 The number is limited because all sessions of a shard start when it is loaded, so they may also expire at the same time.
 """
 TICK_S = 0.002
 
 FENCED_CHECK_S = 1.0
-"""The interval in seconds between checks whether a broker whose leadership was in doubt is the leader again."""
+"""The interval in seconds between checks whether a broker that may have lost its leadership still leads."""
 GRACE_S = 5.0
-"""The time in seconds during which nothing expires after the leadership was in doubt.
+"""The time in seconds during which nothing expires after this broker may have lost its leadership.
 
-Clients could not reach this coordinator then.
+Clients first need time to reach this coordinator again.
 """
 
 LOAD_RETRY_S = 60.0
@@ -283,7 +283,7 @@ class CoordinatorRuntime(Generic[MachineT, RecordT]):
         self._let_go(shard)
 
     def _let_go(self, shard: CoordinatorShard[MachineT, RecordT]) -> None:
-        """Free the state of a shard in slices, one per turn of the event loop, because the state may have many
+        """Free the state of a shard in slices, one per iteration of the event loop, because the state may have many
         objects.
         """
         if not self._leaving:

@@ -171,7 +171,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         self.error = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         """The error code if the shard is not available, or NONE if it is loaded."""
         self.fenced_s = float("-inf")
-        """The monotonic time in seconds at which the leadership of this broker was last in doubt."""
+        """The monotonic time in seconds at which this broker may last have lost its leadership."""
         self.times_fenced = replica.times_fenced
         """The value of the replica's `times_fenced` at the runtime's last check."""
         self.log = ShardLog(replica, codec, self, clock, append_timeout_s, counters)
@@ -188,7 +188,8 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
     def refusal(self) -> ErrorCode:
         """The error for clients, or NONE.
 
-        A shard whose leadership is in doubt is not available, because another broker may have a newer state.
+        A shard is not available if this broker may have lost its leadership, because another broker may have a newer
+        state.
         """
         return self.error or (ErrorCode.NONE if self.replica.is_led else ErrorCode.NOT_COORDINATOR)
 
@@ -250,7 +251,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         """Free the state after `resign`, in slices. Yield after each slice."""
         yield from self.machine.release()
 
-    # -- outcomes of appends -------------------------------------------------------------------------------
+    # -- append outcomes -------------------------------------------------------------------------------
 
     def appended(self, append: Append[RecordT]) -> None:
         self.perform(self.machine.appended(self._clock.monotonic(), append))

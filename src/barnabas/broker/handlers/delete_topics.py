@@ -1,4 +1,4 @@
-"""DeleteTopics, versions 0 to 6: delete topics, by name or (version 6) by topic id."""
+"""DeleteTopics, versions 0 to 6: delete topics, by name or, from version 6 on, by topic id."""
 
 from __future__ import annotations
 

@@ -502,7 +502,7 @@ class _Read:
 
     @property
     def min_bytes(self) -> int:
-        """The size of the records in bytes at which the response is due."""
+        """The minimum size of the records in bytes for a response before the maximum wait has passed."""
         return self._request.min_bytes
 
     @property

@@ -21,7 +21,7 @@ from barnabas.protocol.messages.offset_for_leader_epoch import (
 def offset_for_leader_epoch(
     replicas: ReplicaManager, request: OffsetForLeaderEpochRequest, call: Call
 ) -> Steps[OffsetForLeaderEpochResponse]:
-    """Return the end offset of one leader epoch for each partition."""
+    """Return the end offset of the requested leader epoch for each partition."""
     results = []
     for topic in request.topics:
         partitions = []

@@ -60,7 +60,7 @@ PIECE_ENTRIES_MAX = 64
 """The maximum number of topics and partitions in a piece. A large request is divided into pieces."""
 
 PIECE_BYTES_MAX = 1024 * 1024
-"""The size in bytes at which a piece of a large request ends. The last partition of a piece may exceed it."""
+"""The size in bytes at which a piece of a large request ends. The last partition in a piece may exceed this size."""
 
 
 REQUESTS_MAX = 1024

@@ -500,9 +500,8 @@ def received(
     if data is None or len(spans) != 1:
         return request, None, correlation_id
     _, start, end = spans[0]
-    data.records = (
-        b""  # Drop the record bytes, because they would keep the frame in memory as long as the template exists.
-    )
+    # Drop the record bytes, because they would keep the frame in memory as long as the template exists.
+    data.records = b""
     known.learn(frame, spans[0], request)
     return request, memoryview(frame)[start:end], correlation_id
 

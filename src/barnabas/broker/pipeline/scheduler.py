@@ -80,9 +80,8 @@ class CooperativeScheduler:
     ) -> None:
         self.now_s = self._now_s = now_s
         self._call_soon = call_soon
-        self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = (
-            deque()
-        )  # each entry: future, its result, True for short work
+        # each entry: future, its result, True for short work
+        self._line: deque[tuple[asyncio.Future[Any], Any, bool]] = deque()
         self._is_open = False  # True if long work has already run in this iteration
         self._ends_at_s = 0.0  # the end of the time for long work in this iteration
         self._wakes_left = 0
@@ -228,7 +227,7 @@ class RequestPipeline:
         self.scheduler = scheduler
         self.listener = listener
         self.counts = RequestCounts(scheduler.now_s)
-        self.chain = Chain([self.counts])  # in the order in which calls enter them
+        self.chain = Chain([self.counts])  # the stages, in the order in which calls enter them
 
     def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
         """Return the object that runs the requests of a new connection."""
