@@ -166,10 +166,8 @@ def collect_partitions(broker_id: int, topics: Topics) -> Iterator[Sample | None
         if replica.is_deleted:
             continue
         where = replica.topic_partition
-        labels = (
-            where.topic,
-            str(where.partition),
-        )  # All samples share this label object. `Metric.sample` would copy it.
+        # All samples share this label object. `Metric.sample` would copy it.
+        labels = where.topic, str(where.partition)
         yield from _of_log(replica.log, labels)
         sums.add(replica)
         if isinstance(replica, LeaderReplica) and replica.is_led and (info := image.partition(where)) is not None:
