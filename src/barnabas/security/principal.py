@@ -7,7 +7,7 @@ which it supports the part that has the same meaning in Python. Patterns come fr
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -144,7 +144,17 @@ class _Rule:
     def apply(self, name: str) -> str | None:
         if self.pattern.fullmatch(name) is None:
             return None
-        return self.change_case(self.pattern.sub(self.replacement, name))
+        return self.change_case("".join(self._replaced(name)))
+
+    def _replaced(self, name: str) -> Iterator[str]:
+        """Yield the parts of the result. After an empty match, Java continues one character later, unlike `re.sub`."""
+        copied = start = 0
+        while start <= len(name) and (match := self.pattern.search(name, start)):
+            yield name[copied : match.start()]
+            yield self.replacement(match)
+            copied = match.end()
+            start = copied + (match.start() == copied)
+        yield name[copied:]
 
 
 class PrincipalMapping:

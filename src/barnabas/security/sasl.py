@@ -1,8 +1,21 @@
-"""The interfaces of SASL mechanisms (RFC 4422): one object for each authentication."""
+"""The interfaces of SASL mechanisms (RFC 4422), and the client's side of a mechanism by name.
+
+A server or a client is one object for each authentication.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Protocol
+
+from barnabas.errors import ConfigurationError
+from barnabas.security.oauthbearer import OAUTHBEARER, OAuthBearerClient
+from barnabas.security.plain import PLAIN, PlainClient
+from barnabas.security.scram import ScramClient, ScramMechanism
+
+MECHANISMS = (PLAIN, *(each.value for each in ScramMechanism), OAUTHBEARER)
+"""The names of the supported mechanisms."""
 
 
 class SaslServer(Protocol):
@@ -53,3 +66,33 @@ class SaslClient(Protocol):
 
         :raises AuthenticationError: the server refuses the client, or cannot prove its own identity.
         """
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SaslCredentials:
+    """The credentials of a client: user name and password, or a token. The `repr` hides password and token."""
+
+    username: str = ""
+    password: str | None = field(default=None, repr=False)
+    token: str | None = field(default=None, repr=False)
+    extensions: Mapping[str, str] = field(default_factory=dict)
+
+
+def new_sasl_client(mechanism: str, credentials: SaslCredentials, new_nonce: Callable[[], str]) -> SaslClient:
+    """Return the client's side of a mechanism for one authentication.
+
+    :param mechanism: one of `MECHANISMS`.
+    :param new_nonce: returns random text: at least 16 printable ASCII characters without a comma.
+    :raises ConfigurationError: the mechanism is unknown, or the credentials lack what it needs.
+    """
+    if mechanism not in MECHANISMS:
+        raise ConfigurationError(f"SASL mechanism {mechanism!r} is not supported; use {', '.join(MECHANISMS)}")
+    if mechanism == OAUTHBEARER:
+        if credentials.token is None:
+            raise ConfigurationError("OAUTHBEARER needs a token")
+        return OAuthBearerClient(credentials.token, credentials.extensions)
+    if not credentials.username or credentials.password is None:
+        raise ConfigurationError(f"{mechanism} needs a user name and a password")
+    if mechanism == PLAIN:
+        return PlainClient(credentials.username, credentials.password)
+    return ScramClient(ScramMechanism(mechanism), credentials.username, credentials.password, new_nonce())
