@@ -228,7 +228,7 @@ class FrameReply(NamedTuple):
     """The number of frames that the handler has executed; at least one."""
     answer: Answer
     later: Awaitable[Answer] | None = None
-    """A coroutine that returns the rest of the response, if the request has to wait; None otherwise."""
+    """An awaitable for the rest of the response, if the request has to wait; None otherwise."""
     ends_with_client: bool = False
     """True if the wait must end when the client disconnects, because only this client needs its result."""
 

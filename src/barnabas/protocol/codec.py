@@ -11,11 +11,11 @@ A frame consists of an int32 size, a header and a message. A request has header 
 request is flexible; a response has header version 0 or 1 (KIP-482). ApiVersions is an exception: its response always
 has header version 0, because the client does not yet know the versions that the broker supports (KIP-511).
 
-A template saves encoding or decoding if frames differ only in some numbers and in their record bytes. A producer sends
-the same request with other records, a consumer without new records repeats its fetch, and a group member commits the
-same partitions. A template finds the positions of the numbers as follows. It encodes the message again for each number,
-with -1 in place of 0, which changes every byte of the number. So templates are independent of message types: they
-produce the bytes of `encode`, and read the values of `decode`. All other bytes must be equal.
+A template avoids encoding and decoding if frames differ only in some numbers and in their record bytes. For example, a
+producer sends the same request with other records, a waiting consumer repeats its fetch, and a group member commits the
+same partitions. To find the position of a number, a template encodes the message with 0 and with -1 in its field, and
+compares the bytes. So templates work for all message types: they produce the same bytes as `encode`, and return the
+same values as `decode`. All other bytes of a frame must be equal.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ Buffer = bytes | bytearray | memoryview
 Chunk = Buffer | Sized
 """A part of an encoded message: bytes, or record bytes in their original buffer (a `FileRegion`)."""
 RecordsSpan = tuple[int, int, int]
-"""The positions of record bytes in a frame: of their length, of their first byte, and of the byte after their end."""
+"""Three positions in a frame: of the length of record bytes, of their first byte, and of the byte after their end."""
 
 
 def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[Chunk]:
@@ -54,7 +54,7 @@ def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[
 
     Record bytes are not copied: each is a chunk of its own.
 
-    :raises UnsupportedVersionError: this version lacks the message, or a field with a value other than its default.
+    :raises UnsupportedVersionError: this version lacks the message, or a field whose value is not its default.
     :raises MalformedMessageError: a value does not fit its field.
     """
     cls: type = type(message)
@@ -69,10 +69,10 @@ def encode(message: Any, version: int, prefix: bytes | bytearray = b"") -> list[
 
 
 def encode_in_slices(message: Any, version: int, prefix: bytes | bytearray, bytes_max: int) -> Slices:
-    """Encode a message like `encode`, in a generator that yields from time to time and returns the chunks.
+    """Encode a message like `encode`, in a generator that yields periodically and returns the chunks.
 
-    :param bytes_max: the maximum bytes of the message without record bytes.
-    :raises UnsupportedVersionError: this version lacks the message, or a field with a value other than its default.
+    :param bytes_max: the maximum size of the message in bytes, without record bytes.
+    :raises UnsupportedVersionError: this version lacks the message, or a field whose value is not its default.
     :raises MalformedMessageError: a value does not fit its field, or the message is too large.
     """
     cls: type = type(message)
@@ -94,7 +94,7 @@ def _spliced(out: bytearray, splices: Iterable[tuple[int, Chunk]]) -> list[Chunk
     done = 0
     for position, records in splices:
         if not len(records):
-            continue  # most partitions of a large fetch response have no records
+            continue  # skip empty records: most partitions of a large fetch response have none
         chunks += [out[done:position], records]
         done = position
     if done < len(out):
@@ -109,7 +109,7 @@ def encoding_error(cls: type, version: int, error: struct.error) -> MalformedMes
 def encode_bytes(message: object, version: int) -> bytes:
     """Encode `message` in `version` as one bytes object; record bytes must be in memory.
 
-    :raises UnsupportedVersionError: this version lacks the message, or a field with a value other than its default.
+    :raises UnsupportedVersionError: this version lacks the message, or a field whose value is not its default.
     :raises MalformedMessageError: a value does not fit its field.
     """
     return b"".join(cast(list[Buffer], encode(message, version)))
@@ -126,10 +126,10 @@ def decode(
 ) -> T:
     """Decode the message of class `cls` that fills `buffer` from `position` to the end.
 
-    :param to_the_end: False allows further bytes after the message.
+    :param to_the_end: False to allow more bytes after the message.
     :param spans: receives the positions of record bytes that are not null.
     :raises UnsupportedVersionError: the class has no such version.
-    :raises MalformedMessageError: the bytes are not such a message, or further bytes follow it.
+    :raises MalformedMessageError: the bytes are not such a message, or more bytes follow it.
     """
     declared: type = cls
     decode_one = _decoder_of(declared, version)
@@ -146,7 +146,7 @@ def decode(
 def decode_in_slices(
     cls: type, buffer: Buffer, version: int, position: int, spans: list[RecordsSpan], budget: EntryBudget
 ) -> Slices:
-    """Decode a message like `decode`, in a generator that yields from time to time and returns the message.
+    """Decode a message like `decode`, in a generator that yields periodically and returns the message.
 
     Further bytes may follow the message.
 
@@ -191,7 +191,7 @@ CORRELATION_ID_POSITION = 8
 API_VERSIONS_KEY = 18
 
 HEADS_MAX = 256
-"""The maximum number of cached request headers. A client sends few kinds of requests."""
+"""The maximum number of cached request headers. A client sends only a few kinds of requests."""
 
 _SIZE = struct.Struct(">i")
 _REQUEST_HEADER = struct.Struct(">hhih")
@@ -200,7 +200,7 @@ _REQUEST_CORRELATION_ID = struct.Struct(">4xi")
 
 
 class RequestHeader(NamedTuple):
-    """The header of a request frame. The message begins at `body_position`, if the header has the expected version."""
+    """The header of a request frame. The message begins at `body_position` if the request is not flexible."""
 
     api_key: int
     api_version: int
@@ -260,7 +260,8 @@ def skip_tags(frame: Buffer, position: int) -> int:
 def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: list[RecordsSpan] | None = None) -> T:
     """Decode the message after a request header.
 
-    Further bytes after the message are ignored, as in Kafka: a metadata request of librdkafka 2.16 has three too many.
+    Additional bytes after the message are ignored, as in Kafka: the Metadata requests of librdkafka 2.16 end with three
+    additional bytes.
 
     :param spans: receives the positions of record bytes.
     :raises UnsupportedVersionError: `cls` has no such version.
@@ -273,7 +274,7 @@ def decode_request(cls: type[T], header: RequestHeader, frame: Buffer, spans: li
 def decode_request_in_slices(
     cls: type, header: RequestHeader, frame: Buffer, spans: list[RecordsSpan], budget: EntryBudget
 ) -> Slices:
-    """Decode a request like `decode_request`, in a generator that yields from time to time and returns the message."""
+    """Decode a request like `decode_request`, in a generator that yields periodically and returns the message."""
     position = _body_position(cls, header, frame)
     return (yield from decode_in_slices(cls, frame, header.api_version, position, spans, budget))
 
@@ -282,7 +283,7 @@ def _body_position(cls: type, header: RequestHeader, frame: Buffer) -> int:
     position = header.body_position
     if not _is_flexible(cls, header.api_version):
         return position
-    # Usually there are no tagged fields.
+    # Fast path: a header usually has no tagged fields.
     return position + 1 if frame[position : position + 1] == b"\0" else skip_tags(frame, position)
 
 
@@ -311,7 +312,7 @@ class EncodedRequest:
 def request_frame(message: object, version: int, correlation_id: int, client_id: str | None) -> list[Chunk]:
     """Encode a request with its header and size.
 
-    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    :raises UnsupportedVersionError: this version lacks the message, or a field whose value is not its default.
     """
     cls: type = type(message)
     if isinstance(message, EncodedRequest):
@@ -326,7 +327,7 @@ def request_frame(message: object, version: int, correlation_id: int, client_id:
 
 @functools.lru_cache(maxsize=HEADS_MAX)
 def _request_head(cls: type, version: int, client_id: str | None) -> bytes:
-    """Return the size and the header of a request, with zeros for the size and the correlation id."""
+    """Return the encoded size and header of a request, with zeros in place of the size and the correlation id."""
     spec = message_of(cls)
     if spec.api_key is None:
         raise TypeError(f"{cls.__name__} is not a request")
@@ -338,13 +339,13 @@ def _request_head(cls: type, version: int, client_id: str | None) -> bytes:
 def response_frame(message: object, version: int, correlation_id: int) -> list[Chunk]:
     """Encode a response with its header and size.
 
-    :raises UnsupportedVersionError: the message, or a field that is set, is not in this version.
+    :raises UnsupportedVersionError: this version lacks the message, or a field whose value is not its default.
     """
     return _sized(encode(message, version, prefix=_response_prefix(message, version, correlation_id)))
 
 
 def response_frame_in_slices(message: object, version: int, correlation_id: int, bytes_max: int) -> Slices:
-    """Encode a response like `response_frame`, in a generator that yields from time to time and returns the chunks."""
+    """Encode a response like `response_frame`, in a generator that yields periodically and returns the chunks."""
     prefix = _response_prefix(message, version, correlation_id)
     return _sized((yield from encode_in_slices(message, version, prefix, bytes_max)))
 
@@ -372,7 +373,7 @@ def decode_response(cls: type[T], version: int, frame: Buffer) -> T:
     position = _CORRELATION_ID.size
     declared: type = cls
     if _response_has_tags(declared, version):
-        # Usually there are no tagged fields.
+        # Fast path: a header usually has no tagged fields.
         position = position + 1 if frame[position : position + 1] == b"\0" else skip_tags(frame, position)
     return decode(cls, frame, version, position)
 
@@ -396,7 +397,7 @@ _INT32 = struct.Struct(">i")
 
 
 def template_encoder(message_with: Callable[..., object], count: int, version: int) -> Callable[..., bytes]:
-    """Return a function of `count` numbers that encodes the message of `message_with` for these numbers.
+    """Return a function of `count` numbers that encodes the result of `message_with(*numbers)`.
 
     :param message_with: a function of `count` numbers. It returns a message with each number in its own INT32 or INT64
         field, in the order of encoding.
@@ -422,7 +423,8 @@ def _packer(cls: type, version: int, codes: str, pieces: list[bytes | int]) -> C
 def template_encoder_with_records(
     message_with: Callable[..., object], count: int, version: int
 ) -> Callable[..., bytes]:
-    """Return a function of record bytes and `count` numbers that encodes the message of `message_with` for them.
+    """Return a function of record bytes and `count` numbers that encodes the result of `message_with(records,
+    *numbers)`.
 
     :param message_with: a function of record bytes and `count` numbers; see `template_encoder`. The fields of the
         numbers precede the record bytes.
@@ -443,7 +445,7 @@ def template_encoder_with_records(
 
 
 def _length_bytes(flexible: bool) -> int:
-    """Return the number of bytes that encode the length of one record byte."""
+    """Return the number of bytes that the encoded length of record bytes takes if there is one record byte."""
     return 1 if flexible else _INT32.size
 
 
@@ -454,7 +456,7 @@ def _length(size: int, flexible: bool) -> bytes:
     number = size + 1
     if number < 0x80:
         return bytes((number,))
-    if number < 0x4000:  # the size of a typical batch
+    if number < 0x4000:  # fast path for the length of a typical batch
         return bytes((number & 0x7F | 0x80, number >> 7))
     length = bytearray()
     write_uvarint(length, number)
@@ -464,7 +466,7 @@ def _length(size: int, flexible: bool) -> bytes:
 def _records_range(frame: Buffer, position: int, flexible: bool) -> tuple[int, int]:
     """Return the start and end positions of record bytes.
 
-    :param position: the position of their length.
+    :param position: the position of the encoded length.
     :raises MalformedMessageError, IndexError, struct.error: the frame ends before the length.
     """
     if not flexible:
@@ -474,7 +476,7 @@ def _records_range(frame: Buffer, position: int, flexible: bool) -> tuple[int, i
     if number < 0x80:
         return position + 1, position + number
     high = frame[position + 1]
-    if high < 0x80:  # the size of a typical batch
+    if high < 0x80:  # fast path for the length of a typical batch
         start = position + 2
         return start, start + (number & 0x7F | high << 7) - 1
     number, start = read_uvarint(frame, position)
@@ -504,7 +506,7 @@ class ResponseTemplate:
         self._size = _CORRELATION_ID_BYTES + struct.calcsize(codes)
 
     def read(self, frame: Buffer) -> Sequence[int] | None:
-        """Return the numbers in a response frame; None if any other byte differs."""
+        """Return the numbers in a response frame, or None if any other byte differs."""
         if len(frame) != self._size:
             return None
         fields = self._unpack(frame, _CORRELATION_ID_BYTES)
@@ -539,7 +541,7 @@ class ResponseTemplateWithRecords:
         self._tail = _joined(split(*zeros)[2:])
 
     def read(self, frame: Buffer) -> tuple[Sequence[int], memoryview] | None:
-        """Return the numbers and the record bytes in a response frame; None if any other byte differs."""
+        """Return the numbers and the record bytes in a response frame, or None if any other byte differs."""
         try:
             fields = self._unpack(frame, _CORRELATION_ID_BYTES)
             if fields[::2] != self._fixed:
@@ -553,7 +555,9 @@ class ResponseTemplateWithRecords:
 
 
 def _pattern(encoded: Callable[..., bytes], count: int) -> tuple[str, list[bytes | int]]:
-    """Return a `struct` format that alternates fixed bytes and numbers, and its values with zeros for the numbers."""
+    """Return a `struct` format in which fixed bytes and numbers alternate, and the values for it, with zeros as the
+    numbers.
+    """
     zeros = encoded(*[0] * count)
     codes, at = ">", 0
     pieces: list[bytes | int] = []
@@ -569,18 +573,20 @@ def _pattern(encoded: Callable[..., bytes], count: int) -> tuple[str, list[bytes
 
 
 SHAPES_MAX = 8
-"""The maximum number of remembered positions of record bytes."""
+"""The maximum number of different positions of record bytes that are cached."""
 
 PATTERNS_MAX = 64
-"""The maximum number of remembered requests. Above it, all are discarded."""
+"""The maximum number of cached request patterns. Above it, all patterns are discarded."""
 
 PATTERN_BYTES_MAX = 1024
-"""The maximum size of a remembered request without its record bytes. The memory is in use until the connection
+"""The maximum size of a cached request pattern, without record bytes. Patterns stay in memory until the connection
 closes.
 """
 
 PATTERNS_BYTES_MAX = 16 * 1024
-"""The maximum bytes of all remembered requests of one connection. A broker may have ten thousand connections."""
+"""The maximum total size of the cached request patterns of one connection. It is small, because a broker may have ten
+thousand connections.
+"""
 _INT64_BYTES = 8
 _KIND_BYTES = 4
 
@@ -589,7 +595,7 @@ _UnpackBefore: TypeAlias = "Callable[[bytearray | memoryview], tuple[bytes, int,
 
 
 class RequestTemplates:
-    """Identifies produce requests that equal an earlier request except for the record bytes.
+    """Identifies produce requests that differ from an earlier request only in the record bytes.
 
     :param version: the version of all requests.
     :param flexible: True if this version is flexible.
@@ -601,12 +607,12 @@ class RequestTemplates:
         self.version = version
         self._flexible = flexible
         self._count = self._bytes = 0
-        # The key is the position of the length of the record bytes. The value is a function that unpacks the bytes
-        # before this position, and the known requests by these bytes, each with the bytes after its records.
+        # Maps each position of the length of record bytes to a function that unpacks the bytes before it, and to the
+        # cached requests by these bytes. Each request is stored with the bytes after its records.
         self._shapes: dict[int, tuple[_UnpackBefore, dict[_Before, tuple[Any, bytes]]]] = {}
 
     def learn(self, frame: bytearray | memoryview, span: RecordsSpan, request: object) -> None:
-        """Remember a decoded request that has record bytes at one position."""
+        """Cache a decoded request that contains record bytes at a single position."""
         length_start, _, end = span
         size = length_start + len(frame) - end
         if size > PATTERN_BYTES_MAX:
@@ -626,9 +632,9 @@ class RequestTemplates:
         known[kind, head] = request, bytes(frame[end:])
 
     def recognise(self, frame: bytearray | memoryview) -> tuple[Any, memoryview, int] | None:
-        """Return the request that the frame repeats, the record bytes, and the correlation id.
+        """Return the cached request that the frame repeats, its record bytes, and its correlation id.
 
-        :returns: None if the frame must be decoded.
+        :returns: None if there is no such request, so that the frame must be decoded.
         """
         size = len(frame)
         try:
@@ -651,7 +657,7 @@ class RequestTemplates:
 class IntegerRequestTemplate:
     """Identifies requests that differ only in the correlation id and in some INT64 fields.
 
-    :param request_with: returns the request with its argument in all of these fields.
+    :param request_with: a function that returns the request with its argument in all of these fields.
     """
 
     __slots__ = ("_fixed", "_size", "_unpack")
@@ -667,7 +673,7 @@ class IntegerRequestTemplate:
         self._fixed = kind, tuple(others[::2])
 
     def recognise(self, frame: bytearray | memoryview) -> tuple[int, tuple[int, ...]] | None:
-        """Return the correlation id and the numbers in a request frame; None if any other byte differs."""
+        """Return the correlation id and the numbers in a request frame, or None if any other byte differs."""
         if len(frame) != self._size:
             return None
         fields = self._unpack(frame)
@@ -677,7 +683,7 @@ class IntegerRequestTemplate:
 
 
 def constant_response_encoder(response: object, version: int) -> Callable[[int], bytes]:
-    """Return a function of the correlation id that returns a frame with a constant response."""
+    """Return a function that returns the frame of a constant response for a correlation id."""
     frame = _joined(response_frame(response, version, 0))
     size, rest = frame[: _INT32.size], frame[_INT32.size + _CORRELATION_ID_BYTES :]
     pack = struct.Struct(f">{len(size)}si{len(rest)}s").pack
@@ -687,9 +693,9 @@ def constant_response_encoder(response: object, version: int) -> Callable[[int],
 def response_template_encoder(answer_with: Callable[[int], object], version: int) -> Callable[..., bytes]:
     """Return a function that encodes response frames that differ only in the correlation id and adjacent INT64 fields.
 
-    :param answer_with: returns a response with its argument in all of these fields.
-    :returns: a function of the correlation id and the values of the fields. Values of fields that `version` lacks come
-        last, and are ignored.
+    :param answer_with: a function that returns a response with its argument in all of these fields.
+    :returns: a function of the correlation id and the values of the fields. Trailing values for fields that `version`
+        lacks are ignored.
     """
     zeros, ones = (_joined(response_frame(answer_with(number), version, 0)) for number in (0, -1))
     positions = int64_positions(zeros, ones)

@@ -1,22 +1,22 @@
 """Compiles a message declaration, for one version, into an encoder and a decoder.
 
-The compiler generates and executes the source of two functions, once for each class and version in use. So requests do
-not access the declaration. Adjacent fields of fixed size become one `struct.Struct`. The functions are:
+The compiler generates the source of the two functions, once for each class and version in use, so that requests need
+not read the declaration. Adjacent fields of fixed size become one `struct.Struct`. The functions are:
 
     decode(buf, pos, end, spans) -> (message, position after it)
     encode(m, out, splices)
 
-`buf` is a contiguous buffer, and `end` the position after the last readable byte. Before memory is allocated, each
+`buf` is a contiguous buffer, and `end` is the position after the last readable byte. Before memory is allocated, each
 length is compared with the remaining bytes, and each count with the minimum size of its entries. An array has at most
-`ARRAY_ENTRIES_MAX` entries, and a struct at most `TAGS_MAX` tagged fields. `splices` receives the record bytes, which
-are not copied into `out`, as pairs (position in `out`, record bytes). `spans` receives the positions of record bytes:
-of their length, of their first byte, and of the byte after their end.
+`ARRAY_ENTRIES_MAX` entries, and a struct at most `TAGS_MAX` tagged fields. Record bytes are not copied into `out`. The
+encoder adds them to `splices` as pairs (position in `out`, record bytes). The decoder adds three positions per record
+bytes to `spans`: of their length, of their first byte, and of the byte after their end.
 
 A decoder sets the fields of a new object one by one. The constructor of the class has many keyword arguments, and would
 be slower than the rest of the decoder.
 
-Both functions also exist for large messages, as generators that yield from time to time, so that other requests can
-run. Such a decoder counts the entries of an array before it creates any:
+For large messages, both functions also exist as generators that yield periodically, so that other requests can run.
+Such a decoder counts the entries of an array before it creates any entry:
 
     decode(buf, pos, end, spans, budget) -> yields; returns (message, position after it)
 
@@ -49,7 +49,7 @@ from barnabas.protocol.declare import (
 Buffer = bytes | bytearray | memoryview
 
 UVARINT_BYTES_MAX = 5
-"""The maximum bytes of an encoded length or tag, which has 32 bits."""
+"""The maximum encoded size in bytes of a length or tag of 32 bits."""
 
 
 def read_uvarint(buffer: Buffer, position: int) -> tuple[int, int]:
@@ -96,16 +96,16 @@ def write_uvarint(out: bytearray, value: int) -> None:
 Decoder = Callable[[Any, int, int, list[tuple[int, int, int]]], tuple[Any, int]]
 Encoder = Callable[[Any, bytearray, list[tuple[int, Any]]], None]
 Slices = Generator[None, None, Any]
-"""A generator that pauses at each yield, and returns its result."""
+"""A generator that yields to let other requests run, and returns its result."""
 
 SLICE_ENTRIES = 64
-"""The number of array entries between two pauses, which take a fraction of a millisecond."""
+"""The number of array entries between two yields. Processing them takes a fraction of a millisecond."""
 
 SLICE_BYTES = 4 * 1024
-"""The maximum bytes of array entries between two pauses of a decoder."""
+"""The maximum size in bytes of the array entries that a decoder processes between two yields."""
 
 ARRAY_ENTRIES_MAX = 1_000_000
-"""The limits of Kafka since CVE-2026-111108 and CVE-2026-111115."""
+"""The same limits as in Kafka since CVE-2026-111108 and CVE-2026-111115."""
 TAGS_MAX = 10_000
 
 
@@ -148,14 +148,14 @@ def encoder(cls: type, version: int, flexible: bool) -> Encoder:
 
 @functools.cache
 def decoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., Slices]:
-    """Return the decoder of `cls` for `version` that yields from time to time, and counts entries."""
+    """Return the decoder of `cls` for `version` that yields periodically and counts array entries."""
     compiled: Callable[..., Slices] = _DecoderSource(cls, version, flexible, in_slices=True).compile()
     return compiled
 
 
 @functools.cache
 def encoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., Slices]:
-    """Return the encoder of `cls` for `version` that yields from time to time."""
+    """Return the encoder of `cls` for `version` that yields periodically."""
     compiled: Callable[..., Slices] = _EncoderSource(cls, version, flexible, in_slices=True).compile()
     return compiled
 
@@ -173,7 +173,7 @@ def _has_arrays(cls: type, version: int) -> bool:
 
 @functools.cache
 def _size_min(kind: WireType | type, version: int, flexible: bool) -> int:
-    """Return the minimum bytes of an encoded value."""
+    """Return the minimum encoded size of a value in bytes."""
     match kind:
         case Fixed(code=code):
             return struct.calcsize(">" + code)
@@ -211,7 +211,7 @@ def _unsupported(what: str, version: int, value: object) -> NoReturn:
 
 
 class _Source:
-    """The source lines of a function, and the global names that they use."""
+    """The source lines of a generated function, and the globals that it uses."""
 
     def __init__(self, cls: type, version: int, flexible: bool, *, in_slices: bool = False) -> None:
         self.cls, self.version, self.flexible, self.in_slices = cls, version, flexible, in_slices
@@ -239,7 +239,7 @@ class _Source:
         self.lines += ["    " * self.depth + line for line in lines]
 
     def name(self, value: Any) -> str:
-        """Add `value` to the globals of the function, and return its name."""
+        """Add `value` to the globals of the generated function, and return its name."""
         name = f"k{len(self.names)}"
         self.names[name] = value
         return name
@@ -256,7 +256,7 @@ class _Source:
         return isinstance(kind, Nullable) and self.version >= kind.since
 
     def pauses_in(self, element: WireType | type) -> bool:
-        """Return whether values of an array's element type are themselves processed in slices."""
+        """Return whether the generator must also yield within a single element of an array."""
         return self.in_slices and not isinstance(element, WireType) and _has_arrays(element, self.version)
 
     def compile_as(self, name: str, head: str) -> Any:
@@ -311,7 +311,7 @@ class _DecoderSource(_Source):
             self.length(inner)
             refuse = f"{target} = None" if self.may_be_null(kind) else f"null({what})"
             self.add("if n < 0:", f"    {refuse}")
-            # For an array, compare the minimum size of all entries.
+            # Compare the minimum size of all entries with the remaining bytes.
             if isinstance(inner, Array):
                 size = self.entry_size_min(inner, what)
                 self.add(f"elif n * {size} > end - pos: overrun({what}, n, end - pos, {size})")
@@ -499,7 +499,7 @@ class _EncoderSource(_Source):
             self.add("out.append(0)")
             return
         defaults = {spec: self.name(spec.default_value()) for spec in self.tagged}
-        # Usually the field has its default value, and is the same object.
+        # Compare by identity first, because the field usually has its default object.
         unset = " and ".join(f"(m.{s.name} is {name} or m.{s.name} == {name})" for s, name in defaults.items())
         self.add(f"if {unset}:", "    out.append(0)", "    return", "tags = []")
         for spec in sorted(self.tagged, key=lambda s: s.tag or 0):

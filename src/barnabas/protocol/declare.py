@@ -6,13 +6,13 @@
         group_instance_id: str | None = field(nullable(STRING), since=3, default=None)
 
 The decorators make slotted dataclasses with keyword-only constructors, and store the declaration in the attribute
-`__fields__` of the class, for the compiler. A field that some versions lack needs a default: the decoder sets the
-default in these versions. To encode another value in these versions is an error, unless the field is `ignorable`, as in
-Kafka's definitions.
+`__fields__` of the class, for the compiler. A field that some versions lack needs a default, which the decoder sets in
+these versions. Encoding another value in these versions is an error, unless the field is `ignorable`, as in Kafka's
+definitions.
 
 The types of fields are those of Kafka's protocol guide, as data; `barnabas.protocol.compiler` determines their encoding
 in each version. The "compact" forms with varint lengths belong to flexible versions (KIP-482), and are not separate
-types. One module declares both messages of an API, so a client imports the messages that it uses and no others.
+types. Each API has its own module with its two messages, so a client imports only the messages that it uses.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from dataclasses import dataclass
 from typing import Any, TypeVar, dataclass_transform
 
 ZERO_UUID = bytes(16)
-"""The UUID for "no id". A UUID is 16 bytes."""
+"""The UUID (16 bytes) that means "no id"."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +46,12 @@ class Fixed(WireType):
 
 @dataclass(frozen=True, slots=True)
 class Text(WireType):
-    """UTF-8 text after an int16 length; in flexible versions, after a varint length."""
+    """UTF-8 text, preceded by its length: an int16, or a varint in flexible versions."""
 
 
 @dataclass(frozen=True, slots=True)
 class Blob(WireType):
-    """Bytes after an int32 length. The decoder copies them from the frame to a `bytes` object."""
+    """Bytes, preceded by an int32 length. The decoder copies them from the frame to a `bytes` object."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,7 +102,9 @@ def array(element: WireType | type) -> Array:
 
 
 def nested(struct: type) -> Nested:
-    """Return the type of a single value of class `struct`. A version that lacks the field is decoded to `struct()`."""
+    """Return the type of a single value of class `struct`. In a version that lacks the field, its
+    value is `struct()`.
+    """
     return Nested(struct.__name__, struct)
 
 
@@ -137,7 +139,9 @@ class FieldSpec:
         return self.since <= version <= self.until
 
     def default_value(self) -> Any:
-        """Return the value of the field if the version lacks it, or if a tagged field is missing."""
+        """Return the value of the field in a message whose version lacks it, or whose tagged fields
+        do not include it.
+        """
         return self.default_factory() if self.default_factory else self.default
 
 
@@ -174,8 +178,8 @@ def field(
     :param since: the first version with the field.
     :param until: the last version with the field.
     :param default: the value in versions without the field; required if there are such versions.
-    :param default_factory: returns the default of lists and structs. All messages share one default object of a struct:
-        replace the field's value, and never modify the object.
+    :param default_factory: returns the default of lists and structs. All messages share one default object of a struct,
+        so replace the object, and never modify it.
     :param ignorable: True if the encoder may drop a value in versions without the field.
     :param tag: the tag, if this is a tagged field.
     :param secret: True if the `repr` of a message omits the field.
@@ -189,7 +193,7 @@ def field(
 
 
 def _shared(factory: Callable[[], T]) -> Callable[[], T]:
-    return itertools.repeat(factory()).__next__  # implemented in C; called for each new message
+    return itertools.repeat(factory()).__next__  # implemented in C, because it is called for each new message
 
 
 def _declare(cls: type[T]) -> type[T]:
@@ -211,7 +215,7 @@ def _declare(cls: type[T]) -> type[T]:
 
 @dataclass_transform(kw_only_default=True, field_specifiers=(field,))
 def struct(cls: type[T]) -> type[T]:
-    """Declare a class whose values are parts of messages."""
+    """Declare a class for structures inside messages."""
     return _declare(cls)
 
 

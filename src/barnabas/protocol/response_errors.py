@@ -1,4 +1,6 @@
-"""The error code of a response: the code of the whole response, or else the first code inside it."""
+"""Finds the error code of a response: the error code of the whole response, or otherwise the first error code within
+it.
+"""
 
 from __future__ import annotations
 
@@ -19,8 +21,8 @@ ReadError = Callable[[Any], int]
 def error_reader(response: type, version: int) -> ReadError:
     """Return a function that extracts the error code of a response of one class and version.
 
-    :returns: a function of a response. It returns the error code of the whole response if the version has one, or else
-        the first one in wire order; 0 if there is none.
+    :returns: a function of a response. It returns the error code of the whole response if the version has one.
+        Otherwise it returns the first error code in wire order, or 0 if there is none.
     """
     if any(field.name == _ERROR_CODE and field.present(version) for field in fields_of(response)):
         return attrgetter(_ERROR_CODE)
@@ -36,14 +38,16 @@ def error_reader(response: type, version: int) -> ReadError:
 
 
 def _finder(struct: type, version: int) -> Callable[[Any], int | None] | None:
-    """Return a function that finds the first error code in a struct; None if the version has no error code there."""
+    """Return a function that finds the first error code in a struct, or None if the struct has no error code in this
+    version.
+    """
     finders: list[Callable[[Any], int | None]] = []
     for field in fields_of(struct):
         if not field.present(version):
             continue
         if field.name == _ERROR_CODE:
             finders.append(attrgetter(_ERROR_CODE))
-            break  # all later fields come after the error code in wire order
+            break  # later fields cannot contain an earlier error code
         inner, is_list = _struct_of(field.kind)
         find = _finder(inner, version) if inner is not None else None
         if find is not None:

@@ -1,4 +1,4 @@
-"""The Avro serializer and deserializer. They use fastavro and put the schema id before each record."""
+"""The Avro serializer and deserializer. They use fastavro, and write the schema id before each record."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
 
 def parse(registry: SchemaRegistry, schema: Schema, *, for_reading: bool = False) -> Any:
-    """Parse a schema and its references with fastavro, and return fastavro's form of the schema.
+    """Parse a schema and its references with fastavro, and return the parsed schema.
 
-    :param for_reading: True to reject arrays whose items take no bytes.
+    :param for_reading: True to reject arrays whose items have an empty encoding.
     :raises SerializationError: if the text is not an Avro schema, or if the schema is rejected.
     """
     fastavro = require_schema_package("fastavro")
@@ -50,7 +50,7 @@ def _decoded(text: str) -> Any:
 
 
 def type_name(parsed: Any) -> str:
-    """Return the full name of a record, enum or fixed type, and the kind of any other type."""
+    """Return the full name of a record, enum or fixed type, or the type name of any other type."""
     if isinstance(parsed, dict):
         return str(parsed.get("name") or parsed.get("type"))
     return str(parsed) if isinstance(parsed, str) else "union"
@@ -61,7 +61,7 @@ def _check_sizes(parsed: Any, named: dict[str, Any]) -> None:
 
     :param parsed: a schema that fastavro has parsed.
     :param named: the named types by their full names.
-    :raises SerializationError: if the schema has an array whose items take no bytes.
+    :raises SerializationError: if the schema has an array whose items have an empty encoding.
     """
     waiting, seen = [parsed, *named.values()], []
     known = {id(each) for each in waiting}
@@ -89,7 +89,7 @@ def _takes_no_bytes(kind: Any, named: dict[str, Any], within: frozenset[str]) ->
             return kind == "null"
         return kind not in within and _takes_no_bytes(named[kind], named, within | {kind})
     if not isinstance(kind, dict):
-        return False  # Avro writes the index of a union's branch
+        return False  # Avro writes the branch index of a union
     if kind["type"] in ("record", "error"):
         within |= {kind["name"]}
         return all(_takes_no_bytes(field["type"], named, within) for field in kind["fields"])
@@ -171,8 +171,8 @@ class AvroSerializer:
 class AvroDeserializer:
     """A deserializer that decodes Avro records to dicts, or to the results of `from_dict`.
 
-    :param schema: the reader's schema. Records of all versions are converted to it. None: return each record with the
-        schema that it was written with.
+    :param schema: the reader's schema. Records of all versions are converted to this schema. None to return each record
+        in the schema that it was written with.
     :param references: the registered schemas that the reader's schema refers to.
     """
 

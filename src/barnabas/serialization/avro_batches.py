@@ -1,8 +1,9 @@
 """The conversion of Arrow tables to Avro records, for `send_arrow`.
 
-Each field takes the column of the same name. A field without a column is null or has its default; further columns are
-ignored. The conversion never changes a value. A value that does not fit the schema (a forbidden null, a number out of
-range, an unknown enum symbol) raises an error that names column and row, and no record of the table is returned.
+Each field gets its values from the column of the same name. A field without a column is null or has its default.
+Columns without a field are ignored. The conversion never changes a value. A value that does not fit the schema (a
+forbidden null, a number out of range, an unknown enum symbol) raises an error with the column and row. In this case, no
+record of the table is returned.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ SHOWN_LETTERS_MAX = 100
 
 
 class AvroBatches:
-    """An encoder of tables for one schema.
+    """An encoder that converts the rows of tables to records of one schema.
 
     :raises SerializationError: if the schema is not a record schema.
     """
@@ -91,7 +92,7 @@ def _shown(value: pa.Scalar) -> str:
 
 
 def first_mismatch(tree: AvroType, given: pa.Array | None, made: pa.Array) -> int | None:
-    """Return the index of the first row whose value is lost in the conversion; None if the conversion keeps all values.
+    """Return the index of the first row whose value the conversion loses, or None if it keeps all values.
 
     :param given: the original column; None if the table has no such column.
     :param made: the converted column.
@@ -120,7 +121,7 @@ def _misfit_within(tree: AvroType, given: pa.Array, made: pa.Array) -> int | Non
         for name, inner in tree.inner.items():
             part = parts.get(name)
             own = there
-            if tree.kind == "union":  # all branches of a union are null except one
+            if tree.kind == "union":  # only one branch column of a union is not null
                 own = there[:0] if part is None else there.filter(part.take(there).is_valid())
             row = first_mismatch(inner, None if part is None else part.take(own), made.field(name).take(own))
             rows.append(None if row is None else own[row].as_py())
@@ -138,6 +139,6 @@ def _as_list(array: pa.Array) -> pa.Array:
 
 
 def _items(array: pa.Array) -> pa.Array:
-    """Return the concatenated items of lists, or values of maps. Items of null lists are left out."""
+    """Return the concatenated items of lists or values of maps, without the items of null lists."""
     flat = _as_list(array).flatten()
     return flat.field("value") if pa.types.is_map(array.type) else flat

@@ -1,9 +1,9 @@
 """The codecs between the records of one Avro schema and Arrow columns.
 
-The columns have the physical types of avro_types.py. The compiled codec is pyruhvro. avro_python_codec.py serves the
-types that pyruhvro lacks: fixed, null, unions of several types, recursive records and records without fields. pyruhvro
-also lacks bytes, so `CompiledCodec` declares them as strings. Both have the same encoding in Avro and the same layout
-in Arrow.
+The columns have the physical types of avro_types.py. The compiled codec is pyruhvro. avro_python_codec.py handles the
+types that pyruhvro does not support: fixed, null, unions of several types, recursive records and records without
+fields. pyruhvro does not support bytes either, so `CompiledCodec` declares them as strings, which have the same Avro
+encoding and Arrow layout.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def codec_of(tree: AvroType) -> Codec:
         return PythonCodec(tree)
     try:
         return CompiledCodec(tree)
-    except SerializationError:  # the compiled schema parser has limits of its own, such as 128 levels of nested JSON
+    except SerializationError:  # the compiled schema parser has its own limits, such as 128 levels of nested JSON
         return PythonCodec(tree)
 
 
@@ -79,7 +79,7 @@ class CompiledCodec:
         columns = [retyped(column, kind) for column, kind in zip(batch.columns, self._types, strict=True)]
         for column in columns:
             try:
-                column.validate(full=True)  # checks, among others, that strings are UTF-8
+                column.validate(full=True)  # check, among other things, that strings are valid UTF-8
             except pa.ArrowInvalid as error:
                 raise SerializationError("a string is not valid UTF-8") from error
         return columns
@@ -109,8 +109,8 @@ class CompiledCodec:
 class BranchCodec:
     """A codec for a union of one record, with or without null.
 
-    A null value becomes a row of nulls. Encoding this row does not restore the null, so a caller that compares both
-    forms detects the difference and keeps the original bytes.
+    A null value becomes a row of nulls. Encoding this row does not return the original bytes, so a caller that compares
+    them detects the difference and keeps the original bytes.
     """
 
     def __init__(self, tree: AvroType) -> None:
@@ -153,8 +153,8 @@ def _bytes_as_strings(written: Any) -> Any:
 
 
 def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
-    """Return an array as another type with the same memory layout. Names, nullability and bytes versus strings may
-    differ.
+    """Return an array as another type with the same memory layout. The types may differ in names, nullability, and
+    bytes versus strings.
     """
     kind = array.type
     if kind.equals(wanted):
@@ -175,7 +175,7 @@ def retyped(array: pa.Array, wanted: pa.DataType) -> pa.Array:
 
 
 def _filled(tree: AvroType, array: pa.Array) -> pa.Array:
-    """Return an array without the nulls that the schema forbids."""
+    """Return an array with zeros or empty values in place of the nulls that the schema forbids."""
     if tree.kind == "record":
         names = [field.name for field in array.type]
         children = [_filled(tree.inner[name], child) for name, child in zip(names, array.flatten(), strict=True)]

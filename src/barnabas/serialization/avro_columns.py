@@ -1,8 +1,8 @@
 """The decoding of Avro values to Arrow columns of one reader's schema, for `poll_arrow`.
 
-`record_values.py` decodes the values, as in loads. Avro's schema resolution then converts them to the reader's schema:
-new fields get their defaults, removed fields are dropped, numbers are widened, and aliases map renamed fields. The
-columns are those that a table has for the reader's schema (`avro_types.py`).
+`record_values.py` decodes the values, as it does for loads. Avro's schema resolution then converts them to the reader's
+schema: new fields get their defaults, removed fields are dropped, numbers are widened, and aliases map renamed fields.
+A table with the reader's schema would have the same columns (`avro_types.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ from barnabas.serialization.registry_client import Schema, SchemaRegistry
 from barnabas.serialization.wire_format import Writer
 
 ROWS_AT_ONCE = 50_000
-"""The number of records that are decoded together. It bounds the list of bytes objects for the compiled codec."""
+"""The number of records that are decoded together. It limits the size of the list of bytes objects for the compiled
+codec.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class DecodedRecords:
 
     :param batch: one column per field of the reader's schema, one row per record. All fields of a null or bad record
         are null.
-    :param reasons: for each bad record the reason as a string; null for the others.
+    :param reasons: for each bad record, the reason as a string; null for all other records.
     :param schema_ids: the id of each record's schema; null for a record without an id.
     """
 
@@ -49,11 +51,11 @@ class DecodedRecords:
 def decode_avro(
     column: pa.Array | pa.ChunkedArray, registry: SchemaRegistry, reader: Schema | None = None
 ) -> DecodedRecords:
-    """Decode values with schema ids to columns of one reader's schema. Each value is read with the schema that it was
-    written with.
+    """Decode values with schema ids to the columns of one reader's schema. Each value is decoded with its writer's
+    schema.
 
     :param column: binary values; null for tombstones.
-    :param reader: the reader's schema. None: the known schema with the largest id in the column.
+    :param reader: the reader's schema. None selects the schema with the largest known id in the column.
     :raises SerializationError: if the reader's schema is not an Avro schema.
     :raises TimedOutError: if no registry responds.
     """
@@ -73,7 +75,9 @@ def decode_avro(
 
 
 def _newest(registry: SchemaRegistry, ids: Mapping[int, pa.Array]) -> AvroType:
-    """Return the Avro schema with the largest id that the registry has; an empty schema if it has none of the ids."""
+    """Return the Avro schema with the largest id that the registry knows, or an empty schema if it knows none of the
+    ids.
+    """
     for schema_id in sorted(ids, reverse=True):
         try:
             return with_columns(avro_type(registry, registry.schema(schema_id)))
@@ -94,7 +98,7 @@ def _schema_ids(groups: Mapping[int, pa.Array], count: int) -> pa.Array:
 
 
 def _with_forbidden_nulls(tree: AvroType, batch: pa.RecordBatch, values: pa.Array, reasons: pa.Array) -> pa.Array:
-    """Return the reasons, with one more for each record that has a null in a field that is not nullable."""
+    """Add a reason for each record that has a null in a field that is not nullable, and return all reasons."""
     for name in batch.schema.names:
         field = tree.inner[name]
         if field.is_nullable or tree.kind == "union" or tree.is_nullable or not batch.column(name).null_count:
@@ -150,7 +154,7 @@ class ResolvedRecords:
         }
 
     def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
-        return ()  # called only for records that are encoded again
+        return ()  # called only if records are encoded again for a comparison
 
     def damage_reason(self, payload: bytes) -> str | None:
         return self._own.damage_reason(payload)
@@ -165,13 +169,15 @@ class ResolvedRecords:
         return values
 
     def encode(self, columns: Mapping[str, pa.Array], count: int) -> pa.Array:
-        raise AssertionError("records of a reader's schema are never encoded")
+        raise AssertionError("records of a reader's schema are only decoded")
 
 
 def _field(
     writer: AvroType, parts: Mapping[str, pa.Array], reader: AvroType, name: str, wanted: ColumnType, count: int
 ) -> pa.Array:
-    """Return a field of the reader's record: the writer's field of this name, or of an alias, or the default."""
+    """Return the column of a reader's field: the writer's field with this name or an alias of it,
+    or else the default.
+    """
     aliases = [old for old, new in (reader.aliases or {}).items() if new == name]
     source = next((each for each in (name, *aliases) if each in writer.inner), None)
     if source is not None:
@@ -217,7 +223,7 @@ def _first_valid(branches: Sequence[pa.Array]) -> pa.Array:
 
 
 def _in_branch(writer: AvroType, array: pa.Array, reader: AvroType, wanted: dict[str, ColumnType]) -> pa.Array:
-    """Convert a column to a union of the reader. The first branch that accepts all values contains them."""
+    """Convert a column to a union of the reader. All values go to the first branch that accepts them all."""
     kind = cast("pa.StructType", arrow_type(wanted))
     children = {name: pa.nulls(len(array), arrow_type(each)) for name, each in wanted.items()}
     alike = sorted(wanted, key=lambda name: reader.inner[name].kind != writer.kind)

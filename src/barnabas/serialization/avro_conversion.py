@@ -1,7 +1,7 @@
 """The conversion between Avro's physical types and column types (avro_types.py), in both directions.
 
-Neither direction raises an error for a value. A value that the target type does not take becomes null, and codecs write
-a forbidden null as zero. Callers therefore compare the converted value with the original to detect a loss.
+Neither direction raises an error for a value. A value that the target type cannot represent becomes null, and codecs
+write a forbidden null as zero. Callers therefore compare the converted value with the original value to detect a loss.
 """
 
 from __future__ import annotations
@@ -19,7 +19,9 @@ from barnabas.serialization.avro_types import AvroType
 from barnabas.serialization.column_casts import exactly, widened, with_items
 
 _DAY_MIN, _DAY_MAX = -719_162 + 365, 2_932_896 - 365
-"""The first and last day of the years 2 to 9998, in days since 1970-01-01. The code for times has the same limits."""
+"""The first and last day of the years 2 to 9998, in days since 1970-01-01. Conversions of timestamps have the same
+limits.
+"""
 _UNITS: dict[str, TimeUnit] = {"millis": "ms", "micros": "us", "nanos": "ns"}
 _PER_SECOND = {"s": 1, "ms": 1_000, "us": 1_000_000, "ns": 1_000_000_000}
 _LONG_MAX = 2**63 - 1
@@ -64,7 +66,7 @@ def _to_list(tree: AvroType, array: pa.Array, wanted: list[ColumnType]) -> pa.Ar
 
 
 def _to_plain(tree: AvroType, array: pa.Array) -> pa.Array:
-    """Convert a column of a primitive or logical type to the column type that the schema implies."""
+    """Convert a column of a primitive or logical type to the column type of the table."""
     if tree.decimal:
         return _decimals(array, *tree.decimal)
     if tree.kind == "int" and tree.logical == "date":
@@ -94,7 +96,7 @@ def _decimals(array: pa.Array, precision: int, scale: int) -> pa.Array:
 
 
 def _scaled(number: int, scale: int) -> Decimal:
-    # The digits go into the decimal directly: arithmetic would round to the precision of the decimal context.
+    # Construct the decimal from its digits, because arithmetic would round it to the precision of the decimal context.
     return Decimal((int(number < 0), tuple(map(int, str(abs(number)))), -scale))
 
 
@@ -148,7 +150,7 @@ def _of_plain(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _of_same(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Convert a column whose type equals the physical type or is wider."""
+    """Convert a column whose type is the physical type or a wider type."""
     if tree.kind == "enum" and pa.types.is_string(array.type):
         known = pc.is_in(array, pa.array(tree.symbols, pa.string()))
         return array if pc.all(known).as_py() else pc.if_else(known, array, pa.scalar(None, array.type))
@@ -163,7 +165,7 @@ def _of_same(tree: AvroType, array: pa.Array, kind: pa.DataType) -> pa.Array:
 
 
 def _of_times(array: pa.Array, unit: str) -> pa.Array:
-    """Convert times to integers of a unit. Finer fractions are cut off; a value beyond 64 bits becomes null."""
+    """Convert times to integers of a unit. Fractions of the unit are truncated; a value beyond 64 bits becomes null."""
     numbers = array.cast(pa.int64())
     given, wanted = _PER_SECOND[array.type.unit], _PER_SECOND[_UNITS[unit]]
     if given <= wanted:

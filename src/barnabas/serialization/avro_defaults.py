@@ -1,8 +1,8 @@
 """The conversion of field defaults from JSON to Avro values. This module does no I/O.
 
-A default of type bytes has one character per byte. Avro 1.12 allows any branch for the default of a union; earlier
-versions require the first. The first branch that takes the default is used. The default of a record names all of its
-fields.
+A default of type bytes has one character per byte. In Avro 1.12, the default of a union may belong to any branch;
+earlier versions require the first branch. The first branch that accepts the default is used. The default of a record
+contains all of its fields.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _BITS = {"int": 32, "long": 64}
 
 
 def encode_default(tree: AvroType, default: Any) -> Any:
-    """Return a default in the form that Arrow takes for the physical type.
+    """Return a default as the Python value from which Arrow builds the physical type.
 
     :raises ValueError: if the default does not fit the type.
 
@@ -36,14 +36,14 @@ def encode_default(tree: AvroType, default: Any) -> Any:
         for name, branch in tree.inner.items():
             if _takes(branch, default):
                 return {name: encode_default(branch, default)}
-        raise ValueError("no branch of the union takes the default")
+        raise ValueError("no branch of the union accepts the default")
     if not _takes(tree, default):
         raise ValueError(f"the default is not of type {tree.kind}")
     return _within(tree, default)
 
 
 def _within(tree: AvroType, default: Any) -> Any:
-    """Convert a default that fits the type, including all nested values."""
+    """Convert a default and its nested values. The default must fit the type."""
     if tree.kind in ("bytes", "fixed"):
         return default.encode("latin-1")
     if tree.kind == "array":
@@ -56,7 +56,9 @@ def _within(tree: AvroType, default: Any) -> Any:
 
 
 def _takes(tree: AvroType, default: Any) -> bool:
-    """Return whether a default has the type's kind of JSON and fits its limits. Nested values are not checked."""
+    """Return whether a default has the JSON type that the Avro type requires, and is within its limits. Nested values
+    are not checked.
+    """
     if isinstance(default, bool) and tree.kind != "boolean":
         return False
     if not isinstance(default, _OF_JSON.get(tree.kind, ())):

@@ -1,8 +1,7 @@
-"""The Avro codec in Python. It handles one record at a time and serves the types that the compiled codec lacks.
-
-Values have the form that Arrow takes for the physical type (avro_types.py): a dict for a record, a dict of one branch
-for a union of several types, pairs for a map, bytes for a fixed, a symbol for an enum. Null and a recursive record are
-None.
+"""The Avro codec in Python. It processes one record at a time, and supports the types that the compiled codec lacks.
+Values are the Python values from which Arrow builds the physical types (avro_types.py): a dict for a record, a dict of
+one branch for a union of several types, pairs for a map, bytes for a fixed, a symbol for an enum. Null and a recursive
+record are None.
 
 The reader is strict. It rejects a length beyond the end of the record, a number out of range, and remaining bytes. The
 writer never fails: it writes a forbidden None as zero, as an empty value or as the first symbol. Callers compare the
@@ -30,7 +29,7 @@ _BITS = {"int": 32, "long": 64}
 class PythonCodec:
     """A codec for the values of one schema: a record, a union of a record and null, or another union.
 
-    A column is null if the value is null, or if a union has another branch.
+    A column is null if the value is null, or belongs to another branch of a union.
     """
 
     def __init__(self, tree: AvroType) -> None:
@@ -116,7 +115,9 @@ def _read_string(data: bytes, position: int) -> tuple[str, int]:
 
 
 class _Readers:
-    """A builder of reader functions. It keeps the readers of records, because a recursive record refers to its own."""
+    """A builder of reader functions. It caches the readers of records, because a recursive record refers to its own
+    reader.
+    """
 
     _plain: dict[str, Reader] = {  # noqa: RUF012 - never modified
         "null": _read_null,
@@ -212,7 +213,9 @@ def _pair(inner: Reader) -> Reader:
 
 
 def _items(inner: Reader) -> Reader:
-    """Return the reader of an array's or map's blocks. The size in bytes precedes a block with a negative count."""
+    """Return the reader of an array's or map's blocks. If the count of a block is negative, its
+    size in bytes follows.
+    """
 
     def read(data: bytes, position: int) -> tuple[list[Any], int]:
         items: list[Any] = []
@@ -326,7 +329,9 @@ def _write_items(write: Writer) -> Writer:
 
 
 def _write_union(tree: AvroType) -> Writer:
-    """Return the writer of a union of several types: the branch that is not null, else null, else the first branch."""
+    """Return the writer of a union of several types. It writes the branch that is not null, or else null, or else the
+    first branch.
+    """
     null_at = tree.null_at
     places = [number for number in range(len(tree.inner) + 1) if number != null_at]
     branches = [(name, place, _writer(each)) for (name, each), place in zip(tree.inner.items(), places, strict=False)]

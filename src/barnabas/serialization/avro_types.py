@@ -1,7 +1,7 @@
 """The types of an Avro schema, with the Arrow type of the encoded value and the type of the table column.
 
 The *physical* type is the Arrow type of the encoded value: an `int` with logical type `date` is an int32. The column
-type is the one that a table shows: a date. `avro_codec.py` converts between bytes and physical types,
+type is the type that a table shows: in this example, a date. `avro_codec.py` converts between bytes and physical types,
 `avro_conversion.py` between physical and column types.
 
     int long float double boolean string bytes      columns of the same names; bytes and fixed are `binary`
@@ -12,7 +12,7 @@ type is the one that a table shows: a date. `avro_codec.py` converts between byt
     a union of several types                        a struct with one field per branch, named after its type
 
 These have no column: null, recursive records, records without fields, types nested deeper than tables allow, and
-structs whose field names SQL cannot distinguish. A time of day (time-*) and a duration keep their physical types.
+structs whose field names differ in case only. A time of day (time-*) and a duration keep their physical types.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from barnabas.formats.field_aliases import Aliases
 from barnabas.serialization.registry_client import AVRO, Schema, SchemaRegistry
 
 TYPES_MAX = 5_000
-"""The maximum number of types. Nested references to named types grow a schema exponentially."""
+"""The maximum number of types of a schema. With nested references to named types, a schema can grow exponentially."""
 
 _PRIMITIVES: Mapping[str, pa.DataType] = {
     "null": pa.null(),
@@ -55,18 +55,20 @@ _UNDECIDED = object()
 class AvroType:
     """A type of a schema.
 
-    :param kind: a primitive, `record`, `enum`, `fixed`, `array`, `map`, `union`, or `again` for a recursive record.
-    :param written: the type's JSON without logical types and defaults, for the codecs.
+    :param kind: a primitive, `record`, `enum`, `fixed`, `array`, `map`, `union`, or `again` for a reference to an
+        enclosing record.
+    :param written: the type's JSON without logical types and defaults, as the codecs need it.
     :param name: the full name of a named type.
     :param logical: the logical type; "" if the type has none.
-    :param null_at: the index of null in the union with null; None if the type is not nullable.
+    :param null_at: the index of null in the union that makes the type nullable; None if the type is not nullable.
     :param fields: the fields of a record; the branches of a union by their column names; `items` of an array; `values`
         of a map.
-    :param aliases: the names of a record's fields by their aliases.
+    :param aliases: the aliases of a record's fields, each with the name of its field.
     :param symbols: the symbols of an enum.
     :param size: the size of a fixed, in bytes.
     :param decimal: the precision and scale of a decimal, in digits.
-    :param is_hidden: True if the field of this type has no column because another field has taken the column's name.
+    :param is_hidden: True if the field of this type has no column, because another field already uses the column's
+        name.
     :param defaults: the defaults of a record's fields as JSON values.
     """
 
@@ -111,7 +113,7 @@ class AvroType:
         return pa.string() if self.kind == "enum" else _PRIMITIVES.get(self.kind, pa.null())
 
     def column(self, depth: int = 0) -> ColumnType | None:
-        """Return the type of the column; None if this type has no column."""
+        """Return the type of the column, or None if this type has no column."""
         if depth > STRUCT_DEPTH_MAX or self.kind in ("null", "again") or self.is_hidden:
             return None
         if self.kind in ("record", "union"):
@@ -136,7 +138,7 @@ class AvroType:
     def with_column_names(self, aliases: Aliases, depth: int = 0) -> AvroType:
         """Return the type with the field names of the table's column. The encoding stays the same.
 
-        :param aliases: the aliases that the table has within the column.
+        :param aliases: the table's aliases for fields within this column.
         """
         if not aliases:
             return self
@@ -159,7 +161,7 @@ class AvroType:
         return replace(self, fields=fields)
 
     def has_columns_for_all(self, column: ColumnType, depth: int = 0) -> bool:
-        """Return whether each nested field has a column of its own within a column type."""
+        """Return whether a column type has a separate field for each nested field."""
         if self.kind in ("array", "map"):
             return not isinstance(column, list) or next(iter(self.inner.values())).has_columns_for_all(
                 column[-1], depth + 1
@@ -176,7 +178,7 @@ class AvroType:
 
 
 def avro_type(registry: SchemaRegistry, schema: Schema) -> AvroType:
-    """Parse a schema to a tree of types, with all references resolved.
+    """Parse a schema into a tree of types, with all references resolved.
 
     :raises SerializationError: if the schema is not an Avro schema, or if it has too many types.
     :raises TimedOutError: if no registry responds.
@@ -203,7 +205,7 @@ def _parsed(text: str) -> Any:
 
 
 class _Reading:
-    """The parser of one schema. It knows the named types, and the types that are already written out."""
+    """The parser of one schema. It tracks the named types, and which of them are already defined in its output."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[Any, str]] = {}
@@ -311,7 +313,7 @@ def full_name(data: Mapping[str, Any], space: str) -> str:
 
 
 def _named_branches(branches: list[AvroType]) -> dict[str, AvroType]:
-    """Return the branches of a union by their column names. The names have no namespace if they are distinct without
+    """Return the branches of a union by their column names. The namespace is omitted if the names are distinct without
     it.
     """
     short = [each.name.rpartition(".")[2] or each.kind for each in branches]
@@ -336,7 +338,7 @@ def _with_logical(plain: AvroType, data: Mapping[str, Any]) -> AvroType:
 
 
 def _as_reference(tree: AvroType, is_first: bool) -> AvroType:
-    """Return a type as its definition at its first use, and as its name at later uses."""
+    """Return the definition of a named type at its first use, and its name at later uses."""
     return tree if is_first else replace(tree, written=tree.name)
 
 
@@ -348,7 +350,7 @@ def is_empty_on_wire(tree: AvroType) -> bool:
 
 
 def _check_sizes(tree: AvroType) -> None:
-    """Reject arrays whose items take no bytes: a record of ten bytes could have 2^60 items."""
+    """Reject arrays whose items have an empty encoding, because a record of ten bytes could declare 2^60 items."""
     for each in tree.walk():
         if each.kind == "array" and not each.inner["items"].is_nullable and is_empty_on_wire(each.inner["items"]):
             raise SerializationError("cannot decode arrays whose items take no bytes")

@@ -43,8 +43,8 @@ class AvroRecords:
         return dict(zip(self._tree.inner, self._codec.decode(payloads), strict=True))
 
     def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
-        # The compiled decoder accepts numbers out of range and remaining bytes. A record that encodes to the same bytes
-        # is valid; the others are suspect.
+        # The compiled decoder accepts numbers out of range, and bytes after the record. A record is certainly valid if
+        # encoding it returns the same bytes; all others are suspect.
         written = self._codec.encode(list(fields.values()), len(payloads))
         places: list[int] = pc.indices_nonzero(pc.not_equal(written, payloads)).to_pylist()
         return places
@@ -72,9 +72,8 @@ class AvroRecords:
 
 
 def with_columns(tree: AvroType) -> AvroType:
-    """Return a schema whose nested types are columns. Records and unions stay; any other type is wrapped in a record.
-
-    The bytes stay the same, because Avro encodes a record of one field like the field alone.
+    """Return a schema whose nested types are the columns. Any type other than a record or union is wrapped in a record.
+    This does not change the bytes, because Avro encodes a record of one field like the field itself.
     """
     if tree.kind in ("record", "union"):
         return tree

@@ -1,4 +1,4 @@
-"""Casts of Arrow columns that never change a value: a value that the target type does not take becomes null."""
+"""Casts of Arrow columns that never change a value: a value that the target type cannot represent becomes null."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def fitted(array: pa.Array, wanted: ColumnType) -> pa.Array:
 
 
 def with_items(array: pa.Array, items: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return a list or map array with the offsets and nulls of `array`, other items, and a given type."""
+    """Return a list or map array with the given type and items, and the offsets and nulls of `array`."""
     children = [items]
     if pa.types.is_map(kind):
         children = [pa.StructArray.from_arrays([array.keys, items], fields=[kind.key_field, kind.item_field])]

@@ -1,4 +1,4 @@
-"""The removal of repeated map keys. DuckDB and other readers reject a column with a repeated key."""
+"""The removal of repeated map keys. DuckDB and other readers reject a map with a repeated key."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from barnabas.serialization.column_casts import with_items
 
 
 def with_distinct_keys(array: pa.Array) -> pa.Array:
-    """Return a column whose maps, at any depth, have distinct keys. The last entry of a key wins.
+    """Return a column whose maps, at any depth, have distinct keys. If a key is repeated, its last entry is kept.
 
     >>> kind = pa.list_(pa.map_(pa.string(), pa.int32()))
     >>> with_distinct_keys(pa.array([[[("a", 1), ("b", 2), ("a", 3)]], None], kind)).to_pylist()

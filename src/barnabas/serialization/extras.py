@@ -1,4 +1,4 @@
-"""The import of the packages that the formats need. Packages are imported at their first use."""
+"""The import of the optional packages that the formats need. Each package is imported at its first use."""
 
 from __future__ import annotations
 

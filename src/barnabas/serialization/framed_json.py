@@ -1,8 +1,7 @@
-"""The `ValueDecoder` of JSON values with a schema id, as serializers for JSON Schema write them.
-
-The bytes after the id are decoded like any JSON value. `json:7:columns` is the form of a value with schema id 7 that
-the table's columns can restore. The schema does not affect the decoding. A value is a bad record if the registry does
-not have its id, or has a schema of another type. Values with and without an id may be mixed.
+"""The `ValueDecoder` of JSON values with a schema id, as JSON Schema serializers write them. The bytes after the id are
+decoded like any JSON value, without use of the schema. `json:7:columns` is the form of a value with schema id 7 that
+the table's columns can restore. A value is a bad record if the registry does not have its id, or if the schema is not a
+JSON Schema. Values with and without an id may be mixed.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class FramedJsonDecoder:
         for schema_id in most_frequent_first(rows_by_writer):
             rows = rows_by_writer[schema_id]
             reason = self._why_unknown(schema_id)
-            if reason is not None:  # this group may be as large as the batch
+            if reason is not None:  # without a loop over rows, because the group may be as large as the batch
                 bad.update(dict.fromkeys(rows.to_pylist(), reason))
                 continue
             own = pc.is_in(pa.array(range(len(values)), rows.type), rows)
@@ -79,7 +78,7 @@ class FramedJsonDecoder:
         return bare
 
     def _why_unknown(self, schema_id: int) -> str | None:
-        """Return the reason why a schema id does not belong to JSON values; None if it does."""
+        """Return the reason why a schema id does not belong to JSON values, or None if it does."""
         if schema_id in self._known:
             return None
         reason = self._unknown.reason(schema_id)

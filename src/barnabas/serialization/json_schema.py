@@ -37,7 +37,8 @@ class JsonSerializer:
     """A serializer that encodes values as JSON with a schema id.
 
     :param schema: the schema as text or as a JSON object.
-    :param to_dict: converts a value to an object that `json.dumps` takes; None if the values are such objects.
+    :param to_dict: converts a value to an object that `json.dumps` takes; None if `json.dumps` takes the values
+        themselves.
     :param validate: True to reject a value that does not fit the schema.
     The other parameters are described at `AvroSerializer`.
     """
@@ -81,7 +82,7 @@ class JsonDeserializer:
     """A deserializer that decodes JSON records to objects.
 
     :param from_dict: converts the decoded JSON object to the returned value; None to return the JSON object.
-    :param validate: True to check each record against the schema that it was written with.
+    :param validate: True to validate each record with its writer's schema.
     """
 
     def __init__(

@@ -1,4 +1,6 @@
-"""The serializer and deserializer of Protobuf records: messages with the schema id and message indexes before them."""
+"""The serializer and deserializer of Protobuf records: each message is preceded by the schema id
+and message indexes.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,7 @@ from barnabas.serialization.schema_id_resolver import SchemaIdResolver
 from barnabas.serialization.subject_names import SubjectName, by_topic
 
 BUILT_IN = "google/protobuf/"
-"""The path of the files that every registry and every Protobuf library has."""
+"""The path prefix of the `.proto` files that every registry and every Protobuf library includes."""
 
 
 class ProtobufSerializer:
@@ -103,7 +105,8 @@ class ProtobufDeserializer:
 def message_class(registry: SchemaRegistry, schema_id: int, indexes: tuple[int, ...]) -> Any:
     """Create a class for one message type of a schema in the registry.
 
-    :param indexes: the message indexes: the index of the top-level message, then of each nested message.
+    :param indexes: the message indexes: the index of the top-level message, followed by the index of each nested
+        message.
     :raises SerializationError: if the schema is not a Protobuf schema, or if it has no such message type.
     """
     pool = require_schema_package("google.protobuf.descriptor_pool").DescriptorPool()
@@ -149,7 +152,9 @@ def _add_built_in(pool: Any, name: str, known: set[str]) -> None:
 
 
 def _indexes(descriptor: Any) -> list[int]:
-    """Return the message indexes of a type: the index of the top-level message, then of each nested message."""
+    """Return the message indexes of a type: the index of the top-level message, followed by the index of each nested
+    message.
+    """
     outer = descriptor.containing_type
     siblings = list(outer.nested_types if outer is not None else descriptor.file.message_types_by_name.values())
     names = [each.full_name for each in siblings]

@@ -10,7 +10,7 @@ have their zero value instead.
     google.protobuf.Timestamp         timestamp; a wrapper (Int64Value ...): its value, or null
     google.protobuf.Struct, Value     string with JSON
 
-Messages without fields, recursive messages, and structs that tables do not take have no column.
+Messages without fields, recursive messages, and structs that tables cannot represent have no column.
 """
 
 from __future__ import annotations
@@ -62,9 +62,9 @@ class _Item:
     """The conversion of a field's single value between a message and a column.
 
     :param column: the type of the column.
-    :param read: converts the message's value to the column's value.
-    :param plain: converts the column's value to the message's value; None if the value is a message.
-    :param put: fills in a message with the column's value; called only if `plain` is None.
+    :param read: converts a value of the message to a value of the column.
+    :param plain: converts a value of the column to a value of the message; None if the value is a message.
+    :param put: fills a message with the column's value; called only if `plain` is None.
     """
 
     column: ColumnType
@@ -113,7 +113,7 @@ class ProtobufRecords:
             raise SerializationError(f"invalid message of type {self._name}") from error
 
     def suspect_rows(self, fields: Mapping[str, pa.Array], payloads: pa.Array) -> Sequence[int]:
-        return ()  # the library already detects all damage
+        return ()  # protobuf's parser already rejects every damaged record
 
     def damage_reason(self, payload: bytes) -> str | None:
         try:
@@ -123,8 +123,8 @@ class ProtobufRecords:
         return None
 
     def canonical(self, payloads: pa.Array) -> pa.Array:
-        # The order of fields and of map entries has no meaning, so both are normalized. Unknown fields stay: such a
-        # record must differ from its columns.
+        # Normalize the order of fields and of map entries, which has no meaning. Keep unknown fields, so that such a
+        # record differs from its columns.
         messages = map(self._made.FromString, payloads.to_pylist())
         return pa.array([each.SerializePartialToString(deterministic=True) for each in messages], pa.binary())
 
@@ -146,7 +146,9 @@ class ProtobufRecords:
 
 
 def _put(field: _Field, message: Any, value: Any) -> None:
-    """Write a field. A value that the field does not take is left out; the caller detects the loss by comparing."""
+    """Write a field. A value that the field cannot represent is omitted; the caller detects the
+    loss by a comparison.
+    """
     try:
         field.write(message, value)
     except (TypeError, ValueError, KeyError, AttributeError, OverflowError):
@@ -208,7 +210,7 @@ def _times_as_numbers(array: pa.Array) -> pa.Array:
 
 
 def _fields_of(descriptor: Any, within: tuple[str, ...]) -> list[_Field]:
-    """Return the fields of a message that have a column.
+    """Return the fields of a message that have a column in the table.
 
     :param within: the full names of the enclosing messages.
     """
@@ -231,7 +233,7 @@ def _field(field: Any, within: tuple[str, ...]) -> _Field | None:
 
 
 def _is_repeated(field: Any) -> bool:
-    known = getattr(field, "is_repeated", None)  # protobuf 5 lacks it, and later versions deprecate `label`
+    known = getattr(field, "is_repeated", None)  # protobuf 5 lacks `is_repeated`, and later versions deprecate `label`
     return bool(field.label == field.LABEL_REPEATED if known is None else known)
 
 
@@ -358,12 +360,12 @@ def _json_text(message: Any) -> str | None:
     try:
         found = require_schema_package("google.protobuf.json_format").MessageToDict(message)
         return json.dumps(found, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except Exception:  # noqa: BLE001 - the library raises several types for NaN or a value without a kind
+    except Exception:  # noqa: BLE001 - protobuf raises several exception types for NaN or a value without a kind
         return None
 
 
 def _put_json(message: Any, text: str) -> None:
     try:
         require_schema_package("google.protobuf.json_format").Parse(text, message)
-    except Exception as error:  # the library's errors do not derive from ValueError
+    except Exception as error:  # protobuf's errors do not derive from ValueError
         raise ValueError("the text is not valid JSON for this message") from error

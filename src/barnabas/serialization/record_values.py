@@ -1,18 +1,18 @@
 """The `ValueDecoder` of records with schemas in Confluent's wire format, for loads into tables.
 
 Each record is decoded with the schema that it was written with. Its fields go to the table's columns of the same names.
-A column is null if the record's own schema has no such field, even if a newer schema has a default for it. So a record
-looks the same, no matter if a load runs before or after a schema change. Renamed fields, also those in structs, go to
+A column is null if the record's own schema has no such field, even if a newer schema has a default for the field. So a
+load before a schema change and a load after it produce the same row. Renamed fields, including fields in structs, go to
 the column of the new name (`aliases`).
 
 A form describes how to restore a value. `avro:7` means: encode the columns with schema 7. `protobuf:7:0` adds the
 message indexes. The decoder encodes each record again and compares the bytes, because one value can have several
 encodings (overlong integers, several blocks of a list, another order of fields). If the bytes differ, the load keeps
-the original value. It also keeps a record with a field that has no column because another field already had its name: a
-second rename would send both to the same column.
+the original value. It also keeps the original value of a record with a field that has no column, because another field
+uses its name: after a second rename, both would map to the same column.
 
-A record without a schema id, with an unknown id or with a damaged body is a bad record. A registry that does not
-respond is not the record's fault, and stops the load.
+A record without a schema id, with an unknown id or with a damaged body is a bad record. If no registry responds, the
+load stops.
 """
 
 from __future__ import annotations
@@ -47,17 +47,17 @@ from barnabas.serialization.wire_format import Writer
 
 BYTES_MAX = 2**31 - 1
 ONE_BY_ONE_MAX = 64
-"""The size of a batch, in records, below which a damaged batch is decoded record by record instead of by halves."""
+"""A damaged batch with at most this number of records is decoded one record at a time. A larger batch is bisected."""
 NAME_LETTERS_SHOWN = 60
 
 
 class RecordType(Protocol):
     """The records of one schema.
 
-    :param fields: the fields that have a column, with the column types. Names in structs are those of the table.
+    :param fields: the fields that have a column, with the column types. Fields in structs have the table's names.
     :param aliases: the earlier names of fields with their current names, as the schema declares them.
-    :param is_strict: True if `decode` raises an error for every damaged record. If False, `suspect_rows` may return
-        rows.
+    :param is_strict: True if `decode` raises an error for every damaged record. If False, check the rows that
+        `suspect_rows` returns.
     """
 
     fields: Mapping[str, ColumnType]
@@ -76,15 +76,15 @@ class RecordType(Protocol):
         ...
 
     def damage_reason(self, payload: bytes) -> str | None:
-        """Return the reason why a record is bad; None if it is valid."""
+        """Return the reason why a record is bad, or None if it is valid."""
         ...
 
     def canonical(self, payloads: pa.Array) -> pa.Array:
-        """Return valid records in the form in which `encode` writes the same values. Unknown parts stay."""
+        """Return valid records as `encode` would write them, including unknown fields, so that both can be compared."""
         ...
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
-        """Return whether all nested fields of a field have columns of their own within a column type."""
+        """Return whether a column type has a separate field for each nested field of a field."""
         ...
 
     def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
@@ -116,7 +116,7 @@ class RecordFormat(Protocol):
 
 @dataclass(slots=True)
 class _Columns:
-    """Decoded rows: their indexes in the batch, one column per table field, and their forms."""
+    """Decoded rows: their indexes in the batch, one column per field of the table, and the form of each row."""
 
     rows: pa.Array
     columns: list[pa.Array]
@@ -130,7 +130,8 @@ class RecordDecoder:
     :param kind: the format of the records.
     :param registry: the registry of the schemas.
     :param known: the earlier names of fields with their names in the table.
-    :param with_forms: True to check that columns restore the values. Callers that keep the values save this work.
+    :param with_forms: True to check that the columns restore the values. A caller that keeps the values does not need
+        this check.
     :param may_rename: True if the table's fields may be renamed later.
     """
 
@@ -200,8 +201,8 @@ class RecordDecoder:
     def _targets(self, record_type: RecordType, fields: Mapping[str, object]) -> dict[str, str]:
         """Return the table's field for each field of a record.
 
-        An earlier name of a field always maps to that field. Another field with this name has no column: otherwise
-        values could no longer be restored after a change of the table.
+        An earlier name of a field always maps to this field, so another field with the same name has no column.
+        Otherwise values could not be restored after the table has changed.
         """
         targets = {}
         for name in record_type.fields:
@@ -213,7 +214,7 @@ class RecordDecoder:
     def _comes_back(
         self, record_type: RecordType, targets: Mapping[str, str], fields: Mapping[str, ColumnType]
     ) -> bool:
-        """Return whether columns still restore the records after any later rename."""
+        """Return whether the columns will still restore the records after any later rename."""
         if not self.may_rename:
             return True
         are_distinct = len(set(targets.values())) == len(targets)
@@ -228,7 +229,7 @@ class RecordDecoder:
         )
 
     def _look_up(self, rows_by_writer: Mapping[Writer, pa.Array]) -> None:
-        """Resolve the writers of a batch, up to the limit of registry requests.
+        """Look up the schemas of a batch's writers, up to the limit of registry requests.
 
         :param rows_by_writer: the writers with their rows.
         """
@@ -237,7 +238,7 @@ class RecordDecoder:
             self._type(writer)
 
     def _type(self, writer: Writer) -> RecordType | str:
-        """Return the record type of a writer, or the reason why it has none."""
+        """Return the record type for a writer's schema, or the reason why there is none."""
         known = self._types.get(writer) or self._unknown.reason(writer)
         if known is not None:
             return known
@@ -259,7 +260,7 @@ class RecordDecoder:
             if error.code == NO_SUCH_SCHEMA:
                 return f"schema {writer.schema_id} is not known to the registry"
             return f"schema {writer.schema_id}: {error}"
-        except BarnabasError:  # no registry responds: stop the load
+        except BarnabasError:  # no registry responds, so stop the load
             raise
         except Exception as error:  # noqa: BLE001 - format libraries raise arbitrary errors for untrusted schemas
             return f"schema {writer.schema_id}: cannot be parsed: {type(error).__name__}: {error}"[:REASON_LETTERS_MAX]
@@ -269,8 +270,8 @@ class RecordDecoder:
 class _Group:
     """The records of one writer in a batch, with the conversion to the table's columns.
 
-    :param form: the form of records that the columns restore.
-    :param targets: the table's field for each record field that has one.
+    :param form: the form of records that the columns can restore.
+    :param targets: maps each record field that has a column to the table's field.
     :param fields: all fields of the table.
     """
 
@@ -282,7 +283,7 @@ class _Group:
     with_forms: bool
 
     def found(self) -> Fields:
-        """Return the fields whose values no column of the table takes completely."""
+        """Return the fields for which the table has no column that can represent all values."""
         missing: Fields = {}
         for name, own in self.record_type.fields.items():
             target = self.targets.get(name)
@@ -300,7 +301,7 @@ class _Group:
     def decode(self, values: pa.Array, rows: pa.Array, reasons: dict[int, str]) -> _Columns:
         """Decode rows. Add the reason of each bad row to `reasons`."""
         own = values if len(rows) == len(values) else values.take(rows)
-        # An explicit end is necessary: without it Arrow 26 allocates a negative number of bytes.
+        # Pass an explicit end: without it, Arrow 26 tries to allocate a negative number of bytes.
         payloads = pc.binary_slice(own, len(self.writer.prefix()), BYTES_MAX)
         try:
             decoded = self.record_type.decode(payloads.to_pylist())
@@ -343,13 +344,13 @@ class _Group:
         return _Columns(rows, list(columns.values()), forms)
 
     def _cells(self, name: str, target: str, values: pa.Array) -> dict[str, pa.Array]:
-        """Return the column of a field, and the further column for values that do not fit the first one."""
+        """Return the column of a field, and the further column for values that do not fit the column."""
         own, column = self.record_type.fields[name], self.fields[target]
         key = further_key(target, type_word(own))
         if key not in self.fields:
             return {target: with_distinct_keys(self.record_type.to_column(name, values, column))}
         if _column_of(own, target, self.fields) == key and not isinstance(own, str):
-            to_column = pa.nulls(len(values), arrow_type(column))  # a partial value must not go into the first column
+            to_column = pa.nulls(len(values), arrow_type(column))  # a value must not be partly in the first column
         else:
             to_column = with_distinct_keys(self.record_type.to_column(name, values, column))
         left = pc.and_(to_column.is_null(), values.is_valid())
@@ -407,13 +408,15 @@ class _Group:
 
 
 def _column_of(own: ColumnType, target: str, fields: Mapping[str, ColumnType]) -> str:
-    """Return the column for a field type: the further column if the first one does not take all values of the type."""
+    """Return the column for a field type: the first column if it can represent all values of the type, and otherwise
+    the further column.
+    """
     key = further_key(target, type_word(own))
     return target if key not in fields or takes(fields[target], own, widens=False) else key
 
 
 def _source(own: ColumnType, target: str, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the values of a field from its column and its further column, for encoding."""
+    """Combine a field's column and its further column into the values to encode."""
     further = columns.get(further_key(target, type_word(own)))
     if further is None:
         return columns[target]
@@ -422,7 +425,9 @@ def _source(own: ColumnType, target: str, columns: Mapping[str, pa.Array]) -> pa
 
 
 def _damaged(record_type: RecordType, payloads: Sequence[bytes], first: int) -> Iterator[tuple[int, str]]:
-    """Yield the index and the reason of each record that cannot be decoded. Bisect the batch until it is small."""
+    """Yield the index and the reason of each record that cannot be decoded. Bisect the batch until
+    its parts are small.
+    """
     try:
         record_type.decode(payloads)
     except SerializationError as error:
@@ -441,7 +446,7 @@ def _joined(
     reasons: Mapping[int, str],
     found: Fields,
 ) -> Decoded:
-    """Combine parts into one result in the order of the batch. Rows without a decoded value are null."""
+    """Combine parts into one result in the order of the batch. Rows that were not decoded are null."""
     count = len(values)
     whys = pa.nulls(count, pa.string())
     if reasons:

@@ -1,7 +1,6 @@
-"""The client of a schema registry, for serializers. Its calls block; the client is thread-safe and caches responses.
-
-Schemas by id, and ids of registered schemas, never change, so each is requested once. The latest version of a subject
-is cached for 60 s.
+"""The client of a schema registry, for serializers. Its calls block. The client is thread-safe and caches responses.
+The schema of an id and the id of a registered schema never change, so each is requested once. The latest version of a
+subject is cached for 60 s.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ Transport = Callable[[str, str, bytes | None, Mapping[str, str], float], tuple[i
 class SchemaReference:
     """A reference from one schema to another.
 
-    :param name: the name by which the schema refers to the other one.
+    :param name: the name that the schema uses for the other schema.
     :param subject: the subject of the other schema.
     :param version: the version of the other schema in its subject.
     """
@@ -73,7 +72,7 @@ class Schema:
 class SchemaRegistry:
     """A client of a schema registry.
 
-    :param url: `http://user:password@host:port`; several URLs, separated by commas, are tried in turn.
+    :param url: `http://user:password@host:port`; several URLs are separated by commas and tried in turn.
     :param timeout_s: the timeout of a call with all its retries, in seconds.
 
     Each call raises SchemaRegistryError if the registry rejects the request, and TimedOutError if no registry responds.
@@ -133,7 +132,7 @@ class SchemaRegistry:
         return self._ids.get(("version", subject, schema), lambda: self._ask(_number("version"), "POST", path, schema))
 
     def is_version_of(self, subject: str, schema_id: int) -> bool:
-        """Return whether the schema with an id is a version of a subject. Only the result True is cached."""
+        """Return whether the schema with an id is a version of a subject. Only a result of True is cached."""
 
         def ask() -> bool:
             try:
@@ -165,7 +164,9 @@ class SchemaRegistry:
         return number, self._versions.get((subject, number, form), lambda: self._ask(_schema, "GET", path))
 
     def dependencies(self, schema: Schema, *, form: str = "") -> list[tuple[str, str]]:
-        """Return the names and texts of all schemas that a schema refers to. Each follows its own references."""
+        """Return the names and texts of all schemas that a schema refers to, directly or indirectly. Each schema
+        follows the schemas that it refers to.
+        """
         found: dict[tuple[str, int], tuple[str, str]] = {}
 
         def visit(references: Sequence[SchemaReference], trail: tuple[tuple[str, int], ...]) -> None:
@@ -185,7 +186,7 @@ class SchemaRegistry:
     def _ask(self, read: Callable[[Any], T], method: str, path: str, schema: Schema | None = None) -> T:
         """Send a request, and return the part of the response that `read` extracts.
 
-        :raises SchemaRegistryError: if the registry rejects the request, or if the response is not one of a schema
+        :raises SchemaRegistryError: if the registry rejects the request, or if the response does not come from a schema
             registry.
         """
         answer = self._call(method, path, None if schema is None else schema.as_json())
@@ -241,7 +242,7 @@ class _Remembered(Generic[T]):
         if found is not None:
             return found
         value = ask()
-        if value is False:  # the schema may become a version of the subject later
+        if value is False:  # do not cache False: the schema may become a version of the subject later
             return value
         with self._lock:
             self._values[key] = value

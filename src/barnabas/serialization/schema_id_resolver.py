@@ -1,4 +1,6 @@
-"""The choice of the schema id that a serializer writes: that of its own schema, or of the subject's latest version."""
+"""The choice of the schema id that a serializer writes: the id of its own schema, or of the
+subject's latest version.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,8 @@ class SchemaIdResolver:
     def resolve(self, topic: str, is_key: bool, type_name: str, schema: Schema) -> tuple[int, Schema]:
         """Return the schema id to write, and the schema to encode with.
 
-        :raises SchemaRegistryError: if the registry rejects the schema, or does not have it.
+        :raises SchemaRegistryError: if the registry rejects the schema, or if auto-registration is off and the schema
+            is not registered.
         :raises TimedOutError: if no registry responds.
         """
         subject = self.subject_name(topic, is_key, type_name)

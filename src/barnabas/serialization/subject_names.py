@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 
 SubjectName = Callable[[str, bool, str], str]
-"""A naming strategy: a function of the topic, True for a key, and the full name of the record type."""
+"""A naming strategy: a function that returns the subject for a topic, a flag (True for a key), and the full name of the
+record type.
+"""
 
 
 def by_topic(topic: str, is_key: bool, _type_name: str) -> str:
@@ -18,7 +20,7 @@ def by_topic(topic: str, is_key: bool, _type_name: str) -> str:
 
 
 def by_record(_topic: str, _is_key: bool, type_name: str) -> str:
-    """Return the subject by record type (RecordNameStrategy): a type has the same versions in all topics.
+    """Return the subject by record type (RecordNameStrategy): a type has the same schema versions in all topics.
 
     >>> by_record("clicks", False, "web.Click")
     'web.Click'

@@ -1,8 +1,9 @@
-"""The schema ids that the registry does not have, and a limit of requests for such ids. This module does no I/O.
+"""A cache of schema ids that the registry does not have, with a limit on requests for such ids. This module does no
+I/O.
 
-Values of another format can look like any number of schema ids, and each would cost one registry request. The limit
-holds for one batch of records, because the next batch may have valid ids. Callers that look up the most frequent ids
-first find the valid ids of a mixed batch.
+Values of another format can look like many different schema ids, and each would cost a registry request. The limit
+applies to one batch of records, because the next batch may have valid ids. Callers look up the most frequent ids first,
+to find the valid ids of a mixed batch.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ REMEMBERED_MAX = 10_000
 
 
 class UnknownIds(Generic[KeyT]):
-    """A cache of unknown ids and the reasons. Not thread-safe."""
+    """A cache of unknown ids, with the reason for each. Not thread-safe."""
 
     def __init__(self) -> None:
         self._reasons: dict[KeyT, str] = {}
@@ -33,7 +34,7 @@ class UnknownIds(Generic[KeyT]):
             self._reasons = {}
 
     def reason(self, key: KeyT) -> str | None:
-        """Return the reason why an id must not be requested; None if the caller may request it."""
+        """Return the reason why an id must not be requested, or None if the caller may request it."""
         known = self._reasons.get(key)
         if known is None and self._left <= 0:
             return f"the batch has more than {UNKNOWN_IDS_MAX} schema ids that the registry does not know"
@@ -46,7 +47,7 @@ class UnknownIds(Generic[KeyT]):
 
 
 def most_frequent_first(rows: Mapping[KeyT, pa.Array]) -> Iterator[KeyT]:
-    """Yield the ids in the order of their numbers of records, largest first; equal numbers in the order of the ids.
+    """Yield the ids by their number of records, largest first; ids with equal numbers are sorted by id.
 
     >>> list(most_frequent_first({9: [0], 7: [1, 2], 8: [3]}))
     [7, 8, 9]

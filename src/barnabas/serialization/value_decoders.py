@@ -32,10 +32,10 @@ def value_decoder(
     may_rename: bool = True,
     with_forms: bool = True,
 ) -> ValueDecoder | None:
-    """Return the decoder of a format; None for raw values.
+    """Return the decoder of a format, or None for raw values.
 
     :param value_format: the name of the format.
-    :param rules: the rules by which JSON becomes columns.
+    :param rules: the rules for the conversion of JSON to columns.
     :param registry: the URL of a schema registry.
     :param aliases: the earlier names of fields with their names in the table.
     :param may_rename: True if the table's fields may be renamed later.
@@ -74,5 +74,5 @@ def _decoder(
 
 @lru_cache(maxsize=16)
 def registry_at(url: str) -> SchemaRegistry:
-    """Return the client of a registry. All callers in this process share one client per URL, and its cache."""
+    """Return the client of a registry. All callers in this process share one client and its cache per URL."""
     return SchemaRegistry(url)

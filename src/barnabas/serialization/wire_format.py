@@ -80,7 +80,7 @@ def encode_indexes(indexes: Sequence[int]) -> bytes:
 
 
 def decode_indexes(data: bytes, position: int = HEADER_BYTES) -> tuple[list[int], int]:
-    """Decode message indexes. Return them and the position of the message after them, in bytes.
+    """Decode message indexes. Return them, and the byte position of the message that follows.
 
     :raises SerializationError: if the message indexes are invalid.
 

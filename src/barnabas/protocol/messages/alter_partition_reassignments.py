@@ -1,6 +1,6 @@
 """AlterPartitionReassignments (key 45): move partitions to other brokers (KIP-455).
 
-Version 1 can forbid a change of the replication factor (KIP-860).
+Version 1 can reject a change of the replication factor (KIP-860).
 """
 
 from __future__ import annotations

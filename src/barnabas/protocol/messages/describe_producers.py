@@ -1,4 +1,4 @@
-"""DescribeProducers (key 61): return the idempotent producers whose state a partition keeps (KIP-664)."""
+"""DescribeProducers (key 61): return the idempotent producers that a partition has state for (KIP-664)."""
 
 from __future__ import annotations
 

@@ -1,10 +1,11 @@
 """Fetch (key 1): read record batches from partitions, with long poll.
 
-Version 4 is the first with record batches of format 2, version 5 adds the log start offset, version 7 fetch sessions
-(KIP-227). Version 9 adds the reader's current leader epoch (KIP-320), version 11 the reader's rack (KIP-392). Version
-12 is the first flexible version and adds the epoch of the last fetched record (KIP-595). Version 13 names topics by id
-(KIP-516), version 15 moves the replica id into a tagged field (KIP-903), version 16 can return new leaders (KIP-951).
-Versions 17 and 18 are for followers: they add the follower's log directory (KIP-853) and its high watermark (KIP-1166).
+Version 4 is the first version with record batches of format 2, version 5 adds the log start offset, version 7 fetch
+sessions (KIP-227). Version 9 adds the reader's current leader epoch (KIP-320), version 11 the reader's rack (KIP-392).
+Version 12 is the first flexible version and adds the epoch of the last fetched record (KIP-595). Version 13 names
+topics by id (KIP-516), version 15 moves the replica id into a tagged field (KIP-903), version 16 can return new leaders
+(KIP-951). Versions 17 and 18 are for followers: they add the follower's log directory (KIP-853) and its high watermark
+(KIP-1166).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """The records of `__consumer_offsets`: committed offsets, and groups with their members.
 
-Key and value begin with an int16. In a value it is the version. In a key it is the type of the record: 0 and 1 for an
-offset, 2 for a group. Other types belong to kinds of groups that Barnabas does not support. The declarations are
-Kafka's (`group-coordinator/src/main/resources/common/message`). KIP-915 made version 4 of the values flexible, so older
-brokers skip new fields, such as the topic id of an offset.
+Key and value begin with an int16. In a value, it is the version. In a key, it is the record type: 0 and 1 for an
+offset, 2 for a group. Other types are for group protocols that Barnabas does not support. The declarations are Kafka's
+(`group-coordinator/src/main/resources/common/message`). KIP-915 made version 4 of the values flexible, so older brokers
+skip new fields, such as the topic id of an offset.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """JoinGroup (key 11): join the next generation of a group.
 
-Version 1 adds a rebalance timeout. Since version 4, a new member must repeat the request with its member id (KIP-394).
-Version 5 adds static members (KIP-345), version 6 is the first flexible version, version 7 returns the protocol type
-(KIP-559), version 8 adds a reason (KIP-800). In version 9, the response to a rejoining leader can skip the assignment
-(KIP-814).
+Version 1 adds a rebalance timeout. Since version 4, a new member must repeat the request with the member id that it
+received (KIP-394). Version 5 adds static members (KIP-345), version 6 is the first flexible version, version 7 returns
+the protocol type (KIP-559), version 8 adds a reason (KIP-800). In version 9, the response to a rejoining leader can
+skip the assignment (KIP-814).
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""ListOffsets (key 2): return the offset for a timestamp, or an end of a partition.
+"""ListOffsets (key 2): return the offset for a timestamp, or the first or last offset of a partition.
 
-Version 1 is the first that returns a single offset. Version 2 adds isolation levels, version 4 leader epochs (KIP-320),
-version 6 is the first flexible version, version 7 supports the timestamp -3 (KIP-734). The later versions are for
-tiered storage: 8 supports -4 (KIP-405), 9 supports -5 (KIP-1005), 10 adds a timeout (KIP-1075), 11 supports -6
+Version 1 is the first version that returns a single offset. Version 2 adds isolation levels, version 4 leader epochs
+(KIP-320), version 6 is the first flexible version, version 7 supports the timestamp -3 (KIP-734). The later versions
+are for tiered storage: 8 supports -4 (KIP-405), 9 supports -5 (KIP-1005), 10 adds a timeout (KIP-1075), 11 supports -6
 (KIP-1023).
 """
 

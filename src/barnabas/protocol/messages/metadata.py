@@ -1,9 +1,10 @@
 """Metadata (key 3): return the brokers, and the topics with their partitions and leaders.
 
 In version 0, an empty list of topics requests all topics. In later versions, null requests all topics, and an empty
-list none. Version 4 can forbid auto-creation, version 7 adds leader epochs, version 8 authorized operations (KIP-430),
-version 9 is the first flexible version. Version 10 adds topic ids (KIP-516), version 11 drops the authorized operations
-of the cluster, version 12 can name topics by id, version 13 adds an error code for the whole response (KIP-1102).
+list requests no topic. Version 4 can forbid auto-creation, version 7 adds leader epochs, version 8 authorized
+operations (KIP-430), version 9 is the first flexible version. Version 10 adds topic ids (KIP-516), version 11 drops the
+authorized operations of the cluster, version 12 can name topics by id, version 13 adds an error code for the whole
+response (KIP-1102).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""OffsetForLeaderEpoch (key 23): return the end offset of a leader epoch, to find where two logs diverge (KIP-101).
+"""OffsetForLeaderEpoch (key 23): return the end offset of a leader epoch, to find the offset at which two logs diverge
+(KIP-101).
 
 Version 2 checks the current leader epoch of the requester (KIP-320), version 3 adds the replica id of the requester,
 version 4 is the first flexible version.

@@ -1,9 +1,10 @@
 """Produce (key 0): append record batches to partitions.
 
-Versions 0 to 2 are for older message formats. They are declared so that the broker can return an error (KAFKA-18659).
-Version 3 is the first with record batches of format 2, and adds transactional ids. Version 5 returns the log start
-offset, version 8 errors of individual records (KIP-467), version 9 is the first flexible version, version 10 can return
-new leaders (KIP-951). Versions 11 and 12 are for transactions (KIP-890), version 13 names topics by id (KIP-516).
+Versions 0 to 2 are for older message formats. They are declared only so that the broker can respond with an error
+(KAFKA-18659). Version 3 is the first version with record batches of format 2, and adds transactional ids. Version 5
+returns the log start offset, version 8 errors of individual records (KIP-467), version 9 is the first flexible version,
+version 10 can return new leaders (KIP-951). Versions 11 and 12 are for transactions (KIP-890), version 13 names topics
+by id (KIP-516).
 """
 
 from __future__ import annotations

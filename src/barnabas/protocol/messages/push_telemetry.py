@@ -1,4 +1,6 @@
-"""PushTelemetry (key 72): receive metrics of a client, as `MetricsData` of OpenTelemetry in Protobuf (KIP-714)."""
+"""PushTelemetry (key 72): send the metrics of a client to a broker, as OpenTelemetry's `MetricsData` in Protobuf
+(KIP-714).
+"""
 
 from __future__ import annotations
 
