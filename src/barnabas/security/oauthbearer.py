@@ -26,7 +26,7 @@ INVALID_TOKEN = b'{"status":"invalid_token"}'
 """The server's response to a token that it refuses."""
 
 REFUSED = "the OAUTHBEARER message is invalid"
-_TOKEN = re.compile(r"[-_~+/.A-Za-z0-9]+=*")
+_TOKEN = re.compile(r"[-_~+/.A-Za-z0-9]++=*+")  # without backtracking: clients send tokens before they authenticate
 _AUTHORIZATION = re.compile(rf"(?P<scheme>[A-Za-z0-9_]+) +(?P<token>{_TOKEN.pattern})")
 _HEADER = re.compile(r"[ny],(?:a=(?P<authorization>(?:[^,=\0\x01]|=2C|=3D)+))?,")
 _KEY = re.compile(r"[A-Za-z]+")
