@@ -149,7 +149,7 @@ class ApplicationLoop(ClientLifecycle):
         self._on_program_end: Callable[[], None] | None = None
         self.ended = asyncio.Event()
         """Set when the client has ended, by the caller of `claim_end`."""
-        # keep a reference, because an event loop holds only weak references to its tasks
+        # Keep a reference to the task, because an event loop holds only weak references to its tasks.
         self._ending: asyncio.Task[None] | None = None
         self.register()
 
@@ -194,7 +194,7 @@ class ApplicationLoop(ClientLifecycle):
             return loop is not None
         try:
             loop.call_soon_threadsafe(self._begin_to_end)
-        except RuntimeError:  # the loop was closed at the same time
+        except RuntimeError:  # another thread has just closed the event loop
             self.unregister()
         return True
 
@@ -281,7 +281,7 @@ def _end_clients() -> None:
 
 
 def _give_up() -> None:
-    """Stop waiting after Ctrl-C, and let the clients log their lost records."""
+    """Stop waiting after Ctrl-C, and make the clients log their lost records."""
     lifecycles = [lifecycle for lifecycle in list(_lifecycles) if not lifecycle.is_forked_copy]
     for lifecycle in lifecycles:
         lifecycle.end_with_program()
@@ -389,7 +389,7 @@ class LoopThread(ClientLifecycle):
             return
         try:
             self._loop.call_soon_threadsafe(function)
-        except RuntimeError:  # the thread has ended at the same time
+        except RuntimeError:  # the background thread has just ended
             return
 
     # --- the end ----------------------------------------------------------------------------------------
@@ -475,6 +475,6 @@ if hasattr(os, "register_at_fork"):
 _at_end = getattr(threading, "_threading_atexits", None)
 if isinstance(_at_end, list):
     _at_end.insert(0, _end_with_program)
-    atexit.register(_give_up)  # does nothing if all clients have ended
+    atexit.register(_give_up)  # `_give_up` does nothing if all clients have ended
 else:
     atexit.register(_end_clients)

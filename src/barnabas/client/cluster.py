@@ -421,7 +421,7 @@ class Cluster:
             channel = self._channels.get(key)
             if channel is None or not channel.is_open:
                 channel = await self._dial(*address)
-                if self._closed:  # the client was closed during the wait
+                if self._closed:  # the client was closed while this call waited
                     channel.close()
                     raise ClosedError(CLOSED)
                 self._channels[key] = channel
@@ -542,7 +542,7 @@ class Cluster:
                     break  # try one other broker per call, because the caller is waiting
         else:
             self._doubted.clear()
-        # Use the connected brokers in turn.
+        # Use each connected broker in turn, so that requests are spread over brokers.
         self._asked = next((each for each in found if each != self._asked), next(iter(found)))
         return found[self._asked]
 
@@ -700,7 +700,7 @@ class Cluster:
     async def coordinator(self, group: str) -> Node:
         """Return the broker that coordinates `group`. Does not retry.
 
-        :raises ApiError: COORDINATOR_NOT_AVAILABLE and others.
+        :raises ApiError: COORDINATOR_NOT_AVAILABLE and other errors.
         """
         node = self._coordinators.get(group)
         if node is not None:
@@ -809,7 +809,8 @@ class Cluster:
             async with asyncio.timeout(max(deadline_s - self.clock.monotonic(), 0.001)):
                 await self.refresh()
         except (BarnabasError, TimeoutError) as error:
-            log.debug("cannot refresh the metadata: %s", error)  # the next attempt gets the same error and raises it
+            # the next attempt fails with the same error and raises it
+            log.debug("cannot refresh the metadata: %s", error)
 
 
 def dial_with(config: ClientConfig) -> Dial:

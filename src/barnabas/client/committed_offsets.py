@@ -88,7 +88,7 @@ async def commit_offsets(
 
     :param generation: the generation of the member; -1 if the caller is not a member of the group.
     :raises ApiError: UNKNOWN_MEMBER_ID, ILLEGAL_GENERATION, REBALANCE_IN_PROGRESS: other members may own the
-        partitions; OFFSET_METADATA_TOO_LARGE and others.
+        partitions; OFFSET_METADATA_TOO_LARGE and other errors.
     :raises TimedOutError: the coordinator did not respond in time.
     """
     if not offsets:

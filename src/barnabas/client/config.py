@@ -538,7 +538,7 @@ SOLE_VALUES = {
     "exclude_internal_topics": ("true",),
     "group_protocol": ("classic",),
     "interceptor_classes": ("",),
-    # Both values have the same effect, because there are no transactions.
+    # Both isolation levels have the same effect, because there are no transactions.
     "isolation_level": ("read_uncommitted", "read_committed"),
     "partitioner_ignore_keys": ("false",),
     "security_protocol": ("plaintext",),

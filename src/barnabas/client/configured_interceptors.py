@@ -23,7 +23,7 @@ def producer_interceptors(config: ProducerConfig, given: Iterable[ProducerInterc
     """
     configured: list[ProducerInterceptor] = []
     if config.audit:
-        from barnabas.client.audit.producer_audit import ProducerAudit  # noqa: PLC0415 - most producers have no audit
+        from barnabas.client.audit.producer_audit import ProducerAudit  # noqa: PLC0415 - import only if needed: most producers have no audit
 
         configured.append(ProducerAudit(config.audit_window_ms))
     if config.enable_metrics_push and otlp.is_installed():
@@ -38,7 +38,7 @@ def consumer_interceptors(config: ConsumerConfig, given: Iterable[ConsumerInterc
     """
     configured: list[ConsumerInterceptor] = []
     if config.audit and config.group is not None:
-        from barnabas.client.audit.consumer_audit import ConsumerAudit  # noqa: PLC0415 - most consumers have no audit
+        from barnabas.client.audit.consumer_audit import ConsumerAudit  # noqa: PLC0415 - import only if needed: most consumers have no audit
 
         configured.append(ConsumerAudit(config.group))
     if config.enable_metrics_push and otlp.is_installed():

@@ -180,7 +180,8 @@ class RangeReader:
             else:  # pause if the broker returns an empty response without waiting for new records
                 pacing.note_futile(now_s())
                 await asyncio.sleep(pacing.wait_s(now_s()))
-            # A leader that throttles the client returns no records.
+            # Remember a short log only after an empty response: a leader that throttles the client also returns no
+            # records.
             self._short_end = found.high_watermark if found.high_watermark < self._end_offset else None
 
     def _fetch_bytes(self, offset: int) -> int:

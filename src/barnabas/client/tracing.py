@@ -220,7 +220,7 @@ def _propagated_names() -> set[str]:
 
 def _add_content(attributes: Attributes, key: object, value: object) -> None:
     if isinstance(key, bytes | bytearray | memoryview):
-        with suppress(UnicodeDecodeError):  # the semantic conventions require text
+        with suppress(UnicodeDecodeError):  # the semantic conventions require a key in text form
             attributes[KEY] = bytes(key).decode()
     elif isinstance(key, str):
         attributes[KEY] = key

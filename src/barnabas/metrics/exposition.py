@@ -144,7 +144,7 @@ class _OneMetric(Collector):
         metric = self._metric
         name = metric.name.removesuffix(COUNTER_SUFFIX) if metric.kind is Kind.COUNTER else metric.name
         family = Family(name, metric.help, metric.kind)
-        # A list of all lines would take much more memory than the samples.
+        # Render lazily: a list of all lines would take much more memory than the samples.
         family.samples = cast("Any", self._lines())
         yield family
 

@@ -253,7 +253,7 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
     name = host.encode("ascii") if host.isascii() else host
     look_up = partial(socket.getaddrinfo, name, port, type=socket.SOCK_STREAM)
     try:
-        with contextlib.suppress(socket.gaierror):  # the host is a name, whose lookup may take long
+        with contextlib.suppress(socket.gaierror):  # not an address, but a host name, whose lookup may take long
             return look_up(flags=socket.AI_NUMERICHOST)
         # Use a thread instead of an executor: executors no longer work when a client delivers its last records at
         # interpreter exit.

@@ -427,7 +427,7 @@ class ServerConnection:
         if self._reserved and is_waited_for:
             self._give_back_if_stalled(now_s)
         if self._reader.partial and self._is_waiting and not self._stream.is_reading:
-            self._partial_since_s = now_s  # the broker delays the frame, not the client
+            self._partial_since_s = now_s  # restart the time limit, because the broker delays the frame
         elif self._reader.partial:
             allowed_s = limits.partial_frame_s_max + self._reader.held_bytes / SLOWEST_BYTES_PER_S
             if now_s - self._partial_since_s > allowed_s:

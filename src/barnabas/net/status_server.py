@@ -174,7 +174,7 @@ class _Server(ThreadingHTTPServer):
         super().__init__(address, _Handler)
 
     def server_bind(self) -> None:
-        # The method of HTTPServer would look up the host name, which can take long.
+        # Do not call HTTPServer's method: it looks up the host name, which can take long.
         socketserver.TCPServer.server_bind(self)
         self.server_name, self.server_port = "", int(self.server_address[1])
 
@@ -206,7 +206,7 @@ class _Server(ThreadingHTTPServer):
 
 def _end(request: socket.socket) -> None:
     """Shut down a connection, so that all reads and writes of its thread fail."""
-    with suppress(OSError):  # the client has closed the connection already
+    with suppress(OSError):  # the client has already closed the connection
         request.shutdown(socket.SHUT_RDWR)
 
 
@@ -282,7 +282,7 @@ class _Handler(BaseHTTPRequestHandler):
     def version_string(self) -> str:
         return "barnabas"
 
-    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class names the parameter
+    def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - parameter name of the base class
         """Suppress the base class's log line for each request."""
 
 

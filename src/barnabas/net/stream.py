@@ -241,7 +241,7 @@ class _ReceivePlace:
 
     def leave_if_kept(self) -> None:
         """Allocate a new buffer if a stream still refers to this one."""
-        # This object and the call each hold one reference.
+        # Two references are normal: this object holds one, and the call of `getrefcount` another.
         if sys.getrefcount(self.buffer) > 2:
             self.buffer = bytearray(RECEIVE_BYTES)
 

@@ -280,7 +280,7 @@ class _DecoderSource(_Source):
             self.tags()
         self.add("return m, pos")
         if self.in_slices:
-            self.add("yield")  # makes the function a generator even if it has no array
+            self.add("yield")  # an unreachable yield makes the function a generator even if the message has no array
             return self.compile_as("decode", "def decode(buf, pos, end, spans, budget):")
         return self.compile_as("decode", "def decode(buf, pos, end, spans):")
 
@@ -414,7 +414,7 @@ class _EncoderSource(_Source):
             self.tags()
         self.add("return")
         if self.in_slices:
-            self.add("yield")  # makes the function a generator even if it has no array
+            self.add("yield")  # an unreachable yield makes the function a generator even if the message has no array
         return self.compile_as("encode", "def encode(m, out, splices):")
 
     def fixed(self, run: list[FieldSpec]) -> None:
@@ -429,7 +429,7 @@ class _EncoderSource(_Source):
             function = self.name(encoder(inner.struct, self.version, self.flexible))
             write = f"{function}({expression}, {out}, splices)"
             if self.may_be_null(kind):
-                # A struct that may be null has a byte before it: -1 for null.
+                # A nullable struct is preceded by a byte, which is -1 for null.
                 self.add(f"if {expression} is None: {out}.append(255)", "else:")
                 self.add(f"    {out}.append(1)", f"    {write}")
             else:
@@ -477,7 +477,7 @@ class _EncoderSource(_Source):
         if isinstance(element, Fixed):
             self.add(f"{out} += pack(f'>{{len({variable})}}{element.code}', *{variable})")
             return
-        # Tagged fields are small, and are encoded into a separate buffer first.
+        # Do not yield inside tagged fields: they are small, and are encoded into a separate buffer first.
         in_slices = self.in_slices and out == "out"
         if in_slices:
             self.add("left = 0")

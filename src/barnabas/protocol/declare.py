@@ -193,7 +193,8 @@ def field(
 
 
 def _shared(factory: Callable[[], T]) -> Callable[[], T]:
-    return itertools.repeat(factory()).__next__  # implemented in C, because it is called for each new message
+    # `itertools.repeat` is implemented in C; the default factory is called for each new message
+    return itertools.repeat(factory()).__next__
 
 
 def _declare(cls: type[T]) -> type[T]:

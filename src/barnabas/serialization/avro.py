@@ -89,7 +89,7 @@ def _takes_no_bytes(kind: Any, named: dict[str, Any], within: frozenset[str]) ->
             return kind == "null"
         return kind not in within and _takes_no_bytes(named[kind], named, within | {kind})
     if not isinstance(kind, dict):
-        return False  # Avro writes the branch index of a union
+        return False  # a union is never empty, because Avro writes the branch index
     if kind["type"] in ("record", "error"):
         within |= {kind["name"]}
         return all(_takes_no_bytes(field["type"], named, within) for field in kind["fields"])
@@ -163,7 +163,7 @@ class AvroSerializer:
         out.write(wire_format.header(schema_id))
         try:
             self._write(out, parsed, self._to_dict(value) if self._to_dict else value, strict=self._strict)
-        except Exception as error:  # fastavro does not document the types of its errors
+        except Exception as error:  # fastavro does not document the exceptions that it raises
             raise SerializationError(f"the value does not fit the schema {self._type_name}: {error!r}") from error
         return out.getvalue()
 
@@ -208,6 +208,6 @@ class AvroDeserializer:
         stream.seek(wire_format.HEADER_BYTES)
         try:
             found = self._read(stream, writer, self._reader)
-        except Exception as error:  # fastavro does not document the types of its errors
+        except Exception as error:  # fastavro does not document the exceptions that it raises
             raise SerializationError(f"invalid record of schema {schema_id}: {error!r}") from error
         return self._from_dict(found) if self._from_dict else found

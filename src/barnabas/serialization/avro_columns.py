@@ -163,7 +163,7 @@ class ResolvedRecords:
         return payloads
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
-        return True  # this format renames no field
+        return True  # this format keeps all field names
 
     def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         return values
@@ -185,7 +185,7 @@ def _field(
     default = (reader.defaults or {}).get(name)
     try:
         plain = pa.array([encode_default(reader.inner[name], default)], reader.inner[name].physical())
-    except (ValueError, TypeError, pa.ArrowException):  # the field has no default, or one of another type
+    except (ValueError, TypeError, pa.ArrowException):  # the field has no default, or its default has the wrong type
         return pa.nulls(count, arrow_type(wanted))
     return physical_to_column(reader.inner[name], plain, wanted).take(pa.array([0] * count, pa.int64()))
 

@@ -54,7 +54,7 @@ class FramedJsonDecoder:
         for schema_id in most_frequent_first(rows_by_writer):
             rows = rows_by_writer[schema_id]
             reason = self._why_unknown(schema_id)
-            if reason is not None:  # without a loop over rows, because the group may be as large as the batch
+            if reason is not None:  # update all rows together, because the group may be as large as the batch
                 bad.update(dict.fromkeys(rows.to_pylist(), reason))
                 continue
             own = pc.is_in(pa.array(range(len(values)), rows.type), rows)

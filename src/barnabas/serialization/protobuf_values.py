@@ -129,7 +129,7 @@ class ProtobufRecords:
         return pa.array([each.SerializePartialToString(deterministic=True) for each in messages], pa.binary())
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
-        return True  # this format renames no field
+        return True  # this format keeps all field names
 
     def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:
         return fitted(values, wanted)

@@ -84,7 +84,7 @@ class RecordType(Protocol):
         ...
 
     def has_columns_for_all(self, name: str, column: ColumnType) -> bool:
-        """Return whether a column type has a separate field for each nested field of a field."""
+        """Return whether a column type has a separate subfield for each nested field of the record's field."""
         ...
 
     def to_column(self, name: str, values: pa.Array, wanted: ColumnType) -> pa.Array:

@@ -65,14 +65,15 @@ class Admin:
         :param replication_factor: the number of replicas of each partition. None selects the brokers'
             `default.replication.factor`; brokers older than Kafka 2.4 require a number.
         :param config: topic settings under Kafka's names, for example `{"retention.ms": "86400000"}`.
-        :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG and others.
+        :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_PARTITIONS, INVALID_CONFIG and other
+            errors.
         """
         self._thread.call(self._operations.create_topic(name, partitions, replication_factor, config))
 
     def delete_topic(self, name: str) -> None:
         """Delete a topic with all its records.
 
-        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and others.
+        :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and other errors.
         """
         self._thread.call(self._operations.delete_topic(name))
 
@@ -203,7 +204,7 @@ class Admin:
     def log_dirs(self, broker: int | None = None, *, with_sizes: bool = True) -> list[LogDir]:
         """Return the log directories of one broker or of all live brokers: path, free space and logs.
 
-        :param broker: the id of a broker; None: all live brokers.
+        :param broker: the id of a broker, or None for all live brokers.
         :param with_sizes: include the logs in each directory, with their sizes in bytes.
         """
         return self._thread.call(self._operations.log_dirs(broker, with_sizes=with_sizes))

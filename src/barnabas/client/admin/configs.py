@@ -154,7 +154,7 @@ class ConfigResource:
 async def describe_config(cluster: Cluster, resource: ConfigResource) -> dict[str, ConfigSetting]:
     """Return all settings of a topic, broker or group, by name.
 
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST and others.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION, INVALID_REQUEST and other errors.
     """
     request = DescribeConfigsRequest(
         resources=[
@@ -222,7 +222,7 @@ def _setting(each: DescribeConfigsResourceResult) -> ConfigSetting:
 async def alter_config(
     cluster: Cluster, resource: ConfigResource, to_set: Mapping[str, str], to_unset: Iterable[str]
 ) -> None:
-    """Set and unset individual settings, without a change of the others (KIP-339). All changes succeed, or none."""
+    """Set and unset individual settings, and keep all others (KIP-339). Either all changes succeed, or none."""
     changes = [IncrementallyAlterableConfig(name=n, config_operation=SET, value=str(v)) for n, v in to_set.items()]
     changes += [IncrementallyAlterableConfig(name=name, config_operation=DELETE, value=None) for name in to_unset]
     if not changes:

@@ -18,7 +18,7 @@ async def controller_id(cluster: Cluster) -> int:
     if cluster.view.controller_id in cluster.view.brokers:
         return cluster.view.controller_id
     for node_id in cluster.view.brokers:
-        return node_id  # in a cluster without a controller, any broker handles the request
+        return node_id  # without a controller, any broker can handle the request
     raise ApiError(ErrorCode.BROKER_NOT_AVAILABLE, "the cluster names no broker")
 
 

@@ -121,7 +121,7 @@ def _listed(response: ListGroupsResponse) -> Iterable[GroupListing]:
 async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
     """Return a group's description from its coordinator. A group that does not exist has the state Dead.
 
-    :raises ApiError: INVALID_GROUP_ID and others.
+    :raises ApiError: INVALID_GROUP_ID and other errors.
     :raises TimedOutError: the coordinator did not respond in time.
     """
     request = DescribeGroupsRequest(groups=[group])
@@ -132,7 +132,7 @@ async def describe_group(cluster: Cluster, group: str) -> GroupDescription:
         if found is None:
             raise missing_in_response(f"group {group!r}")
         coordinator = await cluster.coordinator(group)
-        # Kafka 4 returns GROUP_ID_NOT_FOUND in version 6 and later
+        # since DescribeGroups 6, Kafka returns an error for a missing group
         if ErrorCode.of(found.error_code) is ErrorCode.GROUP_ID_NOT_FOUND:
             return GroupDescription(group, DEAD, "", "", (), coordinator)
         if found.error_code:
@@ -176,7 +176,7 @@ def _member(member: DescribedGroupMember, is_consumer: bool) -> MemberDescriptio
 async def delete_group(cluster: Cluster, group: str) -> None:
     """Delete a group without members, and its offsets.
 
-    :raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and others.
+    :raises ApiError: NON_EMPTY_GROUP, GROUP_ID_NOT_FOUND and other errors.
     """
     request = DeleteGroupsRequest(groups_names=[group])
 
@@ -191,8 +191,8 @@ async def delete_group(cluster: Cluster, group: str) -> None:
 async def delete_group_offsets(cluster: Cluster, group: str, partitions: Iterable[TopicPartition]) -> None:
     """Delete the committed offsets of a group for topics that no member reads.
 
-    :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and others; the offsets
-        of other partitions are still deleted.
+    :raises ApiError: GROUP_SUBSCRIBED_TO_TOPIC, GROUP_ID_NOT_FOUND, UNKNOWN_TOPIC_OR_PARTITION and other errors; the
+        offsets of other partitions are still deleted.
     """
     topics: dict[str, list[OffsetDeleteRequestPartition]] = {}
     for tp in partitions:

@@ -73,7 +73,7 @@ async def alter_reassignments(
                     subject = f"{topic.name}-{each.partition_index}"
                     error = refusal(each.error_code, subject, subject, each.error_message)
                     if error.code is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
-                        return error  # the caller decides whether to retry: a new topic may not be known yet
+                        return error  # raised below without a retry
                     raise error
         return None
 

@@ -22,8 +22,8 @@ async def delete_records(
     """Delete the records before an offset in each partition; return the new log start offsets.
 
     :param offsets: the offset by partition; UP_TO_HIGH_WATERMARK (-1) deletes all records below the high watermark.
-    :raises ApiError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and others; the records of other partitions may
-        have been deleted.
+    :raises ApiError: OFFSET_OUT_OF_RANGE, UNKNOWN_TOPIC_OR_PARTITION and other errors; the records of other partitions
+        may have been deleted.
     """
     done: dict[TopicPartition, int] = {}
 

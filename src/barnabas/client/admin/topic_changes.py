@@ -38,7 +38,7 @@ async def create_topic(
 ) -> None:
     """Create a topic; the request goes to the controller.
 
-    :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG and others.
+    :raises ApiError: TOPIC_ALREADY_EXISTS, INVALID_TOPIC_EXCEPTION, INVALID_CONFIG and other errors.
     """
     request = CreateTopicsRequest(
         topics=[
@@ -65,7 +65,7 @@ async def create_topic(
 async def delete_topics(cluster: Cluster, names: Iterable[str], *, timeout_ms: int) -> None:
     """Delete topics; the request goes to the controller.
 
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and others.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and other errors.
     """
     names = list(names)
     request = DeleteTopicsRequest(topic_names=names, timeout_ms=timeout_ms)

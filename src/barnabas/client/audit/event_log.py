@@ -31,7 +31,7 @@ def topic_ranges(admin: Admin, topic: str, since_ms: int | None = None) -> dict[
     """Return the first offset and the end offset of each partition of a topic.
 
     :param since_ms: start at the first record with this timestamp (in ms since the epoch) or a later one.
-    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and others.
+    :raises ApiError: UNKNOWN_TOPIC_OR_PARTITION and other errors.
     """
     partitions = [TopicPartition(topic, each.partition) for each in admin.describe_topics([topic])[0].partitions]
     begins, ends = admin.beginning_offsets(partitions), admin.end_offsets(partitions)

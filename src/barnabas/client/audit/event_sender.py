@@ -157,7 +157,11 @@ class EventSender:
         }
         found = answers.get((where.topic, where.partition))
         if found is None:
-            raise ApiError(ErrorCode.UNKNOWN_SERVER_ERROR, "the response lacks the partition", subject=str(where))
+            raise ApiError(
+                ErrorCode.UNKNOWN_SERVER_ERROR,
+                "the produce response does not contain the partition",
+                subject=str(where),
+            )
         if found.error_code:
             raise ApiError(found.error_code, found.error_message or "", subject=str(where))
 

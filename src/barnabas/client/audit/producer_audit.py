@@ -107,7 +107,7 @@ class ProducerAudit(ProducerInterceptor):
         """The latest run of consecutive batches for each topic and partition. Some runs may have ended."""
         self._instance = _Instance(window_ms)
         self._earlier: list[_Instance] = []
-        """Earlier instances that receive no more counts, but are not fully reported."""
+        """Earlier instances, whose counts are final but not fully reported."""
         self._doubt_count = 0
         self._is_whole = True
         """True as long as no unreported count was dropped."""

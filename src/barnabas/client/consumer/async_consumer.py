@@ -202,7 +202,7 @@ class AsyncConsumer(Generic[K_co, V_co]):
         if value_schema is None:
             return batch
         with self._core.taken_back_on_failure():
-            # The schema registry may respond slowly, so a thread waits for it.
+            # Decode in a thread, because the schema registry may respond slowly.
             return await asyncio.to_thread(with_fields, batch, value_schema)
 
     async def poll_polars(self, *, max_records: int = COLUMNS_MAX, timeout_s: float = 1.0) -> polars.DataFrame:
@@ -357,7 +357,8 @@ class AsyncConsumer(Generic[K_co, V_co]):
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception, the current record is not processed: the group must receive it again.
+        # After an exception, do not commit the current record: it was not processed, and the group must receive it
+        # again.
         await self._close(all_done=error is None)
 
     def __repr__(self) -> str:

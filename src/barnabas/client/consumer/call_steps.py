@@ -58,7 +58,7 @@ class BackgroundTask:
     done: bool = False
     error: BaseException | None = None
     abandoned: bool = False
-    """True if no call waits for the task any more; the background may cancel it."""
+    """True if no call waits for the task any more, so that the background may cancel it."""
 
 
 @dataclass(eq=False, slots=True)

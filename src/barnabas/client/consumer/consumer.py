@@ -418,7 +418,8 @@ class Consumer(Generic[K_co, V_co]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # After an exception, the current record is not processed: the group must receive it again.
+        # After an exception, do not commit the current record: it was not processed, and the group must receive it
+        # again.
         self._close(all_done=error is None)
 
     def __repr__(self) -> str:

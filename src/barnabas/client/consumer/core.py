@@ -318,7 +318,7 @@ class Rebalancing:
         before = set(self._state.subscription.partitions)
         revoked = before.difference(partitions)
         if revoked:
-            # The other members get the revoked partitions in the next generation.
+            # Join again, so that other members get the revoked partitions in the next generation.
             membership.rejoin("revoked partitions are free for other members")
             yield from self._commit_done()
         try:

@@ -88,7 +88,7 @@ class FetchSession:
     def on_response(self, response: FetchResponse | SinglePartitionFetch) -> None:
         """Update the session after a response without an error."""
         if response.session_id == NO_FETCH_SESSION:
-            # session id 0: the broker's session cache is full
+            # no fetch session: the broker's session cache is full
             self._id, self._epoch = NO_FETCH_SESSION, INITIAL_SESSION_EPOCH
         else:
             self._id = response.session_id
@@ -396,7 +396,7 @@ class _FetchConnection:
             channel = self._submit_next(fetch)
             if channel is not None:
                 channel.flush()
-        except Exception as unforeseen:  # noqa: BLE001 - no caller is responsible for this error
+        except Exception as unforeseen:  # noqa: BLE001 - the caller, if any, is not responsible for this error
             self._all.on_fault(unforeseen)
 
     @property
@@ -551,7 +551,7 @@ class _FetchConnection:
         is_lost = isinstance(error, ApiError) and error.code in SESSION_LOST
         if is_lost and not self._session_was_lost and not self._pacing.is_slow:
             self._session_was_lost = True
-            fetches.wake_others(self._node_id)  # another broker may now lead a partition of this fetch
+            fetches.wake_others(self._node_id)  # a partition of this fetch may have a new leader
             self.advance()
             return
         if not error.retriable:

@@ -549,7 +549,7 @@ class FetchedRecords:
                 if len(records) >= records_max or not self.load(cursor):
                     break
             except (CorruptBatchError, DeserializationError):
-                break  # the next poll raises the error, because no record precedes the error
+                break  # the next poll raises the decoding error
         return records
 
     def fill_columns(self, cursor: Cursor, columns: ArrowReader, records_max: int) -> bool:
@@ -582,7 +582,7 @@ class FetchedRecords:
             if damage is not None and not len(columns):
                 raise _damaged(chunk, next_offset, damage)
             if damage is not None or rest is not None:
-                break  # the columns are full, or the next poll raises the error
+                break  # the columns are full, or the next poll raises the decoding error
         self._metrics.records.add(len(columns) - before)
         return len(columns) > 0
 

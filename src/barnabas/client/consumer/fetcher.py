@@ -745,7 +745,8 @@ class Fetcher:
         if last_epoch != state.leader_epoch:
             first_epoch: int = _LEADER_EPOCH.unpack_from(records)[0]
             if first_epoch > state.leader_epoch >= 0:
-                # A new leader wrote this batch, and may have truncated the log before it.
+                # A new leader wrote this batch. It may have truncated the log before the batch, so validate the
+                # position.
                 self._await_validation(state, first_epoch)
                 return False
             state.leader_epoch = last_epoch
@@ -771,7 +772,7 @@ class Fetcher:
             self.errors.append(error)
 
     def take_error(self) -> BarnabasError | None:
-        """Remove and return the next error; fetch its partition again."""
+        """Remove and return the next error, and allow fetches of its partition again."""
         if self.errors:
             return self.errors.popleft()
         if not self._troubles:  # the usual case
@@ -806,7 +807,7 @@ class Fetcher:
         if self.deferred_nodes:
             return True
         if self._is_under_way(state):
-            return False  # the response of a fetch in flight brings more records
+            return False  # not now: a fetch in flight will return more records
         return not state.buffered_bytes or (state.buffered_bytes <= self._share() and self._half_is_used_up())
 
     def has_chunk(self, accepts: Callable[[TopicPartition], bool]) -> bool:

@@ -148,7 +148,7 @@ class ConsumerState:
         if error is not None:
             self.guard.wake_background()
             raise error
-        # Only with the reset policy `none`, a partition can be without an offset.
+        # A partition can be without an offset only if the reset policy is `none`.
         if self.config.auto_offset_reset == NOWHERE and (nowhere := self.subscription.without_offset()):
             raise ApiError(
                 ErrorCode.OFFSET_OUT_OF_RANGE,
@@ -245,7 +245,7 @@ class ConsumerState:
         assert membership is not None
         with self.guard.lock:
             if self.subscription.by_topics and (membership.rejoin_needed or membership.joining):
-                return None  # a pending rebalance commits the offsets itself
+                return None  # not now: the pending rebalance will commit the offsets
             return self.commit_of_processed()
 
     # --- liveness of the application ------------------------------------------------------------------

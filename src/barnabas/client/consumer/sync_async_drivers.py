@@ -139,7 +139,7 @@ class ThreadGuard:
         try:
             is_woken = waiter.acquire(timeout=_timeout_s(wait.until_s))
         finally:
-            if not is_woken:  # the deadline has passed, or a signal has interrupted the wait
+            if not is_woken:  # the lock was not released: the deadline has passed, or a signal has interrupted the wait
                 with self.lock:
                     self._waiting.discard(waiter)
 
@@ -185,7 +185,7 @@ class BlockingDriver:
         try:
             if call.change in self.listeners:
                 self.listeners[call.change](call.partitions)
-        except BaseException as raised:  # noqa: BLE001 - the call that waits for the listener raises it
+        except BaseException as raised:  # noqa: BLE001 - the consumer's call raises the listener's error
             error = raised
         finally:
             self._in_listener.now = False
@@ -302,7 +302,7 @@ class AsyncDriver:
         except asyncio.CancelledError:
             error = ClosedError("this consumer was closed")
             raise
-        except Exception as raised:  # noqa: BLE001 - the call that waits for the listener raises it
+        except Exception as raised:  # noqa: BLE001 - the consumer's call raises the listener's error
             error = raised
         finally:
             self._state.on_listener_called(call, error)
@@ -442,7 +442,7 @@ class Background:
     def _on_wake(self) -> None:
         try:
             self.run_pending()
-        except Exception as unforeseen:  # noqa: BLE001 - waiting calls would otherwise never return
+        except Exception as unforeseen:  # noqa: BLE001 - fail all calls: they would otherwise wait forever
             self._on_fault(unforeseen)
 
     def run_pending(self) -> None:
@@ -561,7 +561,7 @@ class Background:
                 pause_s = self._cluster.backoff.delay_s(self._looks_for_leaders - 1)
             self._next_look = asyncio.get_running_loop().call_later(pause_s, self._look_again)
         if self._fetches.is_backing_off:
-            # another broker may become leader while the connection pauses after an error
+            # a fetch has failed, so partitions may get new leaders
             self._cluster.request_refresh(is_stale=True)
         self._fetch()
 

@@ -411,7 +411,7 @@ class ZooKeeperGroupSession:
         self._ping_thread.stop()
         dropped = self._thread.submit(self._drop)
         self._thread.stop()
-        await asyncio.shield(asyncio.wrap_future(dropped))  # the session ends even if the caller is cancelled
+        await asyncio.shield(asyncio.wrap_future(dropped))  # close the session even if the caller is cancelled
 
     # --- offsets ----------------------------------------------------------------------------------------
 

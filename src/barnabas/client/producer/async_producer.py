@@ -261,7 +261,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
     ) -> Deliveries:
         """Send the rows of an Arrow table; see `Producer.send_arrow`. A cancelled call may have sent some of them."""
         if value_schema is not None:
-            # The schema registry may respond slowly, so a thread waits for it.
+            # Serialize in a thread, because the schema registry may respond slowly.
             batch, value = await asyncio.to_thread(with_values, batch, topic, value_schema, value)
         queues = await self._queues(topic)
         return await self._append_all(self._records.runs_of_rows(queues, batch, value, key, timestamp, partition))
@@ -292,7 +292,7 @@ class AsyncProducer(Generic[K_contra, V_contra]):
     # nothing.
 
     async def _give_way(self) -> None:
-        """Let the sender and other tasks run from time to time, even if a task sends records without a pause."""
+        """Yield to the sender and other tasks periodically, even if a task sends records without a pause."""
         if self._own_loop.turn_due or self._clock.monotonic() - self._gave_way_s >= TURN_S:
             await asyncio.sleep(0)
             self._gave_way_s = self._clock.monotonic()

@@ -107,7 +107,8 @@ class ProducerEngine:
             clock=clock,
             wake=self._wake,
             random=random_source,
-            # With a partitioner of the application, every record needs a call of it, so no record may bypass the lock.
+            # If the application has its own partitioner, it must be called for each record, so no record may bypass the
+            # lock.
             open_encoders=open_encoders if config.partitioner is None else None,
             may_block=lambda: not sender_loop.inside,
             interceptors=self._interceptors,
@@ -275,7 +276,7 @@ class ProducerEngine:
     async def give_up(self, deadline_s: float | None = None) -> None:
         """Stop all tasks, close the connections, and fail the undelivered records, so that no caller waits forever.
 
-        :param deadline_s: the monotonic time in seconds at which `close` must return; None: no deadline.
+        :param deadline_s: the monotonic time in seconds at which `close` must return, or None if there is no deadline.
         """
         self._has_ended = True
         is_cut_off = self.accumulator.unfinished_records() > 0

@@ -134,7 +134,7 @@ class Producer(Generic[K_contra, V_contra]):
         :returns: the delivery, which is a future; a program may ignore it.
         :raises BufferFullError: memory was full for `max_block_ms`.
         :raises TimedOutError: the metadata of the topic did not arrive within `max_block_ms`.
-        :raises ApiError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION and others.
+        :raises ApiError: MESSAGE_TOO_LARGE, INVALID_TOPIC_EXCEPTION and other errors.
         :raises ClosedError: the producer is closed, or belongs to the parent of this forked process.
         """
         return self._send(

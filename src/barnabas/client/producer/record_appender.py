@@ -365,7 +365,7 @@ class RecordAppender:
         self._interceptors = interceptors or ProducerInterceptors()
 
     def appender(self) -> Appender:
-        """Return the object with the compiled `send`, which appends usual records and passes all others to `append`.
+        """Return the object with the compiled `send`, which appends common records and passes all others to `append`.
 
         `RecordAppender` keeps no reference to this object, so that the garbage collector can free a producer whose
         `send` nobody refers to.

@@ -231,7 +231,7 @@ class SendLoop:
         """Start a turn. Call this on the event loop. `run` raises unexpected errors of the turn."""
         self._turn_wanted = True
         if self._in_turn:
-            return  # the current turn has closed a connection in a write: start another turn after it
+            return  # a write of the current turn has closed a connection; start another turn afterwards
         self._in_turn = True
         try:
             while self._turn_wanted and self._running:
@@ -301,7 +301,7 @@ class SendLoop:
             at_s = min(at_s, now_s + max(self._linger_s, LOOK_S_MIN))
         if at_s < self._timer_at_s:
             self._look_again_at(at_s, now_s)
-        # No append can be sent before a broker has responded.
+        # If all brokers are busy, appends need not wake the loop: nothing can be sent before a response.
         self._accumulator.sleep_until(0.0 if busy else at_s)
 
     def _look_again_at(self, at_s: float, now_s: float) -> None:

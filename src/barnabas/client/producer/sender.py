@@ -647,7 +647,7 @@ class Sender:
         del self._nodes[send.node_id].sends[send]
         landed = []
         for partition, batch in zip(send.partitions, send.batches, strict=True):
-            if not batch.done:  # otherwise the batch has already failed, because it expired or the producer was closed
+            if not batch.done:  # if not, the batch has already failed, because it expired or the producer was closed
                 partition.in_flight -= 1
                 landed.append((partition, batch))
         return landed
