@@ -1,1 +1,1 @@
-"""Measurements. Each module is a program that prints figures of docs/benchmarks.md."""
+"""Measurements. Each module is a program that prints figures for docs/benchmarks.md."""

@@ -1,12 +1,12 @@
-"""The comparison: measures workloads against all peers, and writes docs/benchmarks.md from all results.
+"""Measures workloads of all peers for comparison, and writes docs/benchmarks.md from all results.
 
     python -m bench                     all workloads; BENCH=quick or full (or --scale) changes the sizes
     python -m bench W1 W4               these workloads; the others keep their results
     python -m bench --page              measures nothing, writes the page again
     python -m bench --list              lists the workloads
 
-Each server starts on a free port with a folder of its own, and stops at the end, also after Ctrl-C. A peer that is not
-available on this machine is left out; a line gives the reason.
+Each server starts on a free port with its own directory, and stops at the end, even after Ctrl-C. A peer that is not
+available on this machine is skipped, and the program prints the reason.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
 def measure(workload: Workload, scale: Scale, folder: Path, progress: Progress, known: dict[str, str]) -> Result:
     """Measure a workload with its own servers.
 
-    :param known: the reasons why servers are not available; this function adds new ones.
+    :param known: the reasons why servers are not available; this function adds new reasons.
     """
     progress.say(f"{workload.name}: {workload.title}")
     with Arena(folder, progress, known) as arena:
@@ -81,7 +81,7 @@ def measure(workload: Workload, scale: Scale, folder: Path, progress: Progress, 
 
 
 def interrupt(_number: int, _frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt for SIGTERM, too."""
+    """Raise KeyboardInterrupt for SIGTERM as well."""
     raise KeyboardInterrupt
 
 

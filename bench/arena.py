@@ -1,4 +1,4 @@
-"""The servers of a workload: started at their first use, in temporary folders, and stopped at the end."""
+"""The servers of a workload: started in temporary directories at their first use, and stopped at the end."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FOLDERS = "barnabas-bench-"
 
 
 def remove_leftovers(parent: Path) -> None:
-    """Remove the folders of killed benches."""
+    """Remove the directories of killed benchmark runs."""
     for folder in parent.glob(f"{FOLDERS}*"):
         owner = folder.name.removeprefix(FOLDERS).partition("-")[0]
         if owner.isdigit() and not Path(f"/proc/{owner}").exists():
@@ -29,7 +29,7 @@ def remove_leftovers(parent: Path) -> None:
 
 @contextmanager
 def fresh_folder(parent: Path) -> Iterator[Path]:
-    """Yield a folder that is removed at the end."""
+    """Yield a temporary directory that is removed at the end."""
     folder = Path(tempfile.mkdtemp(prefix=f"{FOLDERS}{os.getpid()}-", dir=parent))
     try:
         yield folder
@@ -38,11 +38,11 @@ def fresh_folder(parent: Path) -> Iterator[Path]:
 
 
 class Arena:
-    """Servers by name. An unavailable server is reported once and left out from then on.
+    """Servers by name. An unavailable server is reported once and then skipped.
 
-    :param parent: the parent of the servers' folders, on the disk to measure (/tmp is often in memory).
+    :param parent: the parent of the servers' directories, on the disk to measure (/tmp is often in memory).
     :param progress: prints starts and unavailable servers.
-    :param known: the reasons why servers were not available for earlier workloads; this class adds new ones.
+    :param known: the reasons why servers were not available for earlier workloads; this class adds new reasons.
     """
 
     def __init__(self, parent: Path, progress: Progress, known: dict[str, str]) -> None:

@@ -1,12 +1,13 @@
-"""The cost of the audit for a producer: runs W4's producer without and with the audit, alternately, many times.
+"""The cost of the audit for a producer: runs the producer of workload W4 many times, alternately without and with the
+audit.
 
     python -m bench.audit_cost                send, send_many and send_arrow; a few minutes
     python -m bench.audit_cost send --pairs 20
     python -m bench.audit_cost --json FILE    also writes the figures as data
 
 The audit needs an idempotent producer, so both runs have acks=all. The difference may be smaller than the noise of the
-machine. So a third run of each round measures the CPU time that the sending thread spends on the audit, as a share of
-the process's CPU time.
+machine. So each round has a third run, which measures the CPU time that the sending thread spends on the audit. The
+result is a share of the CPU time of the process.
 """
 
 from __future__ import annotations
@@ -36,12 +37,12 @@ PAIRS = 8
 WARM_UP_RECORDS = 200_000
 
 COUNT = producer_audit.ProducerAudit.on_delivery_batch
-"""Called directly, because the call of `super()` would be a large part of its time."""
+"""The measured method, called directly, because `super()` would take a large part of the measured time."""
 
 
 @dataclass(slots=True)
 class Spent:
-    """The CPU time that the sending thread spent on the audit."""
+    """The CPU time that the sending thread has spent on the audit."""
 
     batches: int = 0
     counting_ns: int = 0
@@ -57,9 +58,7 @@ class TimingMeter(Meter):
 
 
 class TimedAudit(producer_audit.ProducerAudit):
-    """An audit that measures its CPU time. The cost of reading the clock is measured in the same place and
-    subtracted.
-    """
+    """An audit that measures its CPU time. The audit also measures the cost of reading the clock, and subtracts it."""
 
     spent = Spent()
 
@@ -73,7 +72,8 @@ class TimedAudit(producer_audit.ProducerAudit):
         self.spent.counting_ns += (ended_ns - begun_ns) - (begun_ns - called_ns)
 
     async def _report(self, *, is_last: bool) -> None:
-        # This includes other work of the loop while events are in flight, so the figure is an upper bound.
+        # The time includes other work of the event loop while audit events are in flight, so the figure is an upper
+        # bound.
         begun_ns = time.thread_time_ns()
         await super()._report(is_last=is_last)
         self.spent.reporting_ns += time.thread_time_ns() - begun_ns
@@ -81,7 +81,7 @@ class TimedAudit(producer_audit.ProducerAudit):
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """Three runs: without the audit, with it, and with it and its CPU time measured.
+    """The results of three runs: without the audit, with the audit, and with an audit that measures its CPU time.
 
     :param share: the audit's share of the process's CPU time.
     :param batch_ns: the audit's CPU time per batch, in nanoseconds.
@@ -100,16 +100,16 @@ class Round:
 def run(
     bootstrap: str, topic: str, mode: SendMode, records: int, *, audit: bool, meter: type[Meter] = Meter
 ) -> Measured:
-    """Produce, and return the measurement."""
+    """Run the producer, and return the measurement."""
     settings = {"bootstrap.servers": bootstrap, "acks": "all", "audit": audit}
     job = ProduceJob(settings, topic, mode, records=records, warm_up=WARM_UP_RECORDS)
     return produce(job, meter(SYSTEM_CLOCK), RunControl())
 
 
 def run_timed(bootstrap: str, topic: str, mode: SendMode, records: int) -> tuple[Measured, Spent]:
-    """Produce with an audit that measures its CPU time."""
+    """Run the producer with an audit that measures its CPU time."""
     usual = producer_audit.ProducerAudit
-    producer_audit.ProducerAudit = TimedAudit  # type: ignore[misc]  # the producer looks it up here
+    producer_audit.ProducerAudit = TimedAudit  # type: ignore[misc]  # the producer looks up the class here
     try:
         return run(bootstrap, topic, mode, records, audit=True, meter=TimingMeter), TimedAudit.spent
     finally:
@@ -117,7 +117,7 @@ def run_timed(bootstrap: str, topic: str, mode: SendMode, records: int) -> tuple
 
 
 def measure(bootstrap: str, topic: str, mode: SendMode, records: int, number: int) -> Round:
-    """Run all three. The order of the first two alternates between rounds."""
+    """Run one round. The order of the first two runs alternates between rounds."""
     order = (False, True) if number % 2 == 0 else (True, False)
     runs = {audit: run(bootstrap, topic, mode, records, audit=audit) for audit in order}
     timed, spent = run_timed(bootstrap, topic, mode, records)
@@ -172,7 +172,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     rounds: list[Round] = []
     with interruptible() as interrupted:
         for mode in asked.modes or modes:
-            # Each mode gets a new broker: its log grows by gigabytes.
+            # Each mode gets a new broker, because its log grows by gigabytes.
             with fresh_folder(parent) as folder, MeasuredBroker(folder) as broker, Admin(broker.bootstrap) as admin:
                 for number in range(asked.pairs):
                     topic = f"audit-cost-{number}"

@@ -4,8 +4,8 @@
     python -m bench.audit_scale --records 100000000 --compression lz4
     python -m bench.audit_scale --json FILE   also writes the figures as data
 
-The audit is the command `barnabas audit` in a separate process. The faults are written into the log while its broker is
-stopped. The exit code is 1 if the audit reports anything else than these faults.
+The audit is the command `barnabas audit` in a separate process. The program writes the faults into the log while the
+broker is stopped. The exit code is 1 if the audit reports anything other than these faults.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ HOUR_MS = 3_600_000
 
 REBUILT = ("*.index", "*.timeindex", "*.snapshot")
 CHECKPOINTS = ("recovery-point-offset-checkpoint", "replication-offset-checkpoint", ".kafka_cleanshutdown")
-"""Files that a broker rebuilds from a log, and files that would prevent it."""
+"""Files to delete, so that the broker rebuilds them from the changed log."""
 
 
 class Victim(NamedTuple):
-    """A record in its own batch that gets a fault."""
+    """A record that is alone in its batch, and that gets a fault."""
 
     partition: int
     offset: int
@@ -58,7 +58,7 @@ class Victim(NamedTuple):
 class Figure:
     """The figures of one step.
 
-    :param said: the result.
+    :param said: the result as text.
     """
 
     what: str
@@ -70,7 +70,7 @@ class Figure:
 
 
 def produce(bootstrap: str, records: int, compression: str) -> list[Victim]:
-    """Produce. Return two records in batches of their own; a third record is late."""
+    """Produce the records, one of them late. Return two records that are alone in their batches."""
     victims: list[Victim] = []
     settings = {"bootstrap.servers": bootstrap, "compression.type": compression, "client.id": "scale"}
     with Producer(settings, audit=True) as producer:
@@ -126,7 +126,7 @@ def audit(bootstrap: str, *words: str) -> tuple[Any, Figure]:
 
 
 def summary(found: dict[str, Any]) -> str:
-    """Return the number of records with each kind of fault.
+    """Return a text with the number of records with each kind of fault.
 
     >>> summary({"windows": [{"stored": 5, "lost": 1, "doubled": 0, "late": 0}, {"stored": 7, "late": 2, "lost": 1}]})
     'lost 2, late 2'
@@ -158,14 +158,14 @@ def measure(folder: Path, records: int, compression: str) -> Iterator[Figure]:
         yield _expect("lost 1, doubled 1, late 1", whole, audit(broker.bootstrap))
         answer, figure = audit(broker.bootstrap, "why")
         named = {(each["kind"], each["partition"], each["records"], each["offset"]) for each in answer}
-        # The copy replaces the lost record's position, so one record is missing before it.
+        # The copy takes the position of the lost record, so the log has one record fewer before the copy.
         if named != {("lost", 0, 1, None), ("doubled", 0, 1, doubled.offset)}:
             raise RuntimeError(f"the audit does not report exactly the lost and the duplicate record: {answer}")
         yield Figure(figure.what, whole, figure.seconds, figure.cpu_s, figure.memory_mib, "both are named")
 
 
 def _watch(bootstrap: str, whole: int) -> Iterator[Figure]:
-    """Measure `--watch`: one audit after another one, with new records in between."""
+    """Measure `--watch`: two consecutive audits, with new records between them."""
     memory = LogCountCache()
     with Admin(bootstrap) as admin:
         audit_topic(bootstrap, admin, TOPIC, memory=memory)

@@ -1,1 +1,1 @@
-"""The command `barnabas`: one file per subcommand, imported only when it runs."""
+"""The command `barnabas`. Each subcommand has its own file, which is imported only when the subcommand runs."""

@@ -77,7 +77,7 @@ def audit(
     as_json: bool,
     bootstrap: str,
 ) -> None:
-    """Compare the records acknowledged to producers with the log of TOPIC, by minutes of event time.
+    """Compare the records acknowledged to producers with the log of TOPIC, per minute of event time.
 
     With --warehouse, also compare the log with the rows of a table; with --source, the records produced to another
     cluster with the mirrored ones; with --group, the log with the records delivered to a group.
@@ -115,7 +115,7 @@ def audit(
 
 
 def _watch(asked: Audit, interval_s: float, http: str | None, show: Show) -> NoReturn:
-    """Compare again and again until Ctrl-C, SIGTERM or SIGHUP."""
+    """Repeat the comparison until Ctrl-C, SIGTERM or SIGHUP."""
     from barnabas.cli.audit_metrics import AuditMetrics, tiers_of
     from barnabas.net.status_server import serving_status
 
@@ -136,7 +136,7 @@ def _watch(asked: Audit, interval_s: float, http: str | None, show: Show) -> NoR
 
 @dataclass(frozen=True, slots=True)
 class Audit:
-    """A comparison that may run repeatedly."""
+    """An audit of one topic, which may run repeatedly."""
 
     topic: str
     bootstrap: str
@@ -147,10 +147,11 @@ class Audit:
     since_ms: int | None = None
     memory: LogCountCache = field(default_factory=LogCountCache)
     _opened: list[TableStore] = field(default_factory=list)
-    """The opened table store, kept between runs because opening a catalog takes longer than reading a table's state."""
+    """The open table store. It stays open between comparisons, because opening a catalog is slower than reading the
+    state of a table."""
 
     def run(self) -> tuple[Balance, AuditedTable | None]:
-        """Run the comparison with the current data."""
+        """Compare the current data of all tiers."""
         shown: list[AuditedTable] = []
 
         def table_side(topic_id: str) -> TableAudit:

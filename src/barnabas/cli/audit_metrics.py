@@ -1,7 +1,7 @@
-"""The metrics of `barnabas audit TOPIC --watch SECONDS`: the results of its last comparison.
+"""The metrics of `barnabas audit TOPIC --watch SECONDS`: the results of the last comparison.
 
-`AuditMetrics.note` replaces all values after each comparison. So windows and records are gauges: an open record may be
-complete at the next comparison, and expired windows disappear.
+`AuditMetrics.note` replaces all values after each comparison. So the numbers of windows and records are gauges: an open
+record may be complete at the next comparison, and expired windows disappear.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class _Run:
 
 
 class AuditMetrics:
-    """The results of the last comparison. One thread writes them; any thread may read.
+    """The results of the last comparison. One thread writes the results; any thread may read them.
 
     :param tiers: the compared tiers other than `PRODUCED` and `STORED`.
     """
@@ -79,13 +79,13 @@ class AuditMetrics:
         self._last: _Run | None = None
 
     def not_ready(self) -> list[str]:
-        """Return the reason why there are no results yet; empty if there are. Thread-safe."""
+        """Return the reason why there are no results yet, or an empty string if results exist. Thread-safe."""
         return ["the first comparison has not ended"] if self._last is None else []
 
     def note(self, found: Balance, ended_s: float, took_s: float) -> None:
         """Store the result of a comparison.
 
-        :param ended_s: end of the comparison in seconds since 1970.
+        :param ended_s: end of the comparison, in seconds since the epoch.
         """
         number = 1 if self._last is None else self._last.number + 1
         self._last = _Run(number, ended_s, took_s, found)
@@ -111,7 +111,8 @@ class AuditMetrics:
         yield NOT_AUDITED.sample(sum(window.unaudited for window in windows), topic)
 
     def _found(self, found: Balance) -> Iterator[Sample]:
-        """Yield a sample for each kind, even without records, because alerts need a series that starts at 0."""
+        """Yield a sample for each kind of wrong record, even if there are none, because alerts need a series that
+        starts at 0."""
         records: Counter[tuple[str, Kind]] = Counter()
         for finding in found.findings:
             records[finding.tier, finding.kind] += finding.records
@@ -121,7 +122,7 @@ class AuditMetrics:
 
 
 def tiers_of(*, has_source: bool, has_group: bool, has_table: bool) -> tuple[str, ...]:
-    """Return the tiers of a comparison other than producers and log."""
+    """Return the compared tiers other than `PRODUCED` and `STORED`."""
     given = ((MIRRORED, has_source), (CONSUMED, has_group), (LOADED, has_table))
     return tuple(tier for tier, is_compared in given if is_compared)
 

@@ -25,7 +25,7 @@ class AuditedTable(NamedTuple):
 def show_windows(
     topic: str, found: Balance, table: AuditedTable | None, group: str | None = None, *, as_json: bool
 ) -> None:
-    """Print the windows of a topic, with the counts of the table and the group if these were compared."""
+    """Print the windows of a topic, with the counts of the table and the consumer group if the audit compared them."""
     loaded_until = None if table is None or table.state is None else table.state.complete_until_ms
     if as_json:
         of_table = {} if table is None else {"table": table.name, "table_complete_until": loaded_until}

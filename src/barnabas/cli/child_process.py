@@ -1,6 +1,7 @@
-"""The process of a broker: its log lines are passed on, and its readiness and exit become events.
+"""Runs a broker as a child process, forwards its log lines, and turns its readiness and exit into events.
 
-Two threads read the process's output and end with the process. They make no decisions; the reader of the events does.
+Two threads read the output of the process until it ends. The threads only queue events; the reader of the events
+decides how to react.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from barnabas.cli.ends_with_parent import ending_with_this_process
 LINE_BYTES_MAX = 64 * 1024
 READY = b"ready "
 LAST_WORDS_S = 2.0
-"""The maximum wait in seconds for the rest of an ended process's log; its own child processes may keep the pipe
-open."""
+"""The maximum wait in seconds for the remaining log lines after the process has ended. The limit is necessary because
+child processes of the broker may keep the pipe open."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,7 @@ Event = Ready | Ended
 
 
 class ChildProcess:
-    """Starts and stops one process. Create it on the main thread; `barnabas.cli.ends_with_parent` has the reason.
+    """Starts and stops one process. Create it on the main thread; `barnabas.cli.ends_with_parent` explains why.
 
     :param on_line: called on a thread with each log line of the process.
     """
@@ -61,7 +62,8 @@ class ChildProcess:
         """The last log line of the process, without the prefix `barnabas: `."""
         self._events = events
         self._on_line = on_line
-        # A session of its own keeps the terminal's Ctrl-C from the process; the parent stops its processes in order.
+        # The process has its own session, so Ctrl-C in the terminal does not reach it. The parent stops its processes
+        # in order.
         self._process = subprocess.Popen(
             ending_with_this_process(command),
             stdin=subprocess.DEVNULL,
@@ -89,7 +91,8 @@ class ChildProcess:
         self._process.terminate()
 
     def stop(self, timeout_s: float) -> bool:
-        """Request an orderly shutdown and kill the process after `timeout_s`; return whether it ended before."""
+        """Request an orderly shutdown, and kill the process after `timeout_s`. Return whether the process ended before
+        the timeout."""
         self.terminate()
         try:
             self._process.wait(timeout_s)
@@ -99,7 +102,7 @@ class ChildProcess:
         return True
 
     def kill(self) -> None:
-        """Kill the process and wait for its end."""
+        """Kill the process and wait until it has ended."""
         self._process.kill()
         self._process.wait()
 

@@ -26,11 +26,11 @@ NOT_HEALTHY = 1
 
 
 CONNECTED_S = 30.0
-"""The maximum wait in seconds until all brokers of a new cluster know each other."""
+"""The maximum time in seconds until each broker of a new cluster has all brokers in its metadata."""
 LOOK_S = 0.05
 OLD_SESSIONS_S = 60.0
-"""The time in seconds after which the broker registrations of a restored backup must have expired with their
-sessions."""
+"""The time in seconds within which the broker registrations in a restored backup must expire, together with their
+ZooKeeper sessions."""
 
 
 @click.group()
@@ -95,7 +95,8 @@ def up(
     for number in stop_signals():
         signal.signal(number, _interrupt)
     try:
-        # The processes report their errors. While ZooKeeper starts, its client logs only expected connection failures.
+        # The ZooKeeper client logs expected connection failures while ZooKeeper starts. The processes themselves report
+        # real errors.
         with (
             log_to_stderr(log_format, logging.CRITICAL),
             LocalCluster(wanted, os.environ, clock=SYSTEM_CLOCK, say=lines.say, on_line=lines.pass_on) as running,
@@ -182,9 +183,9 @@ def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout
 @cluster.command()
 @click.option("--zookeeper", metavar="HOST:PORT,.../PATH", required=True, help="ZooKeeper of the cluster.")
 def restored(zookeeper: str) -> int:
-    """Prepare the cluster's metadata in ZooKeeper for brokers to start after a restore from a backup.
+    """Prepare the cluster's metadata in ZooKeeper after a restore from a backup, before the brokers start.
 
-    The replica with the most records then becomes the leader of each partition, once all its replicas are registered.
+    When all replicas of a partition are registered, the replica with the most records becomes the leader.
     Replicas that were in sync at the time of the backup may lack records acknowledged later.
     """
     import logging
@@ -213,14 +214,15 @@ for _command in (drain, replace, balance, log_dirs):
 
 
 def _wait_until_connected(addresses: Sequence[str]) -> None:
-    """Wait until each broker knows all brokers, so that a new topic can have a replica on each."""
+    """Wait until the metadata of each broker contains all brokers, so that a new topic can have a replica on each
+    broker."""
     from barnabas import Admin
     from barnabas.clock import SYSTEM_CLOCK
     from barnabas.errors import BarnabasError
 
     deadline_s = SYSTEM_CLOCK.monotonic() + CONNECTED_S
     for address in addresses:
-        with contextlib.suppress(BarnabasError):  # the supervision reports a broker that has ended meanwhile
+        with contextlib.suppress(BarnabasError):  # if a broker has ended during the wait, the supervisor reports it
             while SYSTEM_CLOCK.monotonic() < deadline_s:
                 with Admin(address) as admin:
                     if len(admin.brokers()) >= len(addresses):

@@ -1,4 +1,5 @@
-"""The file `cluster.json` in the directory of a cluster on this machine: ports for the next start, and process ids.
+"""The file `cluster.json` in the directory of a cluster on this machine: the ports for the next start, and the process
+ids.
 
     {"version": 1, "host": "127.0.0.1", "zookeeper": [40001],
      "brokers": {"1": {"port": 9092, "process": 4711}, "2": ...}}
@@ -23,7 +24,7 @@ FILE_BYTES_MAX = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class ClusterFile:
-    """The content of the file.
+    """The content of `cluster.json`.
 
     >>> ClusterFile({1: 9092}, zookeeper_ports=(2181,)).broker_ports
     {1: 9092}
@@ -43,7 +44,7 @@ class ClusterFile:
         return [host_port(self.host, port) for _, port in sorted(self.broker_ports.items())]
 
     def write(self, folder: Path) -> None:
-        """Replace the file atomically, so that a reader finds either the old or the new content."""
+        """Replace the file atomically, so that a reader sees either the old or the new content."""
         brokers = {
             str(broker): {"port": port, "process": self.processes.get(broker)}
             for broker, port in sorted(self.broker_ports.items())
@@ -55,7 +56,7 @@ class ClusterFile:
 
     @classmethod
     def read(cls, folder: Path) -> ClusterFile:
-        """Return the content of the file in a directory; empty if there is no file.
+        """Return the content of `cluster.json` in a directory; empty if the file does not exist.
 
         :raises DataFolderError: the file is damaged.
         """

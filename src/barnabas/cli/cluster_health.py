@@ -1,4 +1,5 @@
-"""The health of a cluster, computed from the responses of its brokers: leaders, replicas and problems. No I/O."""
+"""Computes the health of a cluster (leaders, replicas, problems) from the responses of its brokers. The module does no
+I/O."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ class PartitionHealth:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     min_insync: int
-    """The number of in-sync replicas that produce requests with acks=all require."""
+    """The minimum number of in-sync replicas for produce requests with acks=all."""
 
     @property
     def lagging(self) -> tuple[int, ...]:
@@ -32,7 +33,7 @@ class PartitionHealth:
 
     @property
     def problems(self) -> list[str]:
-        """The problems in words, the most severe first; empty if the partition is healthy."""
+        """Descriptions of the problems, the most severe first; empty if the partition is healthy."""
         found = []
         if self.leader is None:
             found.append("no leader")
@@ -44,7 +45,7 @@ class PartitionHealth:
 
     @property
     def severity(self) -> tuple[bool, bool]:
-        """A sort key that is larger for more severe problems."""
+        """A sort key: the more severe the problems, the larger the key."""
         return self.leader is None, len(self.isr) < self.min_insync
 
 
@@ -52,8 +53,7 @@ class PartitionHealth:
 class BrokerHealth:
     """The state of a broker.
 
-    A broker that is not registered but has replicas has the address None. `groups` is None if the broker does not
-    respond.
+    `address` is None if the broker has replicas but is not registered. `groups` is None if the broker does not respond.
     """
 
     id: int
@@ -63,7 +63,8 @@ class BrokerHealth:
     replicas: int
     in_sync: int
     coordinates: tuple[int, ...]
-    """The partitions of OFFSETS_TOPIC that the broker leads; it is the coordinator of the groups in them."""
+    """The partitions of OFFSETS_TOPIC that the broker leads. The broker is the coordinator of the groups in these
+    partitions."""
     groups: int | None
     offline_folders: tuple[str, ...] = ()
     """The log directories of the broker that are offline."""
@@ -75,11 +76,11 @@ class ClusterHealth:
 
     id: str
     spokesman: int | None
-    """The broker that the cluster names as controller to clients."""
+    """The broker that metadata responses name as the controller."""
     brokers: tuple[BrokerHealth, ...]
     partitions: tuple[PartitionHealth, ...]
     undescribed: Mapping[str, str] = field(default_factory=dict)
-    """The names of the errors of topics whose partitions the brokers did not describe, by topic."""
+    """The error name of each topic whose partitions the brokers could not describe, by topic."""
 
     @property
     def unhealthy(self) -> list[PartitionHealth]:
@@ -89,8 +90,8 @@ class ClusterHealth:
 
     @property
     def is_healthy(self) -> bool:
-        """True if every replica is in sync, every partition is known and has a leader, every broker responds, and no
-        log directory is offline."""
+        """True if every replica is in sync, every partition is described and has a leader, every broker responds, and
+        no log directory is offline."""
         return (
             not self.unhealthy
             and not self.undescribed
@@ -136,8 +137,8 @@ def assess(
 ) -> ClusterHealth:
     """Compute the health of a cluster from the responses of its brokers.
 
-    :param min_insync: min.insync.replicas by topic; missing topics have 1.
-    :param groups: number of groups that each broker coordinates, by broker id; None: no response.
+    :param min_insync: min.insync.replicas by topic; 1 for missing topics.
+    :param groups: number of groups that each broker coordinates, by broker id; None if the broker did not respond.
     :param offline_folders: offline log directories by broker id.
     """
     found = sorted(topics, key=lambda topic: topic.name)

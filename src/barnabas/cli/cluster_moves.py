@@ -65,7 +65,7 @@ def drain(
 def replace(
     old: int, new: int, at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str
 ) -> None:
-    """Move all partitions of broker OLD to broker NEW, whether OLD is running or not."""
+    """Move all partitions of broker OLD to broker NEW, whether or not OLD is running."""
     if old == new:
         raise click.UsageError("OLD and NEW are the same broker")
 
@@ -80,7 +80,7 @@ def replace(
             for tp, each in placed.items()
             if old in each and new not in each
         }
-        # Partitions with replicas on both brokers move from OLD to a third broker.
+        # If both brokers have a replica of a partition, the replica on OLD moves to a third broker.
         return taken | _without(old, both, racks, {**placed, **taken})
 
     _execute(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
@@ -96,7 +96,7 @@ def replace(
 def balance(at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str) -> None:
     """Balance replicas and leaders evenly among all brokers, with few moves.
 
-    Replicas stay on separate racks. The sizes of partitions decide which ones move.
+    Replicas stay on separate racks. The command chooses the partitions to move by their sizes.
     """
     from barnabas.replication.balancing import balance as balanced
 
@@ -117,12 +117,12 @@ def balance(at_once: int, throttle: int | None, plan_only: bool, as_json: bool, 
 
 
 def _without(broker: int, wanted: Placed, racks: Racks, placed: Placed | None = None) -> Placed:
-    """Return the new replicas of the partitions that a broker has."""
+    """Return new replicas for all partitions of a broker, without that broker."""
     from barnabas.replication.spreading import spread
 
     moving = {tp: each for tp, each in wanted.items() if broker in each}
     allowed = {each: rack for each, rack in racks.items() if each != broker}
-    # Replicas on other unavailable brokers stay there: only the replicas of `broker` move.
+    # Only the replicas of `broker` move. Replicas on other unavailable brokers stay there.
     allowed |= {each: None for replicas in moving.values() for each in replicas if each not in {broker, *racks}}
     others = [each for tp, each in (placed or wanted).items() if tp not in moving]
     return spread(moving, allowed, others)
@@ -169,7 +169,7 @@ def _execute(
 
 
 def _placed(admin: Admin) -> Placed:
-    """Return the replicas of all partitions; for a partition that is moving, its target replicas."""
+    """Return the replicas of all partitions. If a partition is moving, return its target replicas."""
     from barnabas.client.admin.topics import require
 
     moving = admin.list_partition_reassignments()

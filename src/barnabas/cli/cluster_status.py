@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 MIN_INSYNC = "min.insync.replicas"
 ANSWER_TIMEOUT_MS = 5_000
-"""The request timeout in ms; short, because a broker that has just failed may still be registered."""
+"""The request timeout in ms. It is short, because a broker that has just failed may still be registered."""
 UNHEALTHY_SHOWN_MAX = 50
 
 
@@ -34,7 +34,7 @@ def ask_for_health(admin: Admin) -> ClusterHealth:
 def _count_groups(admin: Admin, broker: int) -> int | None:
     try:
         return len(admin.list_groups(broker=broker))
-    except RetriableError:  # the status shows the broker as not responding
+    except RetriableError:  # the status command shows this broker as not responding
         return None
 
 
@@ -66,7 +66,8 @@ def show_health(health: ClusterHealth) -> None:
 
 
 def _unhealthy_by_topic(health: ClusterHealth) -> list[Row]:
-    """Return one row for all partitions of a topic that have the same problems."""
+    """Return the rows of the table of unhealthy partitions. Partitions of a topic with the same problems share a
+    row."""
     numbers: dict[tuple[str, str], list[int]] = {}
     for each in health.unhealthy:
         numbers.setdefault((each.topic, ", ".join(each.problems)), []).append(each.partition)

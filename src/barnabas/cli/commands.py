@@ -1,7 +1,7 @@
-"""All subcommands, imported when they are called, and the conversion of their outcomes to exit codes and error lines.
+"""Imports and runs the subcommands, and converts their errors to exit codes and error lines.
 
 Only click is imported before the subcommand is known. So `barnabas --help` and `barnabas up` start fast, and no command
-pays for the imports of another.
+waits for the imports of another command.
 
 Exit codes: 0 success, 1 failure, 2 wrong usage or settings, 129 stopped by SIGHUP, 130 by Ctrl-C, 143 by SIGTERM, 141
 stopped because the reader of standard output closed the pipe (`barnabas consume clicks | head`).
@@ -58,7 +58,7 @@ COMMANDS = {
     "log": "Show the contents of log files.",
     "completion": "Print the completion script for a shell.",
 }
-"""The subcommands with their help lines; the module of each has the same name."""
+"""The subcommands with their help lines. Each subcommand has the same name as its module."""
 
 
 EXTRAS = {
@@ -74,7 +74,7 @@ EXTRAS = {
 
 
 class LazyGroup(click.Group):
-    """A group that imports a subcommand when it is called, not when the help lists it."""
+    """A click group that imports a subcommand only when the user calls it, not when the help text lists it."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -96,7 +96,7 @@ class LazyGroup(click.Group):
         return [CompletionItem(name, help=line) for name, line in COMMANDS.items() if name.startswith(incomplete)]
 
     def make_context(self, *arguments: Any, **extra: Any) -> click.Context:
-        with _noticing_reader_gone():  # the help is printed here
+        with _noticing_reader_gone():  # click prints the help text here
             return super().make_context(*arguments, **extra)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -138,8 +138,8 @@ def command() -> None:
 def run(arguments: list[str] | None = None, environment: Environment | None = None) -> int:
     """Run the command and return its exit code.
 
-    :param arguments: the command line without the program name; None: that of this process.
-    :param environment: clock, file system and network of a broker; None: those of this machine.
+    :param arguments: the command line without the program name; None: the command line of this process.
+    :param environment: clock, file system and network of a broker; None: the real ones of this machine.
     """
     try:
         outcome = command.main(arguments, prog_name="barnabas", standalone_mode=False, obj=environment)
@@ -159,7 +159,7 @@ def run(arguments: list[str] | None = None, environment: Environment | None = No
 
 
 def _extra_of(arguments: list[str]) -> str:
-    """Return the extra of the subcommand in a command line."""
+    """Return the extra (optional dependencies) that the subcommand of a command line needs."""
     return next((EXTRAS[each] for each in arguments if each in EXTRAS), "")
 
 

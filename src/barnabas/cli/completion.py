@@ -1,4 +1,4 @@
-"""`barnabas completion`: prints the script with which a shell completes commands, options, topics and groups."""
+"""`barnabas completion`: prints a shell script that completes commands, options, topics and groups."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from click.shell_completion import get_completion_class
 
 PROGRAM = "barnabas"
 COMPLETE_VARIABLE = "_BARNABAS_COMPLETE"
-"""The environment variable by which the completion script calls click; click derives the name from the program's."""
+"""The environment variable that the completion script sets to request completions from click. Click derives its name
+from the program name."""
 
 
 @click.command()

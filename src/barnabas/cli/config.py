@@ -63,7 +63,7 @@ def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json
 
 
 def _resource(admin: Admin, kind: str, name: str) -> dict[str, Any]:
-    """Return the arguments of `Admin` that name the resource; check that the topic or broker exists.
+    """Return the `Admin` arguments that name the resource; check that a topic or broker exists.
 
     A group may have settings before it exists.
     """
@@ -83,7 +83,7 @@ def _resource(admin: Admin, kind: str, name: str) -> dict[str, Any]:
 
 def _check_known(admin: Admin, resource: Mapping[str, Any], settings: Iterable[str], kind: str, name: str) -> None:
     if "all_brokers" in resource:
-        return  # the brokers check the names when they apply the change
+        return  # the broker checks the setting names when it applies the change
     known = admin.describe_config(**resource)
     for setting in settings:
         if setting not in known:

@@ -1,4 +1,4 @@
-"""`barnabas consume`: prints a topic's records and follows new ones, with or without a consumer group."""
+"""`barnabas consume`: prints the records of topics and waits for new records, with or without a consumer group."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def consume(
     bootstrap: str,
     topics: tuple[str, ...],
 ) -> None:
-    """Print the records of TOPICs from the beginning, and follow new ones.
+    """Print the records of TOPICs from the beginning, and wait for new ones.
 
     \b
     barnabas consume clicks -o -10 -e            # the last ten
@@ -116,7 +116,7 @@ def consume(
         raise click.UsageError("name a topic: barnabas consume TOPIC")
     if group is not None and (partition is not None or span.start.anchor not in RESET_OF_ANCHOR or span.stop):
         raise click.UsageError(
-            "-g reads from the group's committed offsets; it excludes -p, and offsets other than beginning and end"
+            "-g reads from the group's committed offsets: it excludes -p, and -o other than beginning or end"
         )
     if group == "":
         raise click.UsageError("the group name is empty")
@@ -153,7 +153,7 @@ def _render(
 
 @dataclass(slots=True)
 class Printer:
-    """Writes rendered records to the output, at most `count_left` of them (None: no limit)."""
+    """Formats records and writes them to the output, at most `count_left` records (None: no limit)."""
 
     output: BinaryIO
     render: Render
@@ -162,7 +162,7 @@ class Printer:
 
     @property
     def done(self) -> bool:
-        """True if the limit is reached."""
+        """True if the maximum number of records is written."""
         return self.count_left == 0
 
     @property
@@ -183,7 +183,7 @@ class Printer:
 def _stops(
     admin: Admin, partitions: Sequence[TopicPartition], span: Span, exit_at_end: bool
 ) -> dict[TopicPartition, int] | None:
-    """Return the end offset of each partition at which to stop; None: follow without an end."""
+    """Return the offset of each partition at which the command stops; None if it never stops."""
     if span.stop is not None:
         return resolve(span.stop, partitions, admin)
     return resolve(Bound(Anchor.END), partitions, admin) if exit_at_end else None
@@ -241,6 +241,7 @@ def _before(records: list[Record], stops: dict[TopicPartition, int] | None) -> l
 
 
 def _reached(consumer: Consumer, stops: dict[TopicPartition, int], has_joined: bool) -> bool:
-    """Return whether this member is at the stop offset of each assigned partition; true if it has no partitions."""
+    """Return whether this member has reached the stop offset of each assigned partition. A member without partitions
+    has."""
     assigned = consumer.assignment()
     return (has_joined or bool(assigned)) and all(consumer.position(tp) >= stops.get(tp, 0) for tp in assigned)

@@ -1,6 +1,6 @@
-"""The start and end of `barnabas consume -o`: parses kcat's notation and resolves it to offsets.
+"""The option `-o` of `barnabas consume`: parses start and end in kcat's notation, and resolves them to offsets.
 
-Parsing is pure. Resolving calls the four methods of `OffsetSource`, which `Admin` implements.
+Parsing does no I/O. The resolution calls the methods of `OffsetSource`, which `Admin` implements.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ OFFSET_HELP = "beginning, end, N, -N (N before the end), s@TIME (from that time 
 
 
 class Anchor(enum.Enum):
-    """The reference point for the number of a `Bound`."""
+    """The meaning of the number in a `Bound`: the point that it counts from."""
 
     BEGINNING = "beginning"
     END = "end"
@@ -36,7 +36,7 @@ class Bound:
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """The range to read: from `start` to `stop` (exclusive); None: without an end."""
+    """The range to read, from `start` to `stop` (exclusive). If `stop` is None, the range has no end."""
 
     start: Bound = Bound(Anchor.BEGINNING)
     stop: Bound | None = None
@@ -56,12 +56,12 @@ class OffsetSource(Protocol):
     def offsets_for_times(
         self, timestamps_ms: Mapping[tuple[str, int], int], /
     ) -> Mapping[TopicPartition, OffsetAndTimestamp | None]:
-        """Return the first offset at or after the timestamp in each partition; None: there is none."""
+        """Return the first offset at or after the timestamp in each partition; None if there is no such record."""
         ...
 
 
 def parse_span(texts: Iterable[str]) -> Span:
-    """Return the range for the values of one or more `-o` options.
+    """Return the range that one or more `-o` values describe.
 
     :raises ValueError: a value has none of the forms in OFFSET_HELP.
 
@@ -98,7 +98,7 @@ def _number(digits: str, text: str) -> int:
 def resolve(bound: Bound, partitions: Iterable[TopicPartition], source: OffsetSource) -> dict[TopicPartition, int]:
     """Return the offset of `bound` in each partition.
 
-    Offsets and times beyond the end resolve to the log end offset, offsets before the beginning to the log start
+    Offsets and times after the end resolve to the log end offset. Offsets before the beginning resolve to the log start
     offset.
     """
     partitions = list(partitions)

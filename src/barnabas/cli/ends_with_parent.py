@@ -1,8 +1,8 @@
 """Runs `COMMAND...` as a process that the kernel kills when its parent process ends: `PARENT COMMAND...`.
 
-This program sets the parent death signal (Linux: prctl(2), PR_SET_PDEATHSIG) and then executes the command, which keeps
-the setting. On other systems the command survives a killed parent. The signal is SIGKILL, because an orderly shutdown
-of a broker would wait for other brokers, which end at the same time.
+On Linux, this program sets the parent death signal (prctl(2), PR_SET_PDEATHSIG) and then executes the command, which
+inherits the setting. On other systems the command keeps running after its parent is killed. The signal is SIGKILL,
+because in an orderly shutdown a broker would wait for other brokers, which end at the same time.
 
 The kernel regards the thread that started the program as its parent. So start the program on a thread that lives as
 long as the process.
@@ -17,12 +17,12 @@ import sys
 PR_SET_PDEATHSIG = 1
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # a constant instead of `typing.TYPE_CHECKING`, whose import would delay each start
+if TYPE_CHECKING:  # this constant replaces `typing.TYPE_CHECKING`, because importing `typing` would delay each start
     from collections.abc import Sequence
 
 
 def ending_with_this_process(command: Sequence[str]) -> list[str]:
-    """Return the command line that runs `command` and ends it with the calling process."""
+    """Return a command line that runs `command` and kills it when the calling process ends."""
     # -I and -S skip imports that this file does not need.
     return [sys.executable, "-I", "-S", __file__, str(os.getpid()), *command]
 

@@ -27,9 +27,9 @@ _ADVICE = {
 
 NAMES_ALIKE = 0.65
 SETTINGS_ALIKE = 0.75
-"""The minimum similarity (difflib's ratio) of names suggested for a misspelled one.
+"""The minimum similarity (difflib's ratio) between a misspelled setting and a suggested one.
 
-Settings need a higher one, because their long names have much in common.
+It is higher than `NAMES_ALIKE`, because the long names of settings resemble each other.
 """
 
 
@@ -68,7 +68,8 @@ def _explain(error: BarnabasError | OSError) -> str:
 
 
 def _explain_code(error: ApiError) -> str:
-    """Return the broker's reason; without one, the name of the error code and advice."""
+    """Return the reason that the broker gave. If the broker gave none, return the name of the error code, and
+    advice."""
     if error.reason:
         return error.message
     name = error.code.name.lower().removesuffix("_exception").replace("_", " ")
@@ -96,7 +97,7 @@ def unknown_group(name: str, known: Iterable[str]) -> click.ClickException:
 
 
 def unknown_setting(name: str, known: Iterable[str], kind: str, owner: str) -> click.ClickException:
-    """Return the error for an unknown setting, with similar names of the settings of that topic or broker.
+    """Return the error for an unknown setting, with the similar names among the settings of the topic or broker.
 
     >>> unknown_setting("retention", ["retention.ms", "segment.ms"], "topic", "clicks").message
     "no setting 'retention'; did you mean 'retention.ms'?"

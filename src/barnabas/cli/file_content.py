@@ -1,7 +1,8 @@
 """Random access to the content of a log file that may be compressed.
 
 The first bytes of a file, not its name, decide how the file is read: `PlainContent` reads with `pread`; `PackedContent`
-decompresses as far as needed, so that memory does not grow with the file. Positions count uncompressed bytes.
+decompresses only as far as needed, so its memory use does not depend on the file size. Positions count uncompressed
+bytes.
 """
 
 from __future__ import annotations
@@ -55,14 +56,14 @@ class Content(Protocol):
     def is_packed(self) -> bool: ...
 
     def read_at(self, position: int, count: int) -> bytes:
-        """Return `count` bytes from `position` on, or fewer at the end of the file.
+        """Return `count` bytes starting at `position`, or fewer at the end of the file.
 
         :raises UnreadableFileError: the compressed data are damaged or truncated.
         """
         ...
 
     def read_some(self, position: int, count: int) -> bytes:
-        """Return between 1 and `count` bytes from `position` on, or no bytes at the end of the file.
+        """Return between 1 and `count` bytes starting at `position`, or no bytes at the end of the file.
 
         :raises UnreadableFileError: the compressed data are damaged or truncated.
         """
@@ -151,7 +152,7 @@ class PlainContent:
 
 
 class PackedContent:
-    """A compressed file that is decompressed as it is read. Reading backwards decompresses again from the start."""
+    """A compressed file, decompressed while it is read. Reading backwards decompresses again from the start."""
 
     def __init__(self, path: Path, file: BinaryIO, kind: str) -> None:
         status = os.fstat(file.fileno())

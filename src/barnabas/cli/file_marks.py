@@ -1,4 +1,4 @@
-"""Read positions in log files, with fingerprints that identify a file after it was renamed.
+"""Read positions in log files, with fingerprints that identify a file even after a rename.
 
 A file is identified by its device and inode, its first bytes, and the bytes before the position. The inode alone is not
 sufficient: a new file can get the inode of a deleted one, and truncation keeps the inode.
@@ -17,7 +17,7 @@ TAIL_BYTES_MAX = 256
 
 @dataclass(frozen=True, slots=True)
 class FileMark:
-    """A position at the beginning of a line in a file, with fingerprints of the bytes before it.
+    """A read position at the beginning of a line, with fingerprints of the bytes before the position.
 
     :param tail_bytes: number of bytes before the position that `tail_sha256` covers; 0 in marks of older versions.
     :param line_count: number of lines before the position; -1 in marks of older versions.
@@ -34,11 +34,11 @@ class FileMark:
 
     @property
     def identity(self) -> Identity:
-        """The device and inode of the file, which a rename keeps."""
+        """The device and inode of the file. A rename does not change them."""
         return self.device, self.inode
 
     def is_of(self, content: Content) -> bool:
-        """Return whether a file starts with the bytes before the mark; the inode is not compared.
+        """Return whether a file starts with the bytes that precede the mark, whatever its inode.
 
         :raises UnreadableFileError: the file is damaged before the position.
         """
@@ -54,7 +54,7 @@ class FileMark:
         return sha256(content.read_at(0, self.head_bytes)) == self.head_sha256
 
     def is_end_of(self, content: Content) -> bool:
-        """Return whether a file has exactly the bytes before the mark, and no more."""
+        """Return whether a file consists of exactly the bytes that precede the mark."""
         return self.is_of(content) and not content.read_at(self.position, 1)
 
 

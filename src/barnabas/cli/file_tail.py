@@ -1,14 +1,15 @@
 """Follows a log file like `tail -F`: through rotation, truncation, compression and restarts.
 
 `TailedFile` is one open file, independent of its current name. `FollowedPath` is a path and all files that had this
-name. After a rotation the old file is read for some time, because its writer may not have reopened the path yet.
+name. After a rotation, `FollowedPath` still reads the old file for some time, because the writer may not have reopened
+the path yet.
 
 Files are identified by device and inode, first bytes, and the bytes before the read position (`file_marks.py`). A file
-with the bytes of a mark but another inode is a copy, as `copytruncate` and `gzip` create it; it is read from the mark
-on. A rotated file without a mark was created and rotated between two scans, and is read completely. Any other file is
+with the bytes of a mark but another inode is a copy, as `copytruncate` and `gzip` create it; it is read from the mark.
+A rotated file without a mark was created and rotated between two scans, and is read completely. Any other file is
 passed to `report`.
 
-Positions count bytes and are always at the beginning of a line: all lines before a position have been returned.
+Read positions count bytes and are always at the beginning of a line: all lines before a position have been returned.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from barnabas.cli.line_splitter import READ_BYTES, LineSplitter
 from barnabas.clock import Clock
 
 RETIRED_IDLE_MS = 60_000
-"""The time in ms since its last write after which a rotated file is complete."""
+"""A rotated file is regarded as complete this many ms after its last write."""
 COMPARE_BYTES = 1 << 20
 PACKED_SUFFIXES = r"(?:\.(?:gz|bz2|xz|zst|lz4|Z|zip))?"
 
@@ -37,11 +38,11 @@ _ROTATED = re.compile(rf"(?:{_NUMBER_OR_DATE}|[.-]old)+{PACKED_SUFFIXES}")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """Lines that were read together, and the mark after them.
+    """Lines that were read together, and the mark behind the last line.
 
     :param byte_count: size of the lines in the file, in bytes.
     :param start: position of the first line, in bytes.
-    :param first_line: number of the first line, from 1; 0 if unknown.
+    :param first_line: number of the first line, starting at 1; 0 if unknown.
     :param replaces: the mark of the original file, if this file is its copy.
     :param copies: marks of copies that have no new lines yet, each with the mark that it replaces.
     """
@@ -57,14 +58,14 @@ class Piece:
 
 
 class FileCutError(Exception):
-    """The file was truncated or overwritten: it no longer has the bytes that were read from it."""
+    """The file was truncated or overwritten: it no longer contains the bytes already read."""
 
 
 class TailedFile:
-    """An open file that is read line by line from a position on. Not thread-safe.
+    """An open file, read line by line from a start position. Not thread-safe.
 
-    Each read compares the bytes around it with earlier ones. So it detects a truncated file even after the file has
-    grown beyond the position again.
+    Each read checks that the bytes before its position have not changed. So it detects a truncation even if the file
+    has already grown beyond the position again.
     """
 
     def __init__(self, path: Path, content: Content, mark: FileMark | None = None) -> None:
@@ -84,7 +85,7 @@ class TailedFile:
 
     @property
     def mark(self) -> FileMark:
-        """The mark after the last returned line."""
+        """The mark at the end of the last returned line."""
         return self._mark
 
     @property
@@ -93,11 +94,11 @@ class TailedFile:
 
     @property
     def is_unread(self) -> bool:
-        """True if no byte was read, not even of an incomplete line."""
+        """True if no bytes have been read yet, not even part of an incomplete line."""
         return not self._read_to
 
     def read(self) -> Piece | None:
-        """Return the next lines, about READ_BYTES at a time; None: there are none now.
+        """Return the next lines, about READ_BYTES at a time; None if the file has no more lines yet.
 
         :raises FileCutError: the file was truncated or overwritten; `start_again` reads it from its beginning.
         :raises UnreadableFileError: the compressed data are damaged.
@@ -105,7 +106,7 @@ class TailedFile:
         try:
             return self._read()
         except UnreadableFileError:
-            self._is_at_end = True  # until the file changes: decompressing it again would fail at the same position
+            self._is_at_end = True  # decompressing it again before it changes would fail at the same position
             raise
 
     def _read(self) -> Piece | None:
@@ -128,7 +129,7 @@ class TailedFile:
         return None
 
     def finish(self) -> Piece | None:
-        """Return a last line without a line feed, which no writer will complete."""
+        """Return the last line even without a line feed, because no writer will complete it."""
         rest = self._splitter.rest()
         return self._piece([rest]) if rest else None
 
@@ -150,7 +151,7 @@ class TailedFile:
         self._read_to = 0
         self._line_count = 0
         self._head = b""
-        self._kept = bytearray()  # the last bytes before the position and the bytes of the incomplete line after it
+        self._kept = bytearray()  # to compare: the last bytes before the position, and the incomplete line
         self._is_at_end = False
 
     def _check_not_cut(self) -> None:
@@ -163,7 +164,8 @@ class TailedFile:
             raise FileCutError
 
     def _reopen_as_packed(self) -> None:
-        """Reopen a file as compressed that was empty when it was opened and now has a compressed format."""
+        """Reopen the file as a compressed file. It was empty when it was opened, and now starts with the bytes of a
+        compression format."""
         packed = open_content(self.path)
         if packed.identity != self._content.identity:
             packed.close()
@@ -198,7 +200,7 @@ class FollowedPath:
     :param path: may not exist yet.
     :param marks: the read positions of an earlier run.
     :param known: files next to the path that are not to be read, because they are complete or older than the first run.
-        None: not recorded; then all files older than `saved_at_ns` are known.
+        None if not recorded: all files older than `saved_at_ns` are then regarded as known.
     :param report: called with a line for each file that cannot be read completely or may have lost lines.
     :param saved_at_ns: the time at which the marks were saved, in nanoseconds since the epoch; None: this is the first
         run.
@@ -232,7 +234,7 @@ class FollowedPath:
         self.lost_marks: list[FileMark] = []
         """The marks of an earlier run whose files were deleted or overwritten."""
         self.done_marks: list[FileMark] = []
-        """The marks of rotated files that are read completely and that no writer changes any more."""
+        """The marks of rotated files that are completely read and are no longer written."""
         marks = list(marks)
         if known is None and (saved_at_ns is not None or not marks):
             self._note_old_siblings(marks, saved_at_ns)
@@ -261,7 +263,7 @@ class FollowedPath:
         return total
 
     def read_all(self) -> Iterator[Piece]:
-        """Yield all available lines, the oldest file first, and open a new file if the path names one."""
+        """Yield all available lines, the oldest file first. Open the new file if the path now names one."""
         for file in self._open_files():
             yield from self._read(file)
         if self._take_replacement():
@@ -285,7 +287,8 @@ class FollowedPath:
 
     def _read(self, file: TailedFile) -> Iterator[Piece]:
         if file is self._current and file.is_unread and self._has_been_written(file):
-            # `copytruncate` of a file that was empty at the last scan leaves no trace in its bytes: scan for the copy.
+            # `copytruncate` of a file that was empty at the last scan does not change the bytes already read, so scan
+            # for the copy.
             followers = self._unseen()
             self._retired += followers
             for follower in followers:
@@ -317,14 +320,15 @@ class FollowedPath:
             self._report(f"{error}; lines after byte {file.mark.position:,} (unpacked) are not shipped")
 
     def _follow_cut(self, file: TailedFile) -> Iterator[Piece]:
-        """Read the rest of the old content from its copy, and files rotated meanwhile; then restart the file."""
+        """Handle a truncated file: read the rest of its old content from the copy, then files rotated since the last
+        scan, and then the file from its start."""
         mark = file.mark
         copy = self._copy_of(mark) if mark.position else None
         file.start_again()
         if copy is not None:
             self._retired.append(copy)
             yield from self._read(copy)
-        # Read a deleted file first, because others may contain its bytes.
+        # Read a deleted file first, because other files may be copies of it.
         followers = self._unseen() if file.content.is_linked() else []
         self._retired += followers
         for follower in followers:
@@ -338,8 +342,8 @@ class FollowedPath:
     # --- identifying files --------------------------------------------------------------------------------
 
     def _resume(self, marks: list[FileMark]) -> None:
-        """Open the files of marks at their positions under their current names. Original files take precedence over
-        copies."""
+        """Find the files of the saved marks under their current names, and open each file at its mark. Original files
+        take precedence over copies."""
         found: dict[FileMark, tuple[Path, Content]] = {}
         candidates = self._open_candidates()
         try:
@@ -418,17 +422,18 @@ class FollowedPath:
         files = grown
         for _, _, path, content in found:
             if content.is_packed and any(_has_same_bytes(content, file.content) for file in files):
-                content.close()  # `gzip` deletes the original only after it has written the compressed file
+                content.close()  # `gzip` deletes the original only after writing the compressed file
             else:
                 files.append(self._behind_deleted(path, content))
         return files
 
     def _grown(self, path: Path, content: Content) -> TailedFile | None:
-        """Return a file that has new lines after it was read completely, opened after the lines already read."""
+        """Return a file that has grown since it was completely read, opened behind the lines already read."""
         if any(file.content.identity == content.identity for file in self._open_files()):
             return None
         read = [mark for mark in self._known if mark.line_count >= 0 and self._fits(_is_same_file, mark, content)]
-        # The other marks belong to deleted files with the same inode, whose compressed copies may still exist.
+        # Keep the other marks. They belong to deleted files with the same inode, whose compressed copies may still
+        # exist.
         mark = max(read, key=lambda each: each.position, default=None)
         if mark is None or not self._fits(_has_more, mark, content):
             return None
@@ -436,7 +441,7 @@ class FollowedPath:
         return self._behind_deleted(path, content, mark)
 
     def _is_new(self, path: Path, content: Content) -> bool:
-        """Return whether a file next to the path must be read completely; report uncertain cases."""
+        """Return whether a file next to the path must be read completely; report the file if this is uncertain."""
         try:
             return self._is_unknown(path, content) and self._is_of_rotation(path, content)
         except (UnreadableFileError, OSError) as error:
@@ -486,7 +491,7 @@ class FollowedPath:
             self._report(text if text.startswith(f"{path}:") else f"{path}: {text}")
 
     def _note_old_siblings(self, marks: list[FileMark], saved_at_ns: int | None) -> None:
-        """Record the files next to the path that are older than the first run as known."""
+        """Record files next to the path as known if they are older than the first run."""
         shipped = {mark.identity for mark in marks}
         for path in self._siblings():
             content = self._open_quietly(path)
@@ -504,7 +509,8 @@ class FollowedPath:
         return {path: content for path in paths if (content := self._open_quietly(path)) is not None}
 
     def _open_quietly(self, path: Path) -> Content | None:
-        """Open a file that may be renamed or deleted at any time; None: it is gone or not a readable regular file."""
+        """Open a file that may be renamed or deleted at any time; return None if it no longer exists or is not a
+        readable regular file."""
         try:
             status = path.stat()
             return open_content(path) if stat.S_ISREG(status.st_mode) else None
@@ -517,8 +523,8 @@ class FollowedPath:
             return None
 
     def _siblings(self) -> list[Path]:
-        """Return the files whose names are the path's name with a suffix, or with a number or date before its
-        extension."""
+        """Return the files next to the path that rotation may have created. Their names are the name of the path with a
+        suffix, or with a number or date before the extension."""
         name, stem = self.path.name, self.path.stem
         in_front = re.compile(rf"{re.escape(stem)}{_NUMBER_OR_DATE}{re.escape(self.path.suffix)}{PACKED_SUFFIXES}")
         try:
@@ -569,7 +575,8 @@ class FollowedPath:
         return self._behind_deleted(self.path, content)
 
     def _behind_deleted(self, path: Path, content: Content, known: FileMark | None = None) -> TailedFile:
-        """Open a file after the lines that it shares with a deleted one; editors and `rsync` replace files that way.
+        """Open a file behind the lines that it shares with a deleted file. Editors and `rsync` replace a file by a new
+        copy.
 
         :param known: a mark of the file. A copy may have the inode of a completely read and deleted file, and more
             lines.
@@ -592,7 +599,7 @@ class FollowedPath:
         self._is_waiting = True
 
     def _finish_retired(self) -> Iterator[Piece]:
-        """Close the rotated files that have not been written for `RETIRED_IDLE_MS`."""
+        """Close the rotated files without a write for `RETIRED_IDLE_MS`."""
         now_ms = self._clock.expiry_ms()
         if self._current is None or not self._current.mark.position or now_ms is None:
             return
@@ -639,12 +646,12 @@ def _has_same_bytes(content: Content, other: Content) -> bool:
                 return False
             position += len(part)
     except UnreadableFileError:
-        return position > 0  # the compressed file is still being written
+        return position > 0  # `gzip` may still be writing the compressed file
     return True
 
 
 def _mark_of_end(content: Content) -> FileMark:
-    """Return the mark at the end of a file that is not to be read; for a compressed file, after its first bytes."""
+    """Return the mark of a file that must not be read: at its end, or after the first bytes of a compressed file."""
     size = len(content.read_at(0, HEAD_BYTES_MAX)) if content.is_packed else content.bytes_from(0)
     head = content.read_at(0, min(size, HEAD_BYTES_MAX))
     tail = content.read_at(max(0, size - TAIL_BYTES_MAX), min(size, TAIL_BYTES_MAX))
@@ -653,6 +660,7 @@ def _mark_of_end(content: Content) -> FileMark:
 
 
 def _reversed_number(name: str) -> tuple[int, str]:
-    """Return the sort key of files with equal modification times: app.log.2 precedes app.log.1; dates ascend."""
+    """Return the sort key for files with equal modification times: app.log.2 precedes app.log.1, and earlier dates
+    precede later dates."""
     number = re.search(r"[.-](\d{1,4})(?:\.[A-Za-z]\w*)?$", name)
     return (-int(number[1]) if number else 0), name

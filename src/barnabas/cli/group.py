@@ -100,7 +100,7 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str |
 @zookeeper_option
 @bootstrap_option
 def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, zookeeper: str | None, bootstrap: str) -> None:
-    """Delete committed offsets of the group NAME in topics that none of its members consumes."""
+    """Delete committed offsets of the group NAME. No member of the group may consume the topics."""
     try:
         named = [parse_partitions(text) for text in topics]
     except ValueError as error:

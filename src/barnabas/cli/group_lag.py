@@ -1,4 +1,4 @@
-"""The lag and the current consumer of each partition of a group. Pure."""
+"""The lag and the current consumer of each partition of a group. The module does no I/O."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 class PartitionLag:
     """The offsets of a group in one partition.
 
-    :param committed: the committed offset; None: none.
-    :param end: the log end offset; None: the partition does not exist.
+    :param committed: the committed offset, or None.
+    :param end: the log end offset; None if the partition does not exist.
     :param member: the id of the member to which the partition is assigned.
     """
 
@@ -29,7 +29,7 @@ class PartitionLag:
 
     @property
     def lag(self) -> int | None:
-        """The number of records between the committed offset and the end, never negative; None: unknown."""
+        """The number of records between the committed offset and the log end offset, at least 0; None if unknown."""
         return None if self.committed is None or self.end is None else max(0, self.end - self.committed)
 
 
@@ -53,7 +53,7 @@ def lags(
 
 
 def total_lag(rows: Iterable[PartitionLag]) -> int:
-    """Return the sum of all known lags."""
+    """Return the total lag over all partitions with a known lag."""
     return sum(row.lag or 0 for row in rows)
 
 
@@ -70,10 +70,10 @@ def short_partitions(partitions: Iterable[TopicPartition]) -> str:
 
 
 def member_name(member: MemberDescription) -> str:
-    """Return the member's group.instance.id, or the member id from the coordinator."""
+    """Return the member's group.instance.id. If it has none, return the member id that the coordinator assigned."""
     return member.instance_id or member.member_id
 
 
 def count_members(members: Sequence[object]) -> str:
-    """Return the number of members in words."""
+    """Return a phrase such as "2 members"."""
     return "no members" if not members else f"{len(members)} member{'s' if len(members) > 1 else ''}"

@@ -34,7 +34,8 @@ if TYPE_CHECKING:
 
 
 def _target(*names: str, becomes: Callable[[Any], Target], **attributes: Any) -> Callable[[Any], Any]:
-    """Return an option for a reset target; `becomes` converts its value to the target."""
+    """Return a command-line option for a reset target. The function `becomes` converts the option's value to the
+    target."""
 
     def parse(_context: click.Context, _option: click.Parameter, value: Any) -> Target | None:
         if value is None or value is False:
@@ -123,7 +124,7 @@ def reset(
     bootstrap: str,
     **targets: Target | None,
 ) -> None:
-    """Move the committed offsets of groups, which must not have members.
+    """Move the committed offsets of groups, which must have no members.
 
     \b
     barnabas group reset ctr --topic clicks --to-earliest              # only shows the changes
@@ -159,7 +160,7 @@ def reset(
 def _check_usage(named: int, all_groups: bool, ways: int, of_file: bool, as_json: bool, as_csv: bool) -> None:
     """Check that the options are compatible.
 
-    :param named: number of groups named.
+    :param named: number of groups that the command line names.
     :param ways: number of options that select partitions.
     """
     if bool(named) == all_groups:
@@ -179,7 +180,7 @@ def _as_json(name: str, moves: Iterable[Move], executed: bool) -> dict[str, obje
 def _plan(
     admin: Admin, groups: Groups, name: str, target: Target, named: Iterable[TopicPartition] | None
 ) -> list[Move]:
-    """Return the moves of a group in the named partitions; None: in all partitions with committed offsets.
+    """Return the planned offset changes of a group. `partitions` None selects all partitions with committed offsets.
 
     :raises click.ClickException: a partition does not exist, or the target has no offset in it.
     """

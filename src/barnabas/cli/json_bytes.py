@@ -1,4 +1,4 @@
-"""Bytes as JSON: a string if the bytes are UTF-8, otherwise base64 under a distinct name."""
+"""Bytes as JSON: a string if the bytes are UTF-8, otherwise base64 in a field with another name."""
 
 from __future__ import annotations
 

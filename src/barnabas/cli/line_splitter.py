@@ -1,4 +1,4 @@
-"""Splits a byte stream into lines without waiting for more input than available."""
+"""Splits a byte stream into lines without waiting for further input."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ READ_BYTES = 256 * 1024
 
 
 class LineSplitter:
-    r"""Splits chunks of bytes into lines; keeps an incomplete last line until its rest arrives.
+    r"""Splits chunks of bytes into lines; keeps an incomplete last line until the rest of the line arrives.
 
     >>> splitter = LineSplitter()
     >>> splitter.feed(b"one\ntw"), splitter.feed(b"o\n\nthr"), splitter.rest()
@@ -33,7 +33,7 @@ class LineSplitter:
         return lines
 
     def rest(self) -> bytes:
-        """Return the incomplete last line and drop it."""
+        """Return the incomplete last line, and remove it from the buffer."""
         rest = b"".join(self._unfinished)
         self._unfinished = []
         return rest
@@ -45,10 +45,10 @@ class LineSplitter:
 
 
 def read_lines(read: Callable[[int], bytes], delimiter: bytes = b"\n") -> Iterator[list[bytes]]:
-    """Yield the lines of a stream in lists as they arrive; an incomplete last line counts as a line.
+    """Yield the lines of a stream in lists as they arrive; an incomplete last line is yielded, too.
 
-    :param read: returns up to that many bytes as soon as some are available, and none at the end of the stream;
-        for example `sys.stdin.buffer.read1`.
+    :param read: a function such as `sys.stdin.buffer.read1`. It takes the maximum number of bytes, and returns the
+    available bytes, or no bytes at the end of the stream.
     :param delimiter: the line delimiter, not empty.
     """
     splitter = LineSplitter(delimiter)

@@ -1,4 +1,4 @@
-"""`barnabas load`: loads topics into warehouse tables with Spark, committing records and offsets together."""
+"""`barnabas load`: loads topics into warehouse tables with Spark, committing records and offsets in one snapshot."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ PATTERN_NAMES = ("common", "combined", "syslog", "syslog5424", "nginx-error", "a
 
 
 def _fields(_context: click.Context, _option: click.Parameter, given: str | None) -> dict[str, ColumnType] | None:
-    """Return the fields and types of `--fields`; the load checks the types."""
+    """Return the fields and types of `--fields`; the load itself checks the types."""
     if given is None:
         return None
     try:
@@ -273,7 +273,7 @@ def _tracer_provider() -> object | None:
 def _load_every(
     loads: _Loads, interval_s: float, maintain_every_s: float | None, http: str | None, as_json: bool
 ) -> None:
-    """Repeat the load until Ctrl-C, SIGTERM or SIGHUP, which abort a running load without changing its table."""
+    """Repeat the load until Ctrl-C, SIGTERM or SIGHUP, which abort a running load and leave its table unchanged."""
     from barnabas.cli.load_rounds import LoadRounds, as_line
     from barnabas.cli.maintenance_rounds import MaintenanceRounds
     from barnabas.net.status_server import serving_status
@@ -294,7 +294,7 @@ def _load_every(
 
 
 def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: float | None, as_json: bool) -> None:
-    """Repeat the load until the tables are complete; exit with code 1 at the time limit."""
+    """Repeat the load until the tables are complete; exit with code 1 if the time limit is reached first."""
     from barnabas.cli.load_until import INTERVAL_S, LoadUntil
 
     end_on_sigterm()
@@ -317,7 +317,7 @@ def _load_until(loads: _Loads, until_ms: int, every_s: float | None, within_s: f
 
 
 class _Loads:
-    """Runs loads in one Spark session, which is started again if it has ended."""
+    """Runs loads in one Spark session, and starts a new session if the old one has ended."""
 
     def __init__(self, topics: tuple[str, ...], master: str, place: TablePlace, asked: Mapping[str, Any]) -> None:
         from barnabas.cli.spark_sessions import silence_py4j_log
@@ -340,7 +340,7 @@ class _Loads:
             return error.result, error.failures
 
     def maintain(self) -> Iterator[tuple[str, Maintained | Exception]]:
-        """Maintain the existing tables one after the other."""
+        """Run maintenance on the existing tables, one after the other."""
         from barnabas.cli.maintenance_rounds import maintained
         from barnabas.spark.table_names import tables_of_topics
 
@@ -377,7 +377,7 @@ def _show(result: LoadResult, failures: Mapping[str, Exception], as_json: bool) 
 
 
 def _remarks(table: TableLoad) -> Iterator[str]:
-    """Yield the output lines about a table in addition to its counts."""
+    """Yield further output lines about the load of a table, after the line with its counts."""
     if table.new_fields:
         yield f"new columns: {', '.join(table.new_fields)}"
     if table.not_renamed:
@@ -412,7 +412,7 @@ def _remarks(table: TableLoad) -> Iterator[str]:
 
 
 def _exit_code_of(failures: Mapping[str, Exception]) -> int:
-    """Return the common exit code of all failures, or the general one if they differ."""
+    """Return the exit code of the failures if all have the same one, or else the general exit code."""
     codes = {
         exit_code_of(error) if isinstance(error, BarnabasError | OSError) else EXIT_FAILED
         for error in failures.values()

@@ -1,8 +1,8 @@
 """`barnabas load --every`: loads in rounds until the process ends.
 
 A failed round is reported in one line and retried in the next round, unless the failure is permanent
-(`permanent_failures.py`). Each table of a round has one output line, a JSON object with `--json`. The totals are
-metrics.
+(`permanent_failures.py`). Each table of a round has one output line, a JSON object with `--json`. The totals since the
+start are exported as metrics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from barnabas.spark.load_types import LoadResult, TableLoad
 
 Round = tuple["LoadResult", Mapping[str, Exception]]
-"""The result of a round, and the errors of the tables that were not loaded."""
+"""The results of a round's loads, and the errors of the tables that could not be loaded."""
 
 
 ROUNDS = counter("barnabas_load_rounds_total", "Rounds started.")
@@ -50,12 +50,12 @@ _OF_TABLES = {
         "failed_maintenances": "Maintenances that failed.",
     }.items()
 }
-"""The counter metrics of a table, by field of `TableCounts`."""
+"""The counter metrics of each table. The key is the field of `TableCounts` that has the value."""
 
 
 @dataclass(slots=True)
 class TableCounts:
-    """The work done on a table since the process started."""
+    """Counts of the loads of one table since the process started."""
 
     records: int = 0
     files: int = 0
@@ -67,12 +67,12 @@ class TableCounts:
     maintenances: int = 0
     failed_maintenances: int = 0
     complete_until_ms: int | None = None
-    """The event time in ms up to which the table has all reported records; None: unknown."""
+    """The event time in ms up to which the table has all records that producers reported; None if unknown."""
 
 
 @dataclass(slots=True)
 class LoadMetrics:
-    """The totals since the process started. One thread writes them, others read them."""
+    """The totals since the process started. One thread writes the totals, other threads read them."""
 
     rounds: int = 0
     failed_rounds: int = 0
@@ -80,7 +80,7 @@ class LoadMetrics:
     last_round_s: float = 0.0
     tables: dict[str, TableCounts] = field(default_factory=dict)
     trouble: str | None = "the first round has not ended"
-    """The failure of the last round; None: all tables were loaded."""
+    """The failure of the last round; None if all tables were loaded."""
 
     def not_ready(self) -> list[str]:
         """Return the reasons why the tables may lack records of the topics. Thread-safe."""
@@ -88,7 +88,7 @@ class LoadMetrics:
         return [] if trouble is None else [trouble]
 
     def note(self, load: TableLoad) -> None:
-        """Add the load of a table."""
+        """Add the counts of one load to the totals of its table."""
         counts = self.tables.setdefault(load.table, TableCounts())
         counts.records += load.records
         counts.files += load.files
@@ -115,9 +115,9 @@ class LoadRounds:
     """Runs loads at a fixed interval. Not thread-safe.
 
     :param load: runs one round; raises an exception if the whole round fails.
-    :param on_event: called with each event, which is one line of output.
+    :param on_event: called with each event; each event becomes one line of output.
     :param wait: waits for a number of seconds.
-    :param maintenance: maintenance to run between rounds; None: none.
+    :param maintenance: the maintenance between rounds; None if there is none.
     """
 
     def __init__(
@@ -141,7 +141,8 @@ class LoadRounds:
     def run(self, rounds_max: int | None = None) -> None:
         """Run rounds until the process ends, or `rounds_max` rounds.
 
-        A round starts one interval after the start of the previous one, or at once if that one took longer.
+        A round starts one interval after the start of the previous one, or immediately if the previous round took
+        longer than the interval.
         """
         while rounds_max is None or self.metrics.rounds < rounds_max:
             began = self._clock.monotonic()
@@ -169,7 +170,7 @@ class LoadRounds:
         time = show_time_ms(self._clock.time_ms())
         try:
             result, failures = self._load()
-        except Exception as error:  # any failure is reported, and the next round retries
+        except Exception as error:  # report any failure; the next round retries
             if self._permanent.is_permanent(error):
                 raise
             self.metrics.failed_rounds += 1

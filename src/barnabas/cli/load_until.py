@@ -23,10 +23,10 @@ INTERVAL_S = 10.0
 _TIME_OF_DAY = re.compile(r"([01]\d|2[0-3]):([0-5]\d)", re.ASCII)
 
 _UNRECOVERABLE = (DataLossError, HistoryExpiredError, RecreatedTopicError, TooManyBadRecordsError)
-"""Failures that no later round can recover from, even if other tables continue."""
+"""Errors that end the command even if other tables can still be loaded, because no later round can succeed."""
 
 Round = tuple["LoadResult", Mapping[str, Exception]]
-"""The result of a round, and the errors of the tables that were not loaded."""
+"""The results of a round's loads, and the errors of the tables that could not be loaded."""
 
 
 def parse_until_ms(text: str, now_ms: int) -> int:
@@ -47,7 +47,7 @@ class LoadUntil:
     """Runs loads in rounds until all tables are complete up to a time. Not thread-safe.
 
     :param load: runs one round.
-    :param within_s: start no further round after this time in seconds; None: no limit.
+    :param within_s: time limit in seconds, after which no round starts; None: no limit.
     :param done: called with the result of each round.
     :param on_line: called with a line about the incomplete tables.
     :param wait: waits for a number of seconds.
@@ -99,7 +99,7 @@ class LoadUntil:
         """Run one round; return a line for each incomplete table."""
         try:
             result, failures = self._load()
-        except Exception as error:  # any other failure is reported, and the next round retries
+        except Exception as error:  # report any other failure; the next round retries
             if self._is_first or isinstance(error, _UNRECOVERABLE) or self._permanent.is_permanent(error):
                 raise
             return [f"{type(error).__name__}: {error}"]

@@ -31,8 +31,8 @@ from barnabas.net.free_port import is_free, lasting_ports
 
 REPLICAS = 3
 REPLICATION_FACTORS = "default_replication_factor", "offsets_topic_replication_factor"
-"""The settings for the number of replicas that a new cluster sets to REPLICAS or the number of brokers, unless
-given."""
+"""The replication factor settings. A new cluster sets each of them to REPLICAS, or to the number of brokers if that is
+smaller, unless the user sets it."""
 USUAL_BROKERS = 3
 USUAL_ZOOKEEPER_SERVERS = 1
 USUAL_PORT = 9092
@@ -40,10 +40,11 @@ USUAL_PORT = 9092
 
 @dataclass(frozen=True, slots=True)
 class ClusterSpec:
-    """The description of a cluster; None in a field means the value of the last start, or else the default.
+    """The description of a cluster; None in a field means the value of the last start, or the default at the first
+    start.
 
     :param zookeeper: the address of existing ZooKeeper servers.
-    :param first_port: the port of the first broker; the others get the following ports; 0: free ports.
+    :param first_port: the port of the first broker; the other brokers get the following ports. 0 means free ports.
     """
 
     data: Path
@@ -91,7 +92,7 @@ class LocalCluster:
         with ExitStack() as ending:
             ending.enter_context(_only_cluster_in(folder))
             before = ClusterFile.read(folder)
-            withdraw_request(folder)  # a request from before this start is outdated
+            withdraw_request(folder)  # discard a restart request from before this start
             servers = None if self._wanted.zookeeper else self._zookeeper_servers(before)
             if servers is not None:
                 ending.enter_context(servers)
@@ -105,7 +106,7 @@ class LocalCluster:
         self._ending.close()
 
     def keep(self) -> None:
-        """Supervise the processes until no broker is left."""
+        """Supervise the processes until no broker is running."""
         assert self._supervisor is not None, "call this inside the context"
         self._supervisor.keep()
 
@@ -121,12 +122,12 @@ class LocalCluster:
                 f"the cluster in {self._wanted.data} has {had} ZooKeeper server{'s' if had > 1 else ''}, and the number"
                 " cannot change: servers without data could outvote those with data"
             )
-        # The system assigns ephemeral ports to connections: such a port may be taken when a server restarts.
+        # Do not use ephemeral ports. The system may assign such a port to a connection while the server restarts.
         fresh = lasting_ports(ZOOKEEPER_HOST, 3 * count)
         ports, peer_ports = before.zookeeper_ports, fresh[count:]
         if not ports or not all(is_free(ZOOKEEPER_HOST, port) for port in ports):
             ports = tuple(fresh[:count])
-        folder = self._wanted.data.absolute() / "zookeeper"  # ZooKeeper logs a warning for a relative path
+        folder = self._wanted.data.absolute() / "zookeeper"  # absolute: ZooKeeper warns about a relative path
         servers = ZooKeeperServers(folder, count, ports=ports, peer_ports=peer_ports, wrap=ending_with_this_process)
         self._zookeeper_ports = servers.ports
         return servers
@@ -171,7 +172,7 @@ class LocalCluster:
         }
         given = [str(part) for flag, value in flags.items() if value is not None for part in (flag, value)]
         given += [part for name, value in self._wanted.properties.items() for part in ("-X", f"{name}={value}")]
-        # -P keeps modules in the current directory from being imported.
+        # -P prevents imports from the current directory.
         return [sys.executable, "-P", "-m", "barnabas.cli.main", "up", *given]
 
     def _note(self) -> None:
@@ -187,10 +188,10 @@ class LocalCluster:
 def choose_ports(
     count: int, first: int | None, before: Mapping[int, int], is_free: Callable[[int], bool]
 ) -> dict[int, int]:
-    """Return the port of each broker by its id; 0: the broker chooses a free port.
+    """Return the port of each broker, by broker id. With port 0, the broker chooses a free port.
 
-    :param first: the requested first port, which must be used; 0: free ports; None: the last or the default ports if
-        free.
+    :param first: the first port that the user requires. 0 means free ports. None means the ports of the last start or
+    the default ports, if they are free.
 
     >>> choose_ports(3, None, {1: 9092, 2: 9093}, lambda port: port != 9093)
     {1: 9092, 2: 0, 3: 9094}
@@ -225,7 +226,7 @@ def _nothing() -> None:
 
 @contextmanager
 def _only_cluster_in(folder: Path) -> Iterator[None]:
-    """Hold the lock of the directory, which the kernel releases when the process ends."""
+    """Hold the directory's lock inside the context. The kernel releases the lock when the process ends."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = (folder / LOCK_NAME).open("w")

@@ -1,4 +1,4 @@
-"""Log lines of brokers and messages about them, as plain text or as JSON."""
+"""Writes log lines, and messages about brokers, as plain text or as JSON."""
 
 from __future__ import annotations
 
@@ -33,7 +33,8 @@ def log_format_option(function: Decorated) -> Decorated:
 
 @contextlib.contextmanager
 def log_to_stderr(log_format: LogFormat, level: int = logging.INFO) -> Iterator[Lines]:
-    """Log to standard error in the given format. In JSON format, an error that ends the command is also a log line.
+    """Log to standard error in the given format. In JSON format, an error that ends the command is also written as a
+    log line.
 
     :param level: the lowest level to log.
     :raises SystemExit: the command failed and the error was logged.
@@ -71,12 +72,13 @@ class ClusterLog:
             _write(f"broker {broker}: {line}")
         elif line.startswith("{"):
             _write(line)
-        else:  # a line of the Python interpreter or of a C library
+        else:  # not JSON: the Python interpreter or a C library wrote this line
             log.error("%s", line, extra={"broker": broker})
 
 
 def _write(line: str) -> None:
-    """Write a line to standard error. An error is ignored, so that the brokers keep running without a reader."""
+    """Write a line to standard error. Ignore write errors, so that the brokers keep running even if nobody reads
+    standard error."""
     with contextlib.suppress(OSError):
         sys.stderr.write(f"{line}\n")
         sys.stderr.flush()

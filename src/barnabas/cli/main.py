@@ -1,4 +1,5 @@
-"""The entry point of the command. It imports only fast modules before it installs the usual handling of Ctrl-C."""
+"""The entry point of the command. It imports only a few small modules before it sets the handling of Ctrl-C for the
+command."""
 
 from __future__ import annotations
 
@@ -11,7 +12,8 @@ from barnabas.cli.signals import end_at_once_on_interrupt, interrupt_as_usual
 def main(arguments: list[str] | None = None) -> int:
     """Run the command and return its exit code.
 
-    :param arguments: the command line without the program name; None: that of this process, which then ends.
+    :param arguments: the command line without the program name; None: the command line of this process, which then
+    exits with the code.
     """
     if arguments is not None:
         from barnabas.cli.commands import run
@@ -28,7 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return run()
     finally:
-        end_at_once_on_interrupt()  # all resources are closed, so Ctrl-C may end the interpreter at once
+        end_at_once_on_interrupt()  # all resources are closed, so Ctrl-C may now end the interpreter immediately
 
 
 def _has_shown_version() -> bool:
@@ -38,7 +40,7 @@ def _has_shown_version() -> bool:
     line = f"{version_line()}\n".encode()
     try:
         return os.write(1, line) == len(line)
-    except OSError:  # the regular path fails in the same way and reports the reason
+    except OSError:  # the regular code path fails in the same way and reports the reason
         return False
 
 

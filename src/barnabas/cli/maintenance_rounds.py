@@ -53,5 +53,5 @@ def maintained(place: TablePlace, names: Iterable[str]) -> Iterator[Outcome]:
                 maintainer = format_of(place).maintainer(store, name, SYSTEM_CLOCK)
                 small = min(SMALL_FILE_BYTES, target)
                 yield base.name, maintain(maintainer, target_bytes=target, small_bytes=small)
-        except Exception as error:  # noqa: BLE001  # the caller reports any failure; the other tables are maintained
+        except Exception as error:  # noqa: BLE001  # the caller reports it; the next table follows
             yield name, error

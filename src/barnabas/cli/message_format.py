@@ -1,7 +1,7 @@
 """The output formats of `barnabas consume`: kcat's format strings (`-f`), or one JSON object per line (`-J`).
 
-Pure: a format is compiled once into a list of parts, and each record is rendered to bytes. Keys, values and header
-values are printed as raw bytes.
+A format is compiled once into a list of parts, which render each record to bytes. The module does no I/O. Keys, values
+and header values are printed as raw bytes.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def json_line(record: Record) -> bytes:
     r"""Return the record as one line of JSON with the field names of `kcat -J`.
 
     A key or value that is not UTF-8 has the field `key_base64` or `payload_base64` instead; such a header value is an
-    object, `{"base64": ...}`. So no data are lost, and null always means null.
+    object, `{"base64": ...}`. So the output loses no data, and a JSON null always means a null in the record.
     """
     fields = {
         "topic": record.topic,

@@ -112,8 +112,8 @@ def mirror(
 ) -> int:
     """Mirror topics of one cluster to another: records, partitions, settings, and offsets of groups.
 
-    The target's log shows how far a topic is mirrored. So a killed mirror resumes where it stopped and neither loses
-    nor duplicates records. Ctrl-C, SIGTERM or SIGHUP stops it. The exit code is 1 if some records could not be
+    The log on the target shows which records are already mirrored. So a mirror that is killed and restarted neither
+    loses nor duplicates records. Ctrl-C, SIGTERM or SIGHUP stops it. The exit code is 1 if some records could not be
     mirrored.
 
     \b
@@ -251,7 +251,8 @@ async def _watch(mirror: Mirror, output: _Output, stop: asyncio.Event, *, once: 
     while True:
         await asyncio.sleep(0.1 if once else output.status_s)
         if once and mirror.has_caught_up and await mirror.follow_groups():
-            # The last round of groups may precede the last records, whose offsets it could not map: run another one.
+            # The last synchronization of groups may have run before the last records arrived, and could not map their
+            # offsets. Run it once more.
             stop.set()
             return
         if SYSTEM_CLOCK.monotonic() >= due_s:

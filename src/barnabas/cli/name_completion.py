@@ -1,4 +1,4 @@
-"""Completes names of topics, groups and settings in the shell. A slow broker gives no completions."""
+"""Completes names of topics, groups and settings in the shell. If the broker is slow, there are no completions."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from barnabas import Admin
 
 COMPLETION_TIMEOUT_MS = 1_000
-"""The request timeout in ms; short, because a user waits after pressing the Tab key."""
+"""The request timeout in ms; It is short, because the user waits after pressing the Tab key."""
 
 
 def complete_topics(context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -47,7 +47,7 @@ def _complete(context: click.Context, incomplete: str, ask: Callable[[Admin], li
     from barnabas import Admin
     from barnabas.cli.options import DEFAULT_BOOTSTRAP
 
-    logging.disable()  # log lines would corrupt the command line that the user is typing
+    logging.disable()  # suppress log lines, which would corrupt the command line that the user is typing
     bootstrap = context.params.get("bootstrap") or os.environ.get("BARNABAS_BOOTSTRAP") or DEFAULT_BOOTSTRAP
     try:
         with Admin(bootstrap, default_api_timeout_ms=COMPLETION_TIMEOUT_MS) as admin:

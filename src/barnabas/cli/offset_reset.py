@@ -14,23 +14,24 @@ Committed = Mapping[TopicPartition, OffsetAndMetadata]
 
 @dataclass(frozen=True, slots=True)
 class OffsetShift:
-    """A target `by` offsets after the committed offset, or before it if `by` is negative."""
+    """Moves the committed offset forward by `by` offsets, or back if `by` is negative."""
 
     by: int
 
 
 @dataclass(frozen=True, slots=True)
 class CurrentOffsets:
-    """The committed offset as target; the log end offset if none is committed."""
+    """Keeps the committed offset, or commits the log end offset if the group has none."""
 
 
 Target = Bound | OffsetShift | CurrentOffsets | Mapping[TopicPartition, int]
-"""A position in every partition, a shift, the committed offsets, or an offset for each partition."""
+"""A target of a reset: one bound for all partitions, a shift, the committed offsets, or an offset for each
+partition."""
 
 
 @dataclass(frozen=True, slots=True)
 class Move:
-    """A planned change: a partition, its committed offset before (None: none), and its offset after."""
+    """A planned change: a partition, its current committed offset (None if there is none), and the new one."""
 
     topic: str
     partition: int
@@ -39,7 +40,7 @@ class Move:
 
 
 def parse_partitions(text: str) -> tuple[str, tuple[int, ...] | None]:
-    """Return the topic and the partitions of `TOPIC[:P,...]`; partitions None: all.
+    """Return the topic and the partitions of `TOPIC[:P,...]`; None instead of partitions means all.
 
     :raises ValueError: the partitions are not numbers.
 
@@ -80,7 +81,7 @@ def read_offsets(lines: Iterable[str], source: str) -> dict[TopicPartition, int]
 def plan(
     target: Target, partitions: Iterable[TopicPartition], committed: Committed, source: OffsetSource
 ) -> list[Move]:
-    """Return the planned move of each partition; targets are limited to the log start and log end offset.
+    """Return the planned move of each partition; new offsets stay between the log start offset and the log end offset.
 
     :raises ValueError: a shift needs a committed offset, and a partition has none.
     """
@@ -100,8 +101,8 @@ def _targets(
         nowhere = [tp for tp in partitions if tp not in committed]
         if nowhere:
             raise ValueError(
-                f"no offset is committed in {', '.join(map(str, nowhere))}, so it cannot be shifted; "
-                "use --to-earliest, --to-latest or --to-offset there"
+                f"no offset is committed in {', '.join(map(str, nowhere))}, "
+                "so --shift-by does not work; use --to-earliest, --to-latest or --to-offset there"
             )
         wanted = {tp: max(0, committed[tp].offset + target.by) for tp in partitions}
     first, end = resolve(Bound(Anchor.BEGINNING), partitions, source), resolve(Bound(Anchor.END), partitions, source)

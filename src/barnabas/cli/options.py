@@ -42,14 +42,15 @@ def bootstrap_option(function: Decorated) -> Decorated:
 
 
 def _bootstrap(context: click.Context, option: click.Parameter, value: str) -> str:
-    """Return the value with the highest precedence: after the subcommand, before it, from the environment."""
+    """Return the value of `--bootstrap`. The option after the subcommand precedes the option before the subcommand,
+    which precedes the environment variable."""
     said_here = option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
     said_before: str | None = context.meta.get(GLOBAL_BOOTSTRAP)
     return value if said_here or said_before is None else said_before
 
 
 def global_bootstrap_option(function: Decorated) -> Decorated:
-    """Add `--bootstrap` before the subcommand; all subcommands with this option use it."""
+    """Add `--bootstrap` before the subcommand; all subcommands that have the option use its value."""
 
     def remember(context: click.Context, _option: click.Parameter, value: str | None) -> None:
         context.meta[GLOBAL_BOOTSTRAP] = value
@@ -70,7 +71,7 @@ def json_option(function: Decorated) -> Decorated:
 
 
 def properties_option(function: Decorated) -> Decorated:
-    """Add `-X NAME=VALUE` for any client setting by Kafka's name."""
+    """Add `-X NAME=VALUE` for any client setting, with Kafka's name."""
     return click.option(
         "-X",
         "properties",
@@ -82,7 +83,7 @@ def properties_option(function: Decorated) -> Decorated:
 
 
 def broker_properties_option(function: Decorated) -> Decorated:
-    """Add `-X NAME=VALUE` for any broker setting by Kafka's name."""
+    """Add `-X NAME=VALUE` for any broker setting, with Kafka's name."""
     return click.option(
         "-X",
         "properties",
@@ -94,7 +95,7 @@ def broker_properties_option(function: Decorated) -> Decorated:
 
 
 def http_option(function: Decorated) -> Decorated:
-    """Add `--http`, the address of metrics and health."""
+    """Add `--http`, the address that serves metrics and health checks."""
     return click.option(
         "--http",
         metavar="[HOST:]PORT",
@@ -105,7 +106,7 @@ def http_option(function: Decorated) -> Decorated:
 
 
 def http_and_metrics_port_options(function: Decorated) -> Decorated:
-    """Add `--http` and its deprecated name `--metrics-port`, which releases up to 0.1 use."""
+    """Add `--http` and its deprecated name `--metrics-port` from releases up to 0.1."""
     return http_option(
         click.option(
             "--metrics-port", metavar="PORT", type=click.IntRange(0, 65535), help="Deprecated; use --http PORT."
@@ -138,7 +139,7 @@ def yes_option(function: Decorated) -> Decorated:
 
 
 def confirm(question: str, *, yes: bool, otherwise: str = "nothing was deleted") -> None:
-    """Ask for confirmation unless `yes` is set.
+    """Ask the user for confirmation unless `yes` is true.
 
     :param otherwise: the error message if the user declines.
     :raises click.ClickException: the user declines.
@@ -153,7 +154,7 @@ def confirm(question: str, *, yes: bool, otherwise: str = "nothing was deleted")
 
 
 def confirm_by_name(topic: str) -> None:
-    """Ask the user to type the name of a topic with pipeline state before its deletion.
+    """Before a topic with pipeline state is deleted, ask the user to type its name.
 
     :raises click.ClickException: the user types another name.
     :raises click.UsageError: standard input is not a terminal.
@@ -197,8 +198,8 @@ def connect(bootstrap: str, *, quiet: bool = False, timeout_ms: int | None = Non
 
     :param quiet: hide warnings of the client.
     :param timeout_ms: timeout of each call in ms; None: the client's default.
-    :raises click.ClickException: no broker responds within CONNECT_TIMEOUT_MS. Later calls use the longer timeout,
-        because a known broker may come back.
+    :raises click.ClickException: no broker responds within CONNECT_TIMEOUT_MS. Only the connection has this short
+    timeout. Later calls use `timeout_ms`, because a known broker may come back.
     """
     import logging
 
@@ -230,7 +231,7 @@ def require_topics(admin: Admin, names: Iterable[str]) -> None:
 
 
 def existing_partitions(admin: Admin, partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions that still exist; members of a group may not know yet that a topic was deleted."""
+    """Return the partitions that still exist; a group may still have partitions of a deleted topic."""
     wanted = set(partitions)
     there = _partitions(admin.describe_topics(include_internal=True))
     return sorted(wanted.intersection(there))

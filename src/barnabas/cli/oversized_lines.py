@@ -16,9 +16,10 @@ MODES = ("skip", "split", "fail")
 REPORTS_MAX = 100
 """The maximum number of reported lines; further lines are only counted."""
 REQUEST_BYTES_MAX = 1_048_576
-"""The default of max.request.size, and of max.message.bytes without the batch header."""
+"""The default of max.request.size. Together with the size of a batch header, it is also the default of
+max.message.bytes."""
 OVERHEAD_BYTES = 256
-"""An upper bound of the bytes that a batch of one record adds to its key, value and headers."""
+"""The maximum number of bytes that a batch of one record has in addition to the key, value and headers."""
 HEADER_OVERHEAD_BYTES = 10
 
 
@@ -29,9 +30,10 @@ class OversizedLineError(BarnabasError):
 def record_bytes_max(
     admin: Admin, topic: str, properties: Mapping[str, str], key: str | None, headers: Sequence[Header]
 ) -> tuple[int, int]:
-    """Return the size limits of a line from the producer's settings and the topic's max.message.bytes.
+    """Return the size limits of a line, from the producer's settings and the topic's max.message.bytes.
 
-    :returns: the maximum that the producer sends, and the maximum that the broker accepts even uncompressed.
+    :returns: the maximum size that the producer sends, and the maximum size that the broker accepts without
+    compression.
     """
     given = properties.get("max.request.size", properties.get("max_request_size", REQUEST_BYTES_MAX))
     limit = int(given) if str(given).isdigit() else REQUEST_BYTES_MAX  # the producer rejects an invalid number
@@ -53,7 +55,7 @@ class OversizedLines:
 
     :param mode: `skip`, `split` or `fail`.
     :param report: called with a message for each such line.
-    :param taken_bytes_max: the maximum that the broker accepts even uncompressed; None: `bytes_max`.
+    :param taken_bytes_max: the maximum size that the broker accepts without compression; None: `bytes_max`.
     """
 
     def __init__(
@@ -67,7 +69,7 @@ class OversizedLines:
         self.count = 0
 
     def fitting(self, piece: Piece, lines: list[bytes]) -> tuple[list[bytes], list[int] | None]:
-        """Return the values to send; if some lines are omitted or split, also the index of each value's line.
+        """Return the values to send; if lines are omitted or split, also return the index of the line of each value.
 
         :param lines: the lines of the piece, possibly without carriage returns.
         :raises OversizedLineError: a line is too large and the mode is `fail`.
@@ -83,11 +85,11 @@ class OversizedLines:
         return values, places
 
     def may_be_refused(self, line: bytes) -> bool:
-        """Return whether a line exceeds the size that the broker accepts uncompressed."""
+        """Return whether the broker may refuse a line: without compression, it exceeds the broker's limit."""
         return len(line) > self._taken_bytes_max
 
     def parts(self, piece: Piece, at: int, line: bytes) -> list[bytes]:
-        """Report a line that is too large; return the values to send instead.
+        """Report an oversized line, and return the values to send instead.
 
         :param at: the index of the line in the piece.
         :raises OversizedLineError: the mode is `fail`.

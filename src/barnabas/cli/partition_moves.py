@@ -67,11 +67,11 @@ def show_moves(moving: Mapping[TopicPartition, Reassignment], *, as_json: bool =
 def begin_and_wait(
     admin: Admin, before: Targets, targets: Targets, *, yes: bool, waits: bool, again: str, throttle: int | None = None
 ) -> None:
-    """Ask for confirmation, start the moves, and wait for their end.
+    """Ask for confirmation, start the moves, and wait until they are complete.
 
     :param before: the current replicas.
-    :param waits: True to wait for the end.
-    :param throttle: limit in bytes per second, removed after the moves; None: no limit.
+    :param waits: True to wait until the moves are complete.
+    :param throttle: limit in bytes per second, removed after the moves; None means no limit.
     :param again: the command that shows the progress.
     """
     what = f"{len(targets)} partition{'' if len(targets) == 1 else 's'}"
@@ -126,7 +126,7 @@ def _wait(admin: Admin, targets: Targets) -> None:
 
 
 def _sizes(admin: Admin) -> dict[tuple[int, TopicPartition], int]:
-    """Return the size in bytes of each replica, by broker id and partition."""
+    """Return the size of each replica in bytes. The key consists of broker id and partition."""
     return {(folder.broker, tp): size for folder in admin.log_dirs() for tp, size in folder.sizes.items()}
 
 

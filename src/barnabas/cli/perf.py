@@ -38,7 +38,7 @@ SEND_MODES = ("send", "many", "arrow")
 READ_MODES = ("records", "poll", "arrow")
 IN_FLIGHT_DEFAULT = 100
 LATENCY_SIZE_MIN = 8
-"""The minimum value size of `latency`, whose records contain the time at which they were due."""
+"""The minimum value size of `perf latency`. Each of its records contains the time at which it was due."""
 
 
 @click.group()
@@ -121,7 +121,7 @@ def produce(
     common_options,
 )
 def requests(in_flight: int, sent: Records, topic: NewTopic, common: Common) -> int:
-    """Send Produce requests of one record each, pipelined, to measure the cost of a request.
+    """Send Produce requests of one record each, pipelined, to measure the cost of one request.
 
     \b
     barnabas perf requests --acks 0 --records 1000000
@@ -228,7 +228,7 @@ def consume(
 def both(mode: str, read_mode: str, sent: Records, topic: NewTopic, common: Common) -> int:
     """Produce and consume at the same time, in two processes.
 
-    The rate is that of the consumer while the producer runs.
+    The reported rate is the consumer's rate while the producer runs.
     """
 
     def run(context: RunContext) -> Report:
@@ -290,7 +290,8 @@ def latency(
 ) -> int:
     """Send at a fixed rate, and measure the time from when a record is due to when the consumer has it.
 
-    The loop is open: a stalled broker increases the latency of all records that become due meanwhile.
+    The load is an open loop: if the broker stalls, the latency of all records that become due during the stall
+    increases.
     """
 
     def run(context: RunContext) -> Report:

@@ -16,14 +16,14 @@ COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 PAYLOADS = ("zeros", "random", "text")
 RECORDS_DEFAULT = 1_000_000
 BYTES_DEFAULT = 1_000_000_000
-"""The default limits of a run without --records and --seconds; the run stops at the first one."""
+"""The limits of a run without --records and --seconds. The run stops when it reaches the first limit."""
 
 Command = Callable[..., Any]
 Option = Callable[[Command], Command]
 
 
 def stacked(*options: Option) -> Option:
-    """Return one decorator for several options, listed in the help in this order."""
+    """Return one decorator for several options. The help text lists the options in the given order."""
 
     def add(command: Command) -> Command:
         return functools.reduce(lambda done, option: option(done), reversed(options), command)
@@ -57,7 +57,7 @@ def common_options(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class NewTopic:
-    """The topic to produce to, and the settings with which to create it."""
+    """The topic to produce to, and the settings of the topic if the command creates it."""
 
     name: str | None
     partitions: int

@@ -20,9 +20,9 @@ SHOW_EVERY_S = 0.2
 
 
 class ProgressLine:
-    """A progress line on standard error, redrawn with new samples, only if standard error is a terminal.
+    """A progress line on standard error, shown only on a terminal and redrawn with each new sample.
 
-    It is plain text, because drawing must not take CPU time from the measured processes.
+    It is plain text, because a progress bar would take CPU time from the measured processes.
     """
 
     def __init__(self, *, quiet: bool) -> None:
@@ -32,7 +32,7 @@ class ProgressLine:
         self._drawn_at_s = 0.0
 
     def __call__(self, name: str, sample: Sample) -> None:
-        """Take a sample of one process of the run."""
+        """Record a sample from one process of the run, and redraw the line."""
         if not self._shows:
             return
         before = self._last.get(name)

@@ -1,10 +1,10 @@
-"""Permanent failures of loads in rounds (`--every`, `--until-complete`): they end the command. Pure.
+"""Permanent failures of repeated loads (`--every`, `--until-complete`), which end the command. The module does no I/O.
 
 An unavailable broker or catalog is a temporary failure: the next round may succeed, and a failed load leaves its table
-unchanged. Wrong settings and missing software fail in every round, so they are permanent. But once a table has got
-records, its settings are right, and a later refusal may be temporary. A round without new records proves less, because
-some settings are checked with the first record. It proves that the topics exist, so a topic that is missing later may
-come back.
+unchanged. Wrong settings and missing software fail in every round, so they are permanent. But after a round has written
+records to a table, its settings are valid, and a later failure may be temporary. A round without new records proves
+less, because some settings are checked with the first record. It only proves that the topics exist, so a topic that is
+missing later may come back.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class PermanentFailures:
         self._has_succeeded = False
 
     def note(self, result: LoadResult, failures: Mapping[str, Exception]) -> None:
-        """Take in the result of a round: the loaded tables, and the failures by table."""
+        """Record the results of a round: the loaded tables, and the failure of each other table."""
         self._loaded |= {load.table for load in result.tables if load.snapshot_id is not None}
         self._has_succeeded |= not failures
 
@@ -39,7 +39,8 @@ class PermanentFailures:
         return self._is_permanent(error, bool(self._loaded))
 
     def first_permanent(self, result: LoadResult, failures: Mapping[str, Exception]) -> Exception | None:
-        """Return the first permanent failure of a table, or None. A missing topic counts only if all are missing."""
+        """Return the first permanent failure of a table, or None. A missing topic is a permanent failure only if all
+        topics are missing."""
         unknown = [failure for failure in failures.values() if isinstance(failure, UnknownTopicError)]
         for table, failure in failures.items():
             if failure not in unknown and self._is_permanent(failure, table in self._loaded):

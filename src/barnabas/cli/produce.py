@@ -26,13 +26,14 @@ if TYPE_CHECKING:
 
 CODECS = ("none", "gzip", "snappy", "lz4", "zstd")
 CHUNKS_IN_FLIGHT = 64
-"""The number of unacknowledged reads after which the oldest one is waited for."""
+"""The maximum number of unacknowledged chunks. At this number, `send_lines` waits for the acknowledgement of the oldest
+chunk."""
 
 Lines = Iterable[list[bytes]]
 
 
 def _complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Complete the topic first, then file names."""
+    """Complete the first argument as a topic, and the others as file names."""
     if context.params.get("topic") is None and not context.params.get("names"):
         return complete_topics(context, parameter, incomplete)
     return [CompletionItem(incomplete, type="file")]
@@ -219,7 +220,7 @@ def _counted(chunks: Lines, advance: Callable[[int], None]) -> Iterator[list[byt
 
 
 def _first(chunks: Lines, count: int | None) -> Iterator[list[bytes]]:
-    """Yield the first `count` lines, or all if it is None, without reading further chunks."""
+    """Yield the first `count` lines, or all lines if `count` is None. Do not read more chunks than necessary."""
     left = count
     for lines in chunks:
         yield lines[:left]

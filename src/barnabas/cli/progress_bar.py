@@ -1,4 +1,4 @@
-"""A progress bar on standard error, drawn only if that is a terminal."""
+"""A progress bar on standard error, drawn only on a terminal."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Advance = Callable[[int], None]
 
 @contextmanager
 def byte_progress(description: str, total_bytes: int) -> Iterator[Advance]:
-    """Show the progress in bytes; yield the function to call with the bytes of each step."""
+    """Show the progress in bytes; yield the function to call with the number of bytes of each step."""
     if not sys.stderr.isatty() or not total_bytes:
         yield lambda _step_bytes: None
         return
@@ -33,7 +33,7 @@ def byte_progress(description: str, total_bytes: int) -> Iterator[Advance]:
 
 @contextmanager
 def record_progress(description: str, total: int) -> Iterator[Advance]:
-    """Show the progress in records; yield the function to call with the records of each step."""
+    """Show the progress in records; yield the function to call with the number of records of each step."""
     if not sys.stderr.isatty() or not total:
         yield lambda _step: None
         return

@@ -1,9 +1,9 @@
 """The throttle of a reassignment (KIP-73), set before the moves and removed after them.
 
-As in `kafka-reassign-partitions --throttle`, topic settings name the throttled replicas, and broker settings have the
-rate; here the rate applies to all brokers. An interrupted command leaves the throttles, because its moves continue. The
-next command that finds none of these partitions moving removes them, with or without a throttle of its own. Lists with
-the wildcard `*` were set by someone else and stay unchanged.
+As in `kafka-reassign-partitions --throttle`, topic settings list the throttled replicas, and broker settings contain
+the rate. Here, the rate is a setting of all brokers. An interrupted command leaves the throttles, because its moves
+continue. The next reassignment command removes the throttles of partitions that are no longer moving, even if it sets
+no throttle itself. Lists with the wildcard `*` do not come from these commands, and stay unchanged.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def set_throttle(admin: Admin, before: Targets, targets: Targets, rate: int) -> 
 
 
 def remove_throttles(admin: Admin, topics: Collection[str]) -> set[TopicPartition]:
-    """Remove the throttles of partitions that are not moving; without remaining ones, also remove the rates.
+    """Remove the throttles of partitions that are not moving; if no throttle remains, also remove the rates.
 
     :returns: the partitions that are still moving with a throttle.
     """
@@ -67,7 +67,7 @@ def remove_throttles(admin: Admin, topics: Collection[str]) -> set[TopicPartitio
         throttled.update(_where(topic, each) for replicas in kept.values() for each in replicas)
         to_set = {name: ",".join(each) for name, each in kept.items() if each}
         admin.alter_config(topic, to_set=to_set, to_unset=[name for name, each in kept.items() if not each])
-        # The metadata of the next broker asked may be older than this change.
+        # Remember the change, because the next request may go to a broker whose metadata do not have it yet.
         lists.update({name: dict.fromkeys(each) for name, each in kept.items()})
     left = {**_lists(admin, admin.list_topics(include_internal=True)), **found}
     if not any(each for lists in left.values() for each in lists.values()):
@@ -89,7 +89,7 @@ def _lists(admin: Admin, topics: Iterable[str]) -> dict[str, dict[str, dict[str,
 
 
 def _without_star(lists: Mapping[str, Mapping[str, None]]) -> list[str]:
-    """Return the settings of a topic that list single replicas."""
+    """Return the throttle settings of a topic that list replicas, without those that are the wildcard `*`."""
     return [name for name, each in lists.items() if each and ALL not in each]
 
 

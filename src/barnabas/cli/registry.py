@@ -44,8 +44,8 @@ def registry(
 ) -> int:
     """Start a schema registry in the foreground, with Confluent's REST interface.
 
-    Print `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several registries may use one topic; each of
-    them answers all requests.
+    Print `ready URL` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it. Several registries may use one topic; each
+    registry answers all requests.
     """
     for package in NEEDED:
         require_installed(package, "registry")

@@ -1,4 +1,4 @@
-"""`barnabas report`: prints reports on loaded tables, and draws them as pictures."""
+"""`barnabas report`: prints reports on loaded tables, and draws the reports as charts."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def pictures() -> Any:
 
 @contextmanager
 def _spark(master: str) -> Iterator[Any]:
-    """Run a Spark session, with a status line on a terminal."""
+    """Run a Spark session, and show a status line on a terminal while it starts."""
     from rich.console import Console
 
     from barnabas.cli.spark_sessions import spark_session

@@ -1,7 +1,7 @@
 """Requests to a running `barnabas cluster up` to restart a broker, as files in the cluster's directory.
 
-The request is `restart.json`, `{"broker": 2}`; the supervisor deletes it and restarts the broker. Then `cluster.json`
-has another process id for the broker. A locked `cluster.lock` shows that a supervisor is running.
+The request is `restart.json`, `{"broker": 2}`; the supervisor deletes it and restarts the broker. After the restart,
+`cluster.json` contains the new process id of the broker. If `cluster.lock` is locked, a supervisor is running.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ LOCK_NAME = "cluster.lock"
 REQUEST_BYTES_MAX = 1024
 LOOK_S = 0.05
 LOOKS_FOR_EACH_LOCK = 20
-"""The number of checks of the file per check of the lock, because a cluster that starts at that moment would find it
-locked."""
+"""The number of checks of `cluster.json` per check of `cluster.lock`. Checks of the lock are rare, because a cluster
+that starts during the check would find the lock taken."""
 
 
 def request_restart(folder: Path, broker: int) -> None:
@@ -32,7 +32,7 @@ def request_restart(folder: Path, broker: int) -> None:
 
 
 def take_request(folder: Path) -> int | None:
-    """Return the broker to restart and delete the request; None: there is no valid request."""
+    """Return the broker to restart, and delete the request. Return None if there is no valid request."""
     path = folder / NAME
     try:
         with path.open("rb") as file:
@@ -62,7 +62,7 @@ def runs_in(folder: Path) -> bool:
 
 
 class LocalRestart:
-    """Restarts brokers of the cluster in a directory, and waits until they serve again.
+    """Restarts brokers of the cluster in a directory, and waits until each one serves again.
 
     :param patience_s: time limit in seconds.
     :param now_s: returns the monotonic time in seconds.

@@ -1,4 +1,4 @@
-"""Records older than their topic's retention: the lines of a log file may have timestamps years ago."""
+"""Warns about records older than the retention of their topic. The lines of a log file may be years old."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class RetentionCheck:
 
     @classmethod
     def of_topic(cls, admin: Admin, topic: str) -> Self | None:
-        """Return the check for a topic; None: its retention does not delete by the producers' timestamps."""
+        """Return the check for a topic; None if the topic has no time-based retention by the producer's timestamps."""
         try:
             settings = admin.describe_config(topic)
         except ApiError:
@@ -57,7 +57,7 @@ class RetentionCheck:
         self._all += len(timestamps_ms)
 
     def take_report(self) -> str | None:
-        """Return a warning about the records counted since the last call; None: no record is too old."""
+        """Return a warning about the records counted since the last call; None if no record is too old."""
         old, count = self._old, self._all
         self._old = self._all = 0
         if not old:

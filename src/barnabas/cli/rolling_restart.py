@@ -15,7 +15,7 @@ from barnabas.errors import BarnabasError, RetriableError
 
 LOOK_S = 0.25
 REPORT_INTERVAL_S = 5.0
-"""The minimum interval in seconds between two lines about different reasons for waiting."""
+"""The minimum interval in seconds between two messages, even if the reason for waiting changes."""
 
 Restart = Callable[[int], None]
 """Restarts a broker, and returns once it has started again."""
@@ -24,7 +24,7 @@ Restart = Callable[[int], None]
 class RollingRestart:
     """One rolling restart.
 
-    :param brokers: broker ids in the order of their restarts.
+    :param brokers: broker ids in the order of the restarts.
     :param ask: returns the health of the cluster; may raise errors of the client.
     :param now_s: returns the monotonic time in seconds.
     :param sleep: sleeps for a number of seconds.
@@ -55,8 +55,8 @@ class RollingRestart:
         """Restart all brokers.
 
         :param force: start even if the cluster is unhealthy, and wait only for the replicas on the restarted broker.
-        :raises BarnabasError: the cluster is unhealthy, or a broker does not come back or catch up; the remaining
-            brokers are not restarted.
+        :raises BarnabasError: the cluster is unhealthy, or a restarted broker does not come back or catch up. The
+        remaining brokers are then not restarted.
         """
         trouble = self._trouble()
         if trouble and not force:
@@ -106,7 +106,7 @@ class RollingRestart:
 
 
 class ManualRestart:
-    """Asks the user to restart a broker, and returns once the broker has shut down.
+    """Asks the user to restart a broker, and waits until the broker has shut down.
 
     :param live: returns the ids of the registered brokers.
     """
@@ -117,7 +117,7 @@ class ManualRestart:
         self._say = say
 
     def __call__(self, broker: int) -> None:
-        """Ask for the restart and wait without a limit."""
+        """Ask the user to restart a broker, and wait without a time limit until it has shut down."""
         self._say(f"restart broker {broker} now, with SIGTERM (for example: systemctl restart barnabas@{broker})")
         while self._is_there(broker):
             self._sleep(LOOK_S)
@@ -126,4 +126,4 @@ class ManualRestart:
         try:
             return broker in self._live()
         except RetriableError:
-            return True  # the broker that should respond may be the one shutting down: ask again
+            return True  # this request may have gone to the broker that is shutting down: ask again

@@ -37,7 +37,7 @@ class Damage(NamedTuple):
 
 
 class DumpedBatch(NamedTuple):
-    """An undamaged batch, with its records if requested."""
+    """A valid batch, with its records if the caller requested them."""
 
     position: int
     header: BatchHeader
@@ -56,7 +56,7 @@ class OffsetEntry(NamedTuple):
 
 
 class TimeEntry(NamedTuple):
-    """An entry of a time index: no record up to `offset` is later than `timestamp_ms`."""
+    """An entry of a time index: no record up to `offset` has a timestamp greater than `timestamp_ms`."""
 
     timestamp_ms: int
     offset: int
@@ -112,7 +112,7 @@ def _checked(
 
 
 class _Batches:
-    """The positions of the readable batches of a `.log` file, to compare indexes with."""
+    """The positions of the readable batches of a `.log` file, for the verification of its indexes."""
 
     def __init__(self, log: BinaryIO) -> None:
         self._bases: list[int] = []
@@ -123,7 +123,7 @@ class _Batches:
             try:
                 header = _header(log, position, size)
             except CorruptBatchError:
-                break  # dumping the log itself reports this damage
+                break  # ignore damage here; the dump of the log file itself reports it
             self._at[position] = header
             self._bases.append(header.base_offset)
             self._headers.append(header)
@@ -135,7 +135,7 @@ class _Batches:
         return -1 if header is None else header.last_offset
 
     def max_timestamp_ms_at(self, offset: int) -> int | None:
-        """Return the highest timestamp of the batch that contains an offset; None: no such batch."""
+        """Return the highest timestamp of the batch that contains an offset; None if there is no such batch."""
         number = bisect_right(self._bases, offset) - 1
         if number < 0 or self._headers[number].last_offset < offset:
             return None
@@ -175,7 +175,7 @@ def dump_time_index(data: bytes, base_offset: int, log: BinaryIO | None) -> Iter
 
 
 def _entries(kind: struct.Struct, data: bytes) -> Iterator[tuple[int, tuple[int, int]]]:
-    """Yield position and content of the entries, without the zeros at the end, which Kafka preallocates."""
+    """Yield the position and content of each index entry. Skip the zeros at the end, which Kafka preallocates."""
     whole = data[: len(data) - len(data) % kind.size]
     used = -(-len(whole.rstrip(b"\0")) // kind.size)
     for number, entry in enumerate(kind.iter_unpack(whole[: used * kind.size])):

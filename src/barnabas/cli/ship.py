@@ -179,7 +179,8 @@ def _report(line: str) -> None:
 
 
 def _line_times(value_format: str, event_time: str | None, timezone: str | None) -> LineTimes | None:
-    """Return the parser of the lines' timestamps; None, without importing pyarrow, if records get the current time."""
+    """Return the parser for timestamps of lines. Return None, without importing pyarrow, if records get the current
+    time."""
     if value_format == "raw" and event_time in (None, "record") and timezone is None:
         return None
     from barnabas.records.arrow import import_pyarrow
@@ -257,7 +258,7 @@ class Shipper:
             _report(line)
 
     def read_to_end(self, advance: Callable[[int], None] = lambda _bytes: None) -> bool:
-        """Ship all available lines; return whether there were any."""
+        """Ship all available lines; return whether there were any lines."""
         before = self.line_count
         for state, followed in self._sources:
             for piece in followed.read_all():
@@ -275,14 +276,15 @@ class Shipper:
                 stop.wait(LOOK_AGAIN_S)
 
     def finish(self) -> None:
-        """Ship last lines without a line feed, wait for all acknowledgements, and save the positions."""
+        """Ship the last line of each file even without a line feed, wait for all acknowledgements, and save the
+        positions."""
         for state, followed in self._sources:
             for piece in followed.finish():
                 self._send(state, piece)
         self._settle()
 
     def close(self) -> None:
-        """Save the positions acknowledged within CLOSE_TIMEOUT_S, and close the files."""
+        """Wait up to CLOSE_TIMEOUT_S for acknowledgements, save the acknowledged positions, and close the files."""
         with suppress(BarnabasError):
             self._producer.flush(CLOSE_TIMEOUT_S)
         while self._waiting and _is_acknowledged(self._waiting[0][0]):
@@ -353,7 +355,7 @@ class Shipper:
     def _replace_refused(self, deliveries: Deliveries, piece: Piece, places: list[int] | None) -> None:
         """Skip or split the lines that exceed the broker's limit even when compressed.
 
-        :raises BarnabasError: a line failed for another reason, or the mode for large lines is `fail`.
+        :raises BarnabasError: a line failed for another reason, or the mode for oversized lines is `fail`.
         """
         errors = [delivery.exception() for delivery in deliveries]
         for failed in errors:

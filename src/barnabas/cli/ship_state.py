@@ -1,10 +1,10 @@
 """The read positions of `barnabas ship`, stored in the user's state directory.
 
-There is one small JSON file per topic and path. Its name contains the topic id, so a topic that was deleted and created
-again receives all lines again. The file is written after the acknowledgements: a killed ship sends the lines since the
-last save again and skips none (at least once).
+There is one small JSON file per topic and path. Its name contains the topic id, so a topic that was deleted and
+recreated receives all lines again. The file is written after the acknowledgements: a killed ship sends the lines since
+the last save again and skips none (at least once).
 
-Invariant: one process at a time uses a state, which a lock file next to it ensures.
+Invariant: only one process at a time uses a state file; a lock file next to it ensures this.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class ShipStateError(BarnabasError):
 
 
 NAME_BYTES_MAX = 230
-"""The maximum length in bytes of a topic or file name within a state file's path."""
+"""The maximum length in bytes of a topic or file name within the path of a state file."""
 
 
 def default_state_folder() -> Path:
@@ -85,12 +85,12 @@ class ShipState:
 
     @property
     def known(self) -> list[FileMark] | None:
-        """The marks of files next to the path that are not to be read; None: not recorded yet."""
+        """The marks of files next to the path that are not to be read; None if not recorded yet."""
         return None if self._known is None else list(self._known)
 
     @property
     def saved_at_ns(self) -> int | None:
-        """The time of the last save in nanoseconds since the epoch; None: this is the first run."""
+        """The time of the last save in nanoseconds since the epoch; None in the first run."""
         return self._saved_at_ns
 
     def note(self, mark: FileMark, replaces: FileMark | None = None) -> None:
@@ -116,14 +116,15 @@ class ShipState:
             self._is_saved = False
 
     def forget(self, mark: FileMark) -> None:
-        """Drop a mark, but keep one with a later position or of another file with the same inode."""
+        """Remove a mark. Keep the current mark if it has a later position or belongs to another file with the same
+        inode."""
         held = self._marks.get(mark.identity)
         if held is not None and (held.position, held.head_sha256) == (mark.position, mark.head_sha256):
             del self._marks[mark.identity]
             self._is_saved = False
 
     def save(self) -> None:
-        """Write changed marks to disk atomically."""
+        """Write the marks to disk atomically if they have changed."""
         if self._is_saved:
             return
         content = {

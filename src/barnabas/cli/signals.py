@@ -9,16 +9,16 @@ import sys
 from barnabas.stop_signals import stop_signals
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # a constant instead of `typing.TYPE_CHECKING`, whose import would delay the handling of Ctrl-C
+if TYPE_CHECKING:  # not `typing.TYPE_CHECKING`: importing `typing` would delay the handling of Ctrl-C
     from types import FrameType
 
 EXIT_INTERRUPTED = 130
 SIGNALLED = 128
-"""The offset of a shell's exit codes for signals: the exit code is this plus the signal number."""
+"""The base of exit codes for signals, as in shells: the exit code is this number plus the signal number."""
 
 
 def end_on_sigterm() -> None:
-    """Make SIGTERM and SIGHUP exit through the command's `finally` blocks, with exit code 143 or 129."""
+    """Handle SIGTERM and SIGHUP: run the command's `finally` blocks and exit with code 143 or 129."""
     for number in stop_signals():
         if number is not signal.SIGINT:
             signal.signal(number, _leave)
@@ -29,7 +29,7 @@ def _leave(number: int, _frame: FrameType | None) -> None:
 
 
 def end_at_once_on_interrupt() -> None:
-    """Make Ctrl-C end the process at once with exit code 130, for phases without open resources.
+    """Make Ctrl-C end the process immediately with exit code 130. Use this only while no resources are open.
 
     A KeyboardInterrupt during an import would print a traceback. If Ctrl-C is ignored, as in a shell's background jobs,
     it stays ignored.

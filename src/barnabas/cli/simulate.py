@@ -30,7 +30,7 @@ COUNT_DEFAULT = 1_000_000
 DAY_S = 86_400
 SENDS_IN_FLIGHT = 64
 BATCHES_PER_S = 20
-"""The number of batches per second into which a stream with a rate is divided."""
+"""The number of batches per second if the stream has a rate."""
 
 
 @click.group()
@@ -111,8 +111,8 @@ def clicks(
 ) -> int | None:
     """Send the activity of a web site: impressions, clicks, shares and follows.
 
-    The popularity of items follows Zipf's law. Some items appear together, some are popular for an hour. One event in a
-    hundred is late. Bots click fast. The same options with the same --start generate the same bytes.
+    The popularity of items follows Zipf's law. Some items appear together, and some are popular for one hour. One
+    percent of the events are late. Bots click fast. The same options with the same --start generate the same bytes.
 
     \b
     barnabas simulate clicks --count 1000000 --truth truth.json
@@ -164,14 +164,14 @@ def click_settings(
     bots: int,
     clock: Clock = SYSTEM_CLOCK,
 ) -> ClickSettings:
-    """Return the settings of the stream. Without a start time, the events end now, or start now with a rate."""
+    """Return the settings of the stream. Without --start, the event times end now; with --rate, they start now."""
     from barnabas.laboratory.clickstream.site_model import ClickSettings
 
     density = event_rate or rate or max((total or 0) / DAY_S, 0.001)
     if start_ms is None:
         lasts_ms = 0 if rate is not None else round((total or 0) / density * 1000)
         start_ms = clock.time_ms() - lasts_ms
-    is_live = rate is not None and event_rate is None  # event times are then close to the times of sending
+    is_live = rate is not None and event_rate is None  # with a rate, event times are close to the times of sending
     return ClickSettings(seed, start_ms, density, members, items, bots, daily=not is_live)
 
 
@@ -182,7 +182,7 @@ def _stream(chosen: ClickSettings) -> ClickStream:
 
 
 def _make_topic(admin: Admin, topic: str, partitions: int) -> None:
-    """Create the topic unless it exists, without retention by time, because events may be old."""
+    """Create the topic unless it exists, without time-based retention, because event times may be in the past."""
     if topic not in admin.list_topics():
         admin.create_topic(topic, partitions, config={"retention.ms": "-1"})
 

@@ -10,9 +10,10 @@ from typing import Any
 
 
 def silence_py4j_log() -> None:
-    """Hide the tracebacks that Py4J (0.10.9) logs, also to the root logger; Py4J raises all these errors as well.
+    """Hide the tracebacks that Py4J 0.10.9 logs, even to the root logger.
 
-    It logs them when Ctrl-C interrupts a wait for Java, and when Java has ended.
+    Py4J logs them when Ctrl-C interrupts a wait for Java, and when Java has ended. It also raises these errors, so no
+    error is lost.
     """
     logging.getLogger().addFilter(_is_of_others)
     logging.getLogger("py4j").setLevel(logging.CRITICAL)

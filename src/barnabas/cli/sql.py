@@ -1,4 +1,5 @@
-"""`barnabas sql`: queries topics in DuckDB or Spark, with a statement, statements from standard input, or a prompt."""
+"""`barnabas sql`: queries topics in DuckDB or Spark. The statements come from an argument, from standard input, or from
+a prompt."""
 
 from __future__ import annotations
 
@@ -137,7 +138,7 @@ def _engine(
         from barnabas.sql.spark_engine import split_queries
 
         if not text.lstrip().startswith("."):
-            split_queries(text)  # reject a wrong statement before the start of Spark, which takes seconds
+            split_queries(text)  # check the statement before Spark starts, because the start takes seconds
     from barnabas.sql.sampling import ValueOptions, json_rules
     from barnabas.sql.topics import Topics
 

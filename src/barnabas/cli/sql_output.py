@@ -1,7 +1,7 @@
 """Writes the rows of a query as they arrive: as a table, as JSON lines, or as CSV.
 
-The width of a table's columns comes from its first rows, so a result of any size needs memory for one batch only. On a
-terminal each row is one line, with long cells cut, and control characters are escaped (`terminal_text`).
+The width of a table's columns comes from its first rows, so only one batch of rows is in memory. On a terminal, each
+row is one line: long cells are truncated, and control characters are escaped (`terminal_text`).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class RowWriter(Protocol):
     """Writes the rows of a query result."""
 
     def write(self, batch: pa.RecordBatch) -> None:
-        """Write the rows of a batch, or keep them for later."""
+        """Write the rows of a batch, or buffer them."""
         ...
 
     def finish(self) -> None:
@@ -54,7 +54,7 @@ class TableWriter:
         self._waiting: list[list[str]] = []
         self._widths: list[int] | None = None
         self._is_list = False
-        """True if the line is too short for the columns, so that each cell is written on its own line."""
+        """True if the columns do not fit into a line; each cell is then written on its own line."""
 
     def write(self, batch: pa.RecordBatch) -> None:
         self._waiting += [[escaped(cell_text(value)) for value in row] for row in rows_of(batch)]
@@ -105,7 +105,7 @@ class JsonWriter:
 
 
 class CsvWriter:
-    """Writes CSV (RFC 4180) with a header line; null is empty.
+    """Writes CSV (RFC 4180) with a header line; null becomes an empty field.
 
     :param for_terminal: True to escape control characters.
     """
@@ -142,7 +142,7 @@ MakeWriter = Callable[[pa.Schema, TextIO], RowWriter]
 
 
 def writer_for(*, as_json: bool, as_csv: bool, is_terminal: bool) -> MakeWriter:
-    """Return the factory of the writer for the given options."""
+    """Return the factory that creates the row writer for the given options."""
     if as_json:
         return JsonWriter
     if as_csv:
@@ -156,7 +156,7 @@ def writer_for(*, as_json: bool, as_csv: bool, is_terminal: bool) -> MakeWriter:
 
 
 def fitted(widths: Sequence[int], line: int | None) -> list[int]:
-    """Return column widths that fit into a line, by narrowing the widest columns first.
+    """Return column widths that fit into a line. The widest columns are narrowed first.
 
     >>> fitted([30, 10], 32), fitted([30, 10], None)
     ([20, 10], [30, 10])
@@ -171,7 +171,7 @@ def fitted(widths: Sequence[int], line: int | None) -> list[int]:
 
 
 def rows_of(batch: pa.RecordBatch) -> Iterator[Sequence[Any]]:
-    """Yield rows as Python objects; times outside of Python's range become text."""
+    """Yield rows as Python objects; times outside Python's range become text."""
     return zip(*[_objects(column) for column in batch.columns], strict=True)
 
 

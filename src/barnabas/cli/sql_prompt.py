@@ -94,7 +94,7 @@ class Prompt:
                 return
 
     def _read(self) -> str:
-        """Return a statement or a dot command; empty after Ctrl-C."""
+        """Read a statement or a dot command from the terminal; empty after Ctrl-C."""
         text = ""
         try:
             while True:
@@ -158,7 +158,7 @@ def default_history_file() -> Path:
 
 @contextlib.contextmanager
 def _history(file: Path) -> Iterator[None]:
-    """Load the history, and store it at the end; ignore errors of the file."""
+    """Load the history on entry and store it on exit. Ignore errors of the history file."""
     with contextlib.suppress(OSError):
         readline.read_history_file(file)
     readline.set_history_length(HISTORY_LINES)

@@ -1,4 +1,4 @@
-"""Standard output: errors name it, and the command ends as soon as its reader closes the pipe.
+"""Makes errors name standard output, and ends the command as soon as the reader of its pipe closes it.
 
 A process notices a closed pipe only at its next write. A command that waits for records may not write for hours, so
 `barnabas consume clicks | head -1` would not end. Therefore a thread watches: poll(2) reports POLLERR for a pipe
@@ -25,23 +25,23 @@ if TYPE_CHECKING:
 STANDARD_OUTPUT = "standard output"
 
 ESCAPED = "barnabas-escaped"
-"""The name of the error handler for characters that the encoding of standard output lacks."""
+"""The name of the error handler for characters that the encoding of standard output does not have."""
 
 EXIT_READER_GONE = 141
-"""128 plus the number of SIGPIPE: the exit code of other commands after their reader closed the pipe, such as `yes |
-head`."""
+"""128 plus the number of SIGPIPE: the usual exit code of a command whose reader has closed the pipe, such as `yes` in
+`yes | head`."""
 
 SIGNAL_AGAIN_S = 0.05
-"""The interval in seconds of repeated signals: a signal just before the main thread waits for a lock does not end that
-wait."""
+"""The interval in seconds between repeated signals. One signal may be insufficient: if it arrives just before the main
+thread waits for a lock, the wait continues."""
 
 
 class ReaderGoneError(Exception):
-    """The reader of standard output has closed it. This is not a failure: the reader needs no more output."""
+    """The reader of standard output has closed it. This is not a failure, because the reader needs no more output."""
 
 
 class _NamedOutput(io.FileIO):
-    """A file whose errors contain its name, unlike those of file descriptors."""
+    """A raw output file that adds its name to its errors, because the errors of a file descriptor contain no name."""
 
     def write(self, data: ReadableBuffer, /) -> int:
         try:
@@ -70,7 +70,7 @@ def name_standard_output() -> None:
 
 
 def _escaped(error: UnicodeError) -> tuple[str, int]:
-    r"""Return characters that the encoding lacks as JSON escapes, so that JSON output stays valid.
+    r"""Replace characters that the encoding does not have by JSON escapes, so that JSON output stays valid.
 
     >>> _escaped(UnicodeEncodeError("latin-1", "a\u20ac\U0001f600", 1, 3, ""))
     ('\\u20ac\\ud83d\\ude00', 3)
@@ -82,7 +82,7 @@ def _escaped(error: UnicodeError) -> tuple[str, int]:
 
 
 def give_up_standard_output() -> None:
-    """Discard unwritten output, so that the interpreter does not fail to write it at exit."""
+    """Discard unwritten output, so that the interpreter does not fail when it flushes standard output at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, sys.stdout.fileno())
     os.close(nowhere)
@@ -92,7 +92,7 @@ def give_up_standard_output() -> None:
 def ending_with_reader() -> Iterator[None]:
     """Leave the block with `ReaderGoneError` when the reader closes standard output. Call this on the main thread only.
 
-    A signal to the main thread, SIGPIPE, interrupts the block in any wait, like Ctrl-C. A SIGPIPE of a socket is
+    A SIGPIPE to the main thread interrupts any wait inside the block, as Ctrl-C does. A SIGPIPE that a socket causes is
     ignored, as usual in Python.
     """
     fd = sys.stdout.fileno()
@@ -121,7 +121,7 @@ def ending_with_reader() -> Iterator[None]:
         try:
             yield
         finally:
-            noticed.set()  # if the handler raises just before this line, the outer block still cleans up
+            noticed.set()  # the handler may raise just before this line; the outer block still cleans up
     finally:
         signal.signal(signal.SIGPIPE, before)
         os.write(stop_write, b"\0")
@@ -131,7 +131,7 @@ def ending_with_reader() -> Iterator[None]:
 
 
 def _wait_for_reader_to_go(output: int, stop: int) -> bool:
-    """Wait until the reader of `output` has closed it (return True), or `stop` is readable (return False)."""
+    """Wait until the reader of `output` has closed it, or until `stop` is readable. Return True in the first case."""
     poll = select.poll()
     poll.register(output, 0)
     poll.register(stop, select.POLLIN)

@@ -1,7 +1,7 @@
 """Supervises the brokers of a cluster on this machine: starts them, restarts them, and stops them in order.
 
 All methods run on the calling thread; the threads of the processes only put events into a queue. So a KeyboardInterrupt
-may interrupt the caller at any point, after which it calls `stop`.
+may interrupt the caller at any point; the caller then calls `stop`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ from barnabas.exit_codes import EXIT_WRONG_SETTINGS, how_it_ended
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
-"""The time in seconds for a broker's controlled shutdown, after which the broker is killed."""
+"""The time limit in seconds of a broker's controlled shutdown. Afterwards, the supervisor kills the broker."""
 LOOK_INTERVAL_S = 0.5
 FIRST_PAUSE_S = 1.0
 LONGEST_PAUSE_S = 30.0
 
 Say = Callable[[str], None]
 OnLine = Callable[[int, str], None]
-"""Takes the id of a broker and one of its log lines."""
+"""A callback that gets a broker id and a log line of that broker."""
 
 
 @dataclass(slots=True)
 class Restarts:
-    """The backoff before a process is started again after its end: 1 s, then 2 s, 4 s ... 30 s.
+    """The backoff before a process that has ended is restarted: 1 s, then 2 s, 4 s ... 30 s.
 
-    A process that ran for at least the longest pause restarts with the shortest pause.
+    If the process ran for at least the longest backoff, the next backoff is the shortest one.
 
     :param now_s: returns the monotonic time in seconds.
     """
@@ -42,12 +42,12 @@ class Restarts:
     first_s: float = FIRST_PAUSE_S
     longest_s: float = LONGEST_PAUSE_S
     due_s: float | None = None
-    """The monotonic time in seconds of the next start; None: the process is running."""
+    """The monotonic time in seconds of the next start; None while the process is running."""
     _deaths: int = 0
     _started_s: float = float("inf")
 
     def died(self) -> float:
-        """Record the end of the process; return the pause before its next start in seconds."""
+        """Record the end of the process. Return the backoff before its next start in seconds."""
         if self.now_s() - self._started_s >= self.longest_s:
             self._deaths = 0
         pause_s = min(self.first_s * 2.0 ** min(self._deaths, 16), self.longest_s)
@@ -68,7 +68,7 @@ class Restarts:
 
 @dataclass(slots=True)
 class Supervised:
-    """A supervised broker. After its first start, it keeps its port.
+    """A supervised broker. After its first start, the broker keeps its port.
 
     :param command: returns the command line for a port.
     """
@@ -81,7 +81,7 @@ class Supervised:
     address: str | None = None
     """The address of the broker; None until it is ready."""
     kill_due_s: float | None = None
-    """The monotonic time in seconds at which a restarting broker is killed; None: no restart in progress."""
+    """The monotonic time in seconds at which a restarting broker is killed; None if no restart is in progress."""
 
     @property
     def name(self) -> str:
@@ -143,7 +143,7 @@ class Supervisor:
                 self._serves(begun, event)
 
     def keep(self) -> None:
-        """Report brokers that end, and restart them if configured; return when no broker is left."""
+        """Report brokers that have ended, and restart them if configured. Return when no broker is running."""
         while any(each.child or each.restarts.due_s is not None for each in self.brokers):
             event = self._next_event(LOOK_INTERVAL_S)
             broker = self._broker_of(event.child) if event is not None else None
@@ -180,8 +180,8 @@ class Supervisor:
                 broker.child.kill()
 
     def stop(self) -> None:
-        """Stop all brokers one after the other, so that each can move its leaderships; kill the rest on an
-        interrupt."""
+        """Stop all brokers one after the other, so that each can move its leaderships; on an interrupt, kill the
+        remaining brokers."""
         with self._killing_remaining():
             for broker in self.brokers:
                 if broker.child is not None and broker.child.is_running and not broker.child.stop(STOP_TIMEOUT_S):

@@ -55,7 +55,7 @@ def plain_table(columns: Sequence[str], rows: Sequence[Row]) -> str:
 
 
 CELL_LETTERS_MIN = 8
-"""The minimum width in characters of a column with longer cells."""
+"""The minimum width of a column in characters, unless all of its cells are shorter."""
 GAP = "  "
 
 
@@ -71,7 +71,7 @@ def is_too_wide(columns: Sequence[str], rows: Sequence[Row], width: int) -> bool
 
 
 def listed(columns: Sequence[str], rows: Sequence[Row]) -> str:
-    """Return rows with one line per cell, for terminals that are too narrow for a table.
+    """Return the rows as text with one line per cell, for terminals that are too narrow for a table.
 
     >>> print(listed(["topic", "lag"], [["clicks", 12], ["views", None]]))
     topic: clicks

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 
 _OTHERS = r"\x7f-\x9f\u200e\u200f\u2028\u2029\u202a-\u202e\u2066-\u2069"
-"""Control characters other than the first ones of ASCII, and those that change the text direction."""
+"""Control characters above the first 32 of ASCII, and characters that change the text direction."""
 
 _CONTROL = re.compile(rf"[\x00-\x1f{_OTHERS}]")
 _CONTROL_IN_LINES = re.compile(rf"[\x00-\x08\x0b-\x1f{_OTHERS}]")

@@ -21,7 +21,7 @@ _MILLISECOND = timedelta(milliseconds=1)
 def parse_time_ms(text: str) -> int:
     """Return a time in milliseconds since the epoch.
 
-    :raises ValueError: `text` has none of the forms in TIME_HELP.
+    :raises ValueError: `text` has none of the formats in TIME_HELP.
 
     >>> parse_time_ms("1970-01-01T00:00:01.500Z"), parse_time_ms("1970-01-02"), parse_time_ms("1234")
     (1500, 86400000, 1234)
@@ -39,7 +39,8 @@ def parse_time_ms(text: str) -> int:
 def parse_duration_ms(text: str) -> int:
     """Return a duration in milliseconds.
 
-    :raises ValueError: `text` is not in the form DURATION_HELP, or exceeds the range of `timedelta` (2.7 million
+    :raises ValueError: `text` does not have the format in DURATION_HELP, or exceeds the range of `timedelta` (2.7
+    million
         years).
 
     >>> parse_duration_ms("P1DT2H"), parse_duration_ms("PT0.5S")
@@ -55,7 +56,7 @@ def parse_duration_ms(text: str) -> int:
 
 
 def show_time_ms(time_ms: int) -> str:
-    """Return a time as ISO 8601 in UTC, or the number itself if it is out of the calendar's range.
+    """Return a time as ISO 8601 in UTC, or as a number if Python's calendar does not have this time.
 
     >>> show_time_ms(1500)
     '1970-01-01T00:00:01.500Z'

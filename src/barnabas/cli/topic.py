@@ -113,7 +113,8 @@ def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
 @json_option
 @bootstrap_option
 def describe(name: str, as_json: bool, bootstrap: str) -> None:
-    """Show the partitions of the topic NAME with leaders, replicas and offsets, and the topic's own settings."""
+    """Show the partitions of the topic NAME with leaders, replicas and offsets, and the settings of the topic
+    itself."""
     with connect(bootstrap) as admin:
         require_topics(admin, [name])
         (found,) = admin.describe_topics([name])
@@ -169,7 +170,7 @@ def delete(names: tuple[str, ...], yes: bool, force: bool, bootstrap: str) -> No
 
 
 def _is_of_pipeline(name: str) -> bool:
-    """Return whether a topic has state of the pipeline."""
+    """Return whether a topic stores state of the pipeline, such as the ledger of a mirror."""
     return name.startswith(("__", "_audit", "_schemas", "_mirror"))
 
 
@@ -201,7 +202,8 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
         for setting in (*to_set, *unset):
             if setting not in known:
                 raise unknown_setting(setting, known, "topic", name)
-        # Change the settings first: they are all accepted or all rejected, but added partitions cannot be removed.
+        # Change the settings before the number of partitions: if the broker rejects the settings, nothing has changed.
+        # Added partitions cannot be removed.
         admin.alter_config(name, to_set=to_set, to_unset=unset)
         if partitions is not None:
             admin.add_partitions(name, partitions)
@@ -216,7 +218,8 @@ topic.add_command(move_log)
 
 
 def _offsets(admin: Admin, topics: Iterable[TopicDescription]) -> dict[TopicPartition, tuple[int, int]]:
-    """Return the log start and end offsets of each partition with a leader; only a leader can report them."""
+    """Return the log start and log end offset of each partition. Partitions without a leader are missing, because only
+    a leader can report these offsets."""
     led = [TopicPartition(each.name, part.partition) for each in topics for part in each.partitions if part.leader >= 0]
     first, end = admin.beginning_offsets(led), admin.end_offsets(led)
     return {tp: (first[tp], end[tp]) for tp in led}

@@ -52,7 +52,8 @@ def reassign(
 ) -> None:
     """Move the partitions of the topic NAME to other brokers.
 
-    The command shows the plan and asks first. The partitions stay available. Ctrl-C ends the command, but not the move.
+    The command shows the plan and asks for confirmation. The partitions stay available. Ctrl-C ends the command, but
+    not the move.
     """
     wanted = bool(partitions) + (brokers is not None or replication_factor is not None) + status + cancel
     if wanted != 1:

@@ -68,8 +68,8 @@ def up(
     """Start a broker in the foreground.
 
     Print `ready HOST:PORT` once it serves. Ctrl-C, SIGTERM or SIGHUP stops it cleanly. Settings come from the file,
-    from the environment (BARNABAS_NUM_PARTITIONS for num.partitions) and from these options; later ones take
-    precedence.
+    from the environment (BARNABAS_NUM_PARTITIONS for num.partitions) and from these options. The options precede the
+    environment, and the environment precedes the file.
     """
     from barnabas.broker.main import run
     from barnabas.broker.settings.loading import load_config

@@ -9,7 +9,7 @@ import barnabas
 
 
 def version_line() -> str:
-    """Return the version and the record codec in use."""
+    """Return the version of Barnabas and the record codec in use."""
     codec = codec_in_use()
     slower = "" if codec == "compiled" else ": correct, but slower; with a C compiler, pip builds the compiled one"
     return f"barnabas {barnabas.__version__} ({codec} record codec{slower})"

@@ -17,12 +17,12 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def place_options(function: Decorated) -> Callable[..., Any]:
-    """Add the options; the function receives the location as `place`."""
+    """Add the options for the location of tables. The decorated function receives the location as `place`."""
     return _with_options(function, is_needed=True)
 
 
 def maybe_place_options(function: Decorated) -> Callable[..., Any]:
-    """Add the options; `place` is None if none of them is given."""
+    """Add the options for the location of tables. `place` is None if the user gives none of the options."""
     return _with_options(function, is_needed=False)
 
 
@@ -55,7 +55,7 @@ def _with_options(function: Decorated, *, is_needed: bool) -> Callable[..., Any]
 
 
 def _require_extra(place: TablePlace) -> None:
-    """Check that the packages for the table format are installed, before any connection.
+    """Check that the packages for the table format are installed, before the command connects to a broker or catalog.
 
     :raises MissingExtraError: the extra is not installed.
     """
@@ -66,7 +66,7 @@ def _require_extra(place: TablePlace) -> None:
 
 
 def _catalog_of(others: dict[str, Any]) -> str | None:
-    """Return the catalog in a table name of three parts, if the command has such a name."""
+    """Return the catalog in a table name of three parts, if the command line has such a name."""
     name = others.get("table") or others.get("name") or next(iter(others.get("names") or ()), None)
     return name.split(".")[0] if isinstance(name, str) and name.count(".") >= 2 else None
 

@@ -1,8 +1,8 @@
 """Keeps pyarrow from importing pandas in this process, so that commands start fast.
 
-pyarrow imports pandas, if installed, when it creates its first array from a list. That import takes a quarter of the
-CPU time of a small query. pyarrow checks only once, so hiding pandas during that check suffices; later imports of
-pandas work.
+pyarrow imports pandas, if installed, when it creates its first array from a list. This import takes a quarter of the
+CPU time of a small query. pyarrow looks for pandas only once. So pandas is hidden only during that check, and later
+imports of pandas work.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ class _PandasHider:
     ) -> ModuleSpec | None:
         """Raise ModuleNotFoundError for pandas; return None for all other modules."""
         if name == "pandas":
-            raise ModuleNotFoundError("pandas is hidden to save its import time", name=name)
+            raise ModuleNotFoundError("pandas is hidden from pyarrow to save its import time", name=name)
         return None
 
 
 def hide_pandas() -> None:
-    """Make pyarrow find no pandas, unless pandas is already imported."""
+    """Prevent pyarrow from importing pandas, unless pandas is already imported."""
     if "pandas" in sys.modules:
         return
     sys.meta_path.insert(0, _PandasHider)

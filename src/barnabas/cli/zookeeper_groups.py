@@ -1,4 +1,4 @@
-"""Consumer groups that coordinate through ZooKeeper, for the commands that show and change groups."""
+"""Consumer groups that coordinate through ZooKeeper, for the commands that describe and change groups."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 CONNECT_TIMEOUT_S = 5.0
 SESSION_TIMEOUT_S = 18.0
 ZOOKEEPER = "zookeeper"
-"""The type of these groups in listings."""
+"""The type that listings show for groups in ZooKeeper."""
 
 
 def zookeeper_option(function: Decorated) -> Decorated:
-    """Add `--zookeeper`, which selects groups that coordinate through ZooKeeper instead of the brokers' groups."""
+    """Add `--zookeeper`, which selects groups that coordinate through ZooKeeper instead of through the brokers."""
     return click.option(
         "--zookeeper",
         metavar="HOST:PORT,.../PATH",
@@ -38,7 +38,7 @@ def zookeeper_option(function: Decorated) -> Decorated:
 
 
 class Groups(Protocol):
-    """The group operations that the commands need; `Admin` implements them for the brokers' groups."""
+    """The group operations that the commands need; `Admin` implements them for groups that the brokers coordinate."""
 
     def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]: ...
     def describe_group(self, group: str) -> GroupDescription: ...
@@ -50,7 +50,7 @@ class Groups(Protocol):
 
 @contextmanager
 def groups_of(admin: Admin, zookeeper: str | None) -> Iterator[Groups]:
-    """Yield the groups in ZooKeeper, or those of the brokers if `zookeeper` is None.
+    """Provide the operations on groups in ZooKeeper, or on the groups of the brokers if `zookeeper` is None.
 
     :raises click.ClickException: ZooKeeper does not respond, or has no topics at that path.
     """
@@ -80,10 +80,10 @@ def _open(connect: str) -> MetadataStore:
 
 
 class ZooKeeperGroups:
-    """The groups that have nodes in ZooKeeper. The errors are those of `Admin`.
+    """The groups that have nodes in ZooKeeper. The methods raise the same errors as `Admin`.
 
-    Committed offsets are in ZooKeeper. If a group has none there but some at the brokers (`offsets_storage="kafka"`),
-    the brokers' offsets are read and written.
+    Committed offsets are in ZooKeeper. If a group has committed offsets only at the brokers
+    (`offsets_storage="kafka"`), the methods read and write the offsets there.
     """
 
     def __init__(self, tree: MetadataStore, admin: Admin) -> None:
@@ -91,7 +91,7 @@ class ZooKeeperGroups:
         self._admin = admin
 
     def list_groups(self, *, states: Collection[str] = (), types: Collection[str] = ()) -> list[GroupListing]:
-        """Return all groups, or those in the given states and of the given types, sorted by name."""
+        """Return the groups in ZooKeeper, filtered by states and types and sorted by name."""
         from barnabas.client.admin.groups import GroupListing
 
         wanted, kinds = {each.lower() for each in states}, {each.lower() for each in types}
@@ -106,7 +106,7 @@ class ZooKeeperGroups:
         return "Dead" if consumers is None else "Stable" if consumers else "Empty"
 
     def describe_group(self, group: str) -> GroupDescription:
-        """Return the members of a group with their partitions; a group that does not exist is Dead."""
+        """Return the members of a group with their partitions; the state of a missing group is Dead."""
         from barnabas.client.admin.groups import GroupDescription, MemberDescription
 
         consumers = consumer_groups.consumers_of(self._tree, group)
@@ -140,7 +140,7 @@ class ZooKeeperGroups:
             self._admin.delete_group(group)
 
     def delete_group_offsets(self, group: str, tps: Iterable[tuple[str, int]]) -> None:
-        """Delete committed offsets of a group without members in some partitions."""
+        """Delete the committed offsets of some partitions. The group must have no members."""
         self._require_no_members(group)
         partitions = [TopicPartition(*tp) for tp in tps]
         if read_offsets(self._tree, group):

@@ -11,11 +11,11 @@ from barnabas.exit_codes import how_it_ended
 
 
 class Servers(Protocol):
-    """The part of `barnabas.coordination.zookeeper.servers.ZooKeeperServers` that the supervision uses."""
+    """The part of `barnabas.coordination.zookeeper.servers.ZooKeeperServers` that `ZooKeeperWatch` uses."""
 
     @property
     def exit_codes(self) -> list[int | None]:
-        """The exit code of each server; None: the server is running."""
+        """The exit code of each server; None while the server is running."""
         ...
 
     def restart(self, number: int) -> None:
@@ -27,7 +27,7 @@ class Servers(Protocol):
 
 
 class ZooKeeperWatch:
-    """Checks the servers whenever it is called.
+    """Checks the ZooKeeper servers at each call of `check`.
 
     :param now_s: returns the monotonic time in seconds.
     """
@@ -42,7 +42,7 @@ class ZooKeeperWatch:
             each.started()
 
     def check(self) -> None:
-        """Report servers that have ended since the last call, and restart those that are due."""
+        """Report servers that have ended since the last call, and restart the servers whose backoff has passed."""
         for number, code in enumerate(self._servers.exit_codes):
             if code is not None and number not in self._dead:
                 self._died(number, code)
@@ -62,6 +62,6 @@ class ZooKeeperWatch:
         try:
             self._servers.restart(number)
         except CoordinationError as error:
-            self._say(str(error))  # if the server has ended, the next check notices it
+            self._say(str(error))  # if the server has ended again, the next check reports it
         else:
             self._say(f"ZooKeeper server {number} serves again")

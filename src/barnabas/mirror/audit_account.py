@@ -1,13 +1,13 @@
 """Counts the records in the target for the audit, by windows of event time. No I/O.
 
 An account counts a record once the record is known to be in the target's log. Each audit event contains the source
-offsets up to which it counts (`Reach`), so its counts do not depend on the mirror that sends it. After a crash, the
-next mirror reads the last event of a window, skips the records counted there, and counts the rest. Two mirrors at the
-same time report equal counts.
+offsets up to which records are counted (`Reach`), so the counts do not depend on the mirror that sends the event. After
+a crash, the next mirror reads the last event of a window, skips the records that this event counts, and counts the
+rest. Two mirrors at the same time report equal counts.
 
 New counts of a window wait until its earlier events are read (`to_be_read`). If too many counts wait, the mirror
-pauses. After a longer failure of the audit it continues, and counts the skipped records when the audit works again
-(`is_put_off`).
+pauses. After a longer failure of the audit, the mirror resumes without counting. It counts the skipped records when the
+audit works again (`is_put_off`).
 """
 
 from __future__ import annotations
@@ -25,28 +25,28 @@ from barnabas.records.header import SEQUENCE_MAX, BatchHeader, Buffer
 from barnabas.records.mirror_identity import producer_id_of
 
 WINDOWS_MAX = 2_000
-"""The maximum number of windows in memory per topic; the account reads older windows again when they get new
-records."""
+"""The maximum number of windows in memory per topic; if an older window gets new records, the account reads its events
+again."""
 WAITING_MAX = 50_000
-"""The number of waiting record ranges at which the mirror pauses until they are reported."""
+"""The number of unreported record ranges at which the mirror pauses until they are reported."""
 
 
 class CountedBatch(NamedTuple):
-    """The counts of a source batch, which are added to an account once the batch is in the target."""
+    """The counts of a source batch. The mirror adds them to an account when the batch is in the target."""
 
     first: int
     """The source offset of the first counted record."""
     next: int
     """The source offset after the last counted record."""
     producer: Producer
-    """The producer of the records in the source."""
+    """The producer that wrote the records to the source."""
     number: int
     """The sequence number of the first counted record."""
     stretches: list[RecordRange]
 
 
 def count_batch(batch: Buffer, header: BatchHeader, partition: int, first: int) -> CountedBatch:
-    """Count the records of a source batch from offset `first` on.
+    """Count the records of a source batch, starting at offset `first`.
 
     :raises CorruptBatchError: the batch is damaged.
     """
@@ -71,7 +71,7 @@ def _without(stretches: Iterable[RecordRange], left_out: int) -> Iterator[Record
 
 
 class _Share(NamedTuple):
-    """The records that one batch contributes to one window."""
+    """The records of one batch whose event times are in one window."""
 
     partition: int
     reach: Reach
@@ -89,7 +89,7 @@ class _Window:
     reached: dict[int, Reach] = field(default_factory=dict)
 
     def add(self, share: _Share, mirrored: Producer) -> None:
-        """Add the records of a batch, unless the window already contains them."""
+        """Add the records of a batch, unless the window already counts them."""
         before = self.reached.get(share.partition)
         if before is not None and share.reach.first < before.next:
             return
@@ -124,7 +124,7 @@ class TopicAuditAccount:
         self._waits = 0
         self._changed: dict[int, None] = {}
         self.is_put_off = False
-        """True if counting is suspended, because the audit has failed for too long."""
+        """True if counting is suspended, because reports have failed for too long."""
 
     @property
     def instance(self) -> str:
@@ -176,10 +176,10 @@ class TopicAuditAccount:
         return set(self._waiting)
 
     def read(self, windows_ms: Iterable[int], events: Iterable[MonitoringEvent]) -> None:
-        """Take the earlier audit events of windows and add the waiting counts. A window without an event starts at
-        zero.
+        """Set the counts of windows from their earlier audit events, and add the waiting counts. A window without an
+        event starts at zero.
 
-        :param events: the events of this instance; the event with the highest number per window counts.
+        :param events: the events of this instance; per window, the event with the highest number is used.
         """
         last: dict[int, MonitoringEvent] = {}
         for event in events:
@@ -210,7 +210,7 @@ class TopicAuditAccount:
             window_ms = event.window_ms
             if window_ms in self._changed and self._windows[window_ms].records == event.number:
                 del self._changed[window_ms]
-                self._windows[window_ms] = self._windows.pop(window_ms)  # move to the end: the newest report
+                self._windows[window_ms] = self._windows.pop(window_ms)  # move to the end
         for window_ms in [each for each in self._windows if each not in self._changed]:
             if len(self._windows) <= WINDOWS_MAX:
                 break
@@ -225,7 +225,7 @@ class TopicAuditAccount:
             window_ms=window_ms,
             width_ms=WINDOW_MS,
             instance=self.instance,
-            number=window.records,  # an event with more records replaces one with fewer, from any mirror
+            number=window.records,  # of all mirrors' events, the one with the most records is used
             host=platform.node(),
             application=self._application,
             counted=dict(window.counted),
@@ -237,8 +237,8 @@ class TopicAuditAccount:
 class PartitionAuditAccount:
     """The counted and reported offsets of one partition.
 
-    :param counted_to: the source offset below which all records are counted; None: counting has not started.
-    :param reported_to: the source offset below which the ledger records all counts as reported.
+    :param counted_to: the source offset below which all records are counted; None if counting has not started.
+    :param reported_to: the source offset below which all counts are reported, according to the ledger.
     """
 
     topic: TopicAuditAccount

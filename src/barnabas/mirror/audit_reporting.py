@@ -53,7 +53,7 @@ class AuditReporter:
         await self._read(topics)
         unreported_events = [(topic, events) for topic in topics if (events := topic.unreported_events())]
         if unreported_events:
-            await self._make_topic()  # automatic creation by a broker would not compact a deleted topic
+            await self._make_topic()  # automatic creation would not compact the topic
         for topic, events in unreported_events:
             await self._write(events)
             topic.mark_reported(events)
@@ -83,7 +83,7 @@ class AuditReporter:
         """Return the audit events of the given windows.
 
         :param limit: the timeout, which each poll with records extends. The scan covers all events since the first
-            window, which may be many if a record arrives very late.
+        window. If a record arrives very late, these may be many.
         """
         events: dict[_Reporter, list[MonitoringEvent]] = {reporter: [] for reporter in wanted}
         since_ms = min(min(windows) for windows in wanted.values())
@@ -151,4 +151,4 @@ def _events_in(values: Iterable[bytes | None]) -> Iterable[MonitoringEvent]:
         try:
             yield MonitoringEvent.from_json(value)
         except BadEventError:
-            continue  # `barnabas audit` reports invalid events
+            continue  # skip invalid events here; `barnabas audit` reports them

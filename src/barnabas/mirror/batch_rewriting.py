@@ -1,10 +1,10 @@
-"""Rewrites a batch of the source as a batch of the target: the same records, with producer fields that name their
-origin.
+"""Rewrites a batch of the source as a batch of the target: the same records, with producer fields that contain their
+source offsets.
 
-A usual batch keeps all bytes of its records; only header fields and the CRC change. Three kinds of batches are encoded
-again: batches with compaction gaps (a produced batch must have consecutive offsets), batches of which only the last
-records are needed, and batches with LogAppendTime. For the latter, brokers ignore the append time in produced batches,
-so consumers of the target would see the producers' timestamps, which consumers of the source never see.
+For most batches, only header fields and the CRC change; the bytes of the records stay the same. Three kinds of batches
+are encoded again: batches with compaction gaps (a produced batch must have consecutive offsets), batches with records
+that are already mirrored, and batches with LogAppendTime. Brokers ignore the append time in produced batches. Without
+the new encoding, consumers of the target would see the producers' timestamps, which consumers of the source never see.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.records import BatchBuilder, BatchHeader, check_batch, read_record
 from barnabas.records.header import CONTROL_MASK, DELETE_HORIZON_MASK, TIMESTAMP_TYPE_MASK, TRANSACTIONAL_MASK
 
 UNUSUAL = TRANSACTIONAL_MASK | CONTROL_MASK | DELETE_HORIZON_MASK | TIMESTAMP_TYPE_MASK
-"""The attributes of batches that cannot be sent without encoding them again."""
+"""The attributes of batches that must be encoded again."""
 
 
 class RewrittenBatch(NamedTuple):
@@ -27,13 +27,13 @@ class RewrittenBatch(NamedTuple):
     records: int
     source_next: int
     source_first: int | None
-    """The source offset of the first record; None: the source offsets have gaps."""
+    """The source offset of the first record; None if the source offsets have gaps."""
 
 
 def rewrite_batch(
     view: memoryview, place: int, header: BatchHeader, wanted: int, where: TopicPartition
 ) -> RewrittenBatch | None:
-    """Return the records of the batch at `place` from source offset `wanted` on; None: there are none.
+    """Return a batch of the records at `place`, starting at source offset `wanted`; None if there are no such records.
 
     :raises CorruptBatchError: the batch is damaged.
     :raises UnmirrorableBatchError: the batch belongs to a transaction, whose outcome the mirror does not know.
@@ -58,7 +58,7 @@ def _encoded_anew(batch: memoryview, header: BatchHeader, wanted: int, where: To
     records = read_records(batch, where.topic, where.partition, wanted, check_crc=False)
     if not records:
         return None
-    builder = BatchBuilder(header.compression)  # `records` have the timestamps that consumers see
+    builder = BatchBuilder(header.compression)  # `records` contains the timestamps that consumers see
     for record in records:
         builder.append(record.timestamp_ms, record.key, record.value, record.headers)
     first = records[0].offset

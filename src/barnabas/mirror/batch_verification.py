@@ -1,13 +1,13 @@
-"""Compares a batch of the target with the source records that the batch claims to contain. Pure.
+"""Compares a batch of the target with the source records that the batch claims to contain. The module does no I/O.
 
 The source offsets in a batch header are only a claim. Any client with write access can send such a batch, and a source
 that lost its last records may have other records at the same offsets. So the mirror accepts a claim only if the source
 has the same records: equal keys, values, headers and timestamps.
 
-Compaction and retention may later remove records from either log. So the comparison works in one direction: the batch
-must contain each record that the source still has in the claimed range, in the same order. If the range has no gaps, it
-has as many records as the batch, and the rule requires equality. Timestamps are compared only if both clusters keep the
-producer's timestamps.
+Compaction and retention may later remove records from either log. So the comparison works in only one direction: the
+batch must contain each record that the source still has in the claimed range, in the same order. If the range has no
+gaps in the source, it has as many records as the batch. Then the rule requires that both are equal. Timestamps are
+compared only if both topics keep the producers' timestamps.
 """
 
 from __future__ import annotations
@@ -36,8 +36,8 @@ class Batch(NamedTuple):
 
 
 class SourceBatch(NamedTuple):
-    """Header fields of the source batch that was mirrored last: the proof of equality after the target deleted its
-    copy."""
+    """Header fields of the source batch that was mirrored last. They show whether the source still has this batch after
+    the target has deleted its copy."""
 
     base_offset: int
     next_offset: int
@@ -45,7 +45,7 @@ class SourceBatch(NamedTuple):
 
 
 def remedy_text(where: TopicPartition) -> str:
-    """Return the remedy for a diverged partition, with which error messages end."""
+    """Return the end of an error message about a diverged partition: the remedy."""
     return (
         "the partition stays stopped: restore the records in the source, or delete the topic in the target"
         f" (barnabas topic delete {where.topic}) to mirror it again from the start"
@@ -53,7 +53,8 @@ def remedy_text(where: TopicPartition) -> str:
 
 
 def verify_batch(where: TopicPartition, batch: Batch, claim: Claim, source: Sequence[Batch], log_start: int) -> bool:
-    """Return whether the source confirms a target batch; False: the source no longer has records of the claimed range.
+    """Return whether the source confirms a target batch. Return False if the source no longer has records of the
+    claimed range.
 
     :param where: the target partition, for messages.
     :param source: all source batches that overlap the claimed range.
@@ -87,7 +88,8 @@ def verify_batch(where: TopicPartition, batch: Batch, claim: Claim, source: Sequ
 
 
 def verify_source(where: TopicPartition, known: SourceBatch, source: Sequence[Batch]) -> bool:
-    """Return whether the source still has the batch that was mirrored last; False: unknown, the source deleted it.
+    """Return whether the source still has the batch that was mirrored last. Return False if the source has deleted
+    these offsets, so that the answer is unknown.
 
     :param source: all source batches that overlap the offsets of that batch.
     :raises DivergedError: the source has another batch at these offsets.
@@ -106,12 +108,12 @@ def verify_source(where: TopicPartition, known: SourceBatch, source: Sequence[Ba
 
 
 def _is_copy(batch: Batch, source: Batch, claim: Claim) -> bool:
-    """Return whether both batches contain the same record bytes: the usual case, which needs no decoding."""
+    """Return whether both batches contain the same record bytes: This is the usual case, which needs no decoding."""
     ours, theirs = batch.header, source.header
     return (
         theirs.next_offset == claim.source_next
         and ours.record_count == theirs.record_count == theirs.last_offset_delta + 1 == ours.last_offset_delta + 1
-        and ours[5:9] == theirs[5:9]  # attributes, last offset delta, timestamps
+        and ours[5:9] == theirs[5:9]  # compare attributes, last offset delta and timestamps
         and batch.data[BATCH_HEADER_SIZE:] == source.data[BATCH_HEADER_SIZE:]
     )
 

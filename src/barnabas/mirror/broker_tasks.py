@@ -1,4 +1,4 @@
-"""Runs one task per broker of a cluster, for as long as the metadata has that broker."""
+"""Runs one task per broker of a cluster, as long as the metadata contains the broker."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from barnabas.client.cluster import Cluster
 from barnabas.errors import BarnabasError
 
 IDLE_S = 0.25
-"""The maximum sleep in seconds of an idle task, because a partition's leader may move to its broker at any time."""
+"""The maximum time in seconds that an idle task sleeps. The leadership of a partition may move to the task's broker at
+any time."""
 
 log = logging.getLogger(__name__)
 
@@ -28,7 +29,7 @@ class BrokerTasks:
         self._wakes: dict[int, asyncio.Event] = {}
 
     def wake(self) -> None:
-        """Start the next round of idle tasks now."""
+        """Wake the idle tasks, so that their next round starts immediately."""
         for event in self._wakes.values():
             event.set()
 

@@ -10,11 +10,13 @@ class MirrorError(BarnabasError):
 
 
 class CircleError(MirrorError):
-    """Mirroring would return records to their origin; expected when two mirrors run in opposite directions."""
+    """Mirroring would copy records back to the cluster that they come from. This is expected if two mirrors run in
+    opposite directions."""
 
 
 class DivergedError(MirrorError):
-    """The target has records that differ from the source's. The partition stays stopped until an operator acts.
+    """The target has records that differ from the records of the source. The partition stays stopped until an operator
+    acts.
 
     The ledger keeps the reason, because either cluster may delete the records that prove it.
     """

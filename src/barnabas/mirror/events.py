@@ -1,4 +1,4 @@
-"""The events of a running mirror, for users and programs. A lasting problem is reported once."""
+"""The events of a running mirror, for users and programs. A problem is reported once, however long it lasts."""
 
 from __future__ import annotations
 
@@ -29,13 +29,13 @@ class EventReporter:
         self._sink({"about": about, "event": event, **more})
 
     def problem(self, about: str, event: str, reason: str) -> None:
-        """Report a problem, unless it was reported already."""
+        """Report a problem unless it has already been reported."""
         if self._states.get(about) != (event, reason):
             self._states[about] = (event, reason)
             self._sink({"about": about, "event": event, "reason": reason})
 
     def skipped(self, about: str, reason: str) -> None:
-        """Report once that the mirror skips something on purpose; this is not a problem."""
+        """Report once that the mirror skips a topic or setting on purpose. This is not a problem."""
         if about not in self._left_out:
             self._left_out.add(about)
             self.report(about, "left out", reason=reason)
@@ -51,5 +51,5 @@ class EventReporter:
 
     @property
     def current_problems(self) -> dict[str, str]:
-        """The reasons of the current problems, by subject."""
+        """The reason for each current problem, by the topic, partition or task with the problem."""
         return {about: reason for about, (_, reason) in self._states.copy().items()}

@@ -1,4 +1,4 @@
-"""Decides how to synchronize the committed offset of a group in one partition. Pure.
+"""Decides how to synchronize the committed offset of a group in one partition. The module does no I/O.
 
 A group usually consumes in one cluster at a time. If only one cluster's committed offset changed since the last
 synchronization, the mirror commits the corresponding offset in the other cluster. `offset_map.py` never returns an
@@ -14,16 +14,16 @@ from barnabas.mirror.ledger import GroupMark
 from barnabas.mirror.offset_map import OffsetMap
 
 PENDING_MAX = 16
-"""The maximum number of offsets per cluster in a mark: the committed one, the next one, and earlier failed commits.
+"""The maximum number of offsets per cluster in a mark: committed offset, next offset, and earlier failed commits.
 
-While active members of a group keep the mirror from committing, each round may add another offset.
+While active members of a group prevent the mirror's commits, each round may add another offset.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class OffsetMove:
-    """A planned commit: write `mark`, commit the offsets in source or target (None: no commit), then write
-    `settled`."""
+    """A planned commit, in three steps: write `mark`, commit the offsets in source or target (None: no commit), and
+    write `settled`."""
 
     mark: GroupMark
     commit_source: int | None
@@ -33,13 +33,13 @@ class OffsetMove:
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """Both committed offsets changed, or the ledger cannot show which of them did."""
+    """Both committed offsets changed, or the ledger does not show which of the two changed."""
 
 
 def _move(mark: GroupMark | None, now: int | None, source: int, target: int, *, to_source: bool) -> OffsetMove:
-    """Return the move that makes the two offsets correspond to each other.
+    """Return the commit that makes the two committed offsets correspond to each other.
 
-    :param now: the committed offset of the cluster that gets the new offset; None: none.
+    :param now: the committed offset of the cluster that gets the new offset; None if the group has none.
     """
     before = mark or GroupMark()
     settled = GroupMark((source,), (target,))
@@ -57,10 +57,10 @@ def _pending(before: tuple[int, ...], now: int | None, wanted: int) -> tuple[int
 
 
 def _several(offsets: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the offsets, with a single one duplicated: two offsets in a mark mean a commit that may have failed.
+    """Return the offsets; duplicate a single offset, because two offsets in a mark mean that a commit may have failed.
 
-    In the target, a missing committed offset shows such a commit. In the source it may also mean that the group was
-    deleted.
+    In the target, a missing committed offset is sufficient to show such a commit. In the source, it may also mean that
+    the group was deleted.
     """
     return offsets if len(offsets) > 1 else (*offsets, *offsets)
 
@@ -72,9 +72,9 @@ Metadata = tuple[str, str]
 
 
 def metadata_to_sync(now: Metadata, seen: Metadata | None) -> str | None:
-    """Return the metadata to copy to the other cluster when no offset changed; None: no copy is needed.
+    """Return the metadata to copy to the other cluster when no offset changed; None if no copy is needed.
 
-    :param seen: the metadata in the previous round; None: this is the first round.
+    :param seen: the metadata in the previous round; None in the first round.
 
     >>> metadata_to_sync(("new", "old"), ("old", "old")), metadata_to_sync(("old", "new"), ("old", "old"))
     ('new', 'new')
@@ -95,11 +95,11 @@ def metadata_to_sync(now: Metadata, seen: Metadata | None) -> str | None:
 def decide(source: int | None, target: int | None, mark: GroupMark | None, offsets: OffsetMap) -> Decision:
     """Return the planned move, a mark to write because both offsets already correspond, a conflict, or None.
 
-    :param source, target: the committed offsets; None: no offset is committed.
+    :param source, target: the committed offsets; None if no offset is committed.
     """
     if source is None:
         if target is None or (mark is not None and len(mark.source) < 2):
-            return None  # the source's earlier offset was deleted
+            return None  # the earlier committed offset in the source was deleted
         return _move(mark, source, offsets.to_source(target), target, to_source=True)
     if target is None:
         return _move(mark, target, source, offsets.to_target(source), to_source=False)
@@ -112,7 +112,7 @@ def decide(source: int | None, target: int | None, mark: GroupMark | None, offse
 def _follow(source: int, target: int, mark: GroupMark, offsets: OffsetMap) -> Decision:
     """Return the action if at most one offset changed.
 
-    Several offsets of a cluster in the mark mean that the last commit there may have failed: it is repeated.
+    If the mark has several offsets of a cluster, the last commit in that cluster may have failed, so it is repeated.
     """
     if target not in mark.target or (len(mark.source) > 1 and source in mark.source):
         wanted = offsets.to_source(target)
@@ -124,7 +124,7 @@ def _follow(source: int, target: int, mark: GroupMark, offsets: OffsetMap) -> De
         if target == better:
             return GroupMark((source,), (target,))
         return _move(mark, target, source, better, to_source=False)
-    # Neither offset changed, but the map may now cover more of the records that the group had read.
+    # Neither offset changed, but the offset map may have grown, so that the target's offset can advance.
     if better > target and offsets.to_source(target) < source:
         return _move(mark, target, source, better, to_source=False)
     return None

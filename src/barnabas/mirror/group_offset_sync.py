@@ -1,4 +1,4 @@
-"""Copies committed offsets of groups between the two clusters in both directions; `group_offset_rules.py` has the
+"""Copies committed offsets of groups between the two clusters in both directions; `group_offset_rules.py` contains the
 rules."""
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ from barnabas.mirror.partition_link import PartitionLink
 from barnabas.model import OffsetAndMetadata, TopicPartition
 
 HAS_MEMBERS = frozenset({ErrorCode.UNKNOWN_MEMBER_ID, ErrorCode.ILLEGAL_GENERATION, ErrorCode.REBALANCE_IN_PROGRESS})
-"""Error codes of a commit for a group that has active members: only a member may commit then."""
+"""The error codes of a commit for a group with active members. Only members may commit for such a group."""
 FAILURES_MAX = 3
-"""The number of groups with retriable failures that ends a round, because the cluster itself is likely unavailable."""
+"""A round ends after this number of groups with retriable failures, because the cluster itself is probably
+unavailable."""
 
 
 class GroupOffsetSync:
@@ -69,7 +70,7 @@ class GroupOffsetSync:
                     await self._follow(group)
                 except DisconnectedError:
                     raise
-                except BarnabasError as error:  # continue with the other groups
+                except BarnabasError as error:  # the failure of one group does not stop the others
                     self._events.problem(f"group {group}", "not followed", str(error))
                     failures += [error] if error.retriable else []
                 if len(failures) == FAILURES_MAX:
@@ -118,7 +119,7 @@ class GroupOffsetSync:
         target: OffsetAndMetadata,
         mark: GroupMark | None,
     ) -> OffsetMove | None:
-        """Return the move that copies changed metadata to the other cluster; None: the metadata need no copy."""
+        """Return the move that copies changed metadata to the other cluster; None if no copy is needed."""
         now = source.metadata, target.metadata
         seen = self._metadata.get((group, link.source))
         self._metadata[group, link.source] = now

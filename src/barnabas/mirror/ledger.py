@@ -1,9 +1,9 @@
 """The entries of a mirror's ledger, the compacted topic `_mirror` of the target cluster. Entries are JSON records.
 
 There are four kinds of entries: the claim on a topic, the settings of a topic, the mark of a partition, and the mark of
-a group in a partition. Each has its own key. The log of a partition alone shows how far the partition is mirrored. A
-mark saves the mirror from reading much of that log, remains after retention deletes the records, and has the offset map
-for groups. An entry with the id of a deleted topic is ignored.
+a group in a partition. Each has its own key. The log of a target partition alone shows which records are mirrored. A
+mark has three further uses: the mirror needs to read less of that log, the mark remains when retention deletes the
+records, and it contains the offset map for groups. An entry with the id of a deleted topic is ignored.
 """
 
 from __future__ import annotations
@@ -70,9 +70,9 @@ class Claim:
 class PartitionMark:
     """The state of a mirrored partition: a lower bound of the mirrored offsets, and the offset map.
 
-    :param reported_to: the source offset below which the audit has reported all records; None: no report yet.
-    :param last_source: the source batch that was mirrored last; None: not known.
-    :param diverged: the reason why source and target differ; None: no difference is known.
+    :param reported_to: the source offset below which the audit has reported all records; None before the first report.
+    :param last_source: the source batch that was mirrored last; None if it is not known.
+    :param diverged: the reason why source and target differ; None if no difference is known.
     """
 
     target_topic_id: str
@@ -90,7 +90,7 @@ class PartitionMark:
         "diverged",
         "last_source",
     )
-    """The names in the ledger, in the order of the fields."""
+    """The names of the fields in the ledger's JSON, in the order of the dataclass fields."""
 
     @staticmethod
     def key(target_topic: str, partition: int) -> str:
@@ -127,8 +127,8 @@ class PartitionMark:
 class GroupMark:
     """Committed offsets of a group in one partition that correspond to each other in source and target.
 
-    Each cluster may have several. The mirror writes an offset here before it commits it. So the next mirror knows the
-    offset as the mirror's own, even if the commit did not succeed.
+    Each cluster may have several offsets. The mirror writes an offset to the ledger before it commits the offset. So
+    the next mirror knows that a mirror, not a consumer, committed this offset, even if the commit seemed to fail.
     """
 
     source: tuple[int, ...] = field(default=())
@@ -159,11 +159,11 @@ class GroupMark:
 
 @dataclass(frozen=True, slots=True)
 class TopicSettings:
-    """The values that mirrors have set on a topic of this cluster, by setting name; None: the mirror removed the
+    """The values that mirrors have set on a topic of this cluster, by setting name; None if the mirror removed the
     setting.
 
-    A setting may have several values. The mirror writes a value here before it sets it. So the next mirror knows the
-    value as the mirror's own, even if the change did not succeed.
+    A setting may have several values. The mirror writes a value to the ledger before it sets the value. So the next
+    mirror knows that a mirror, not an operator, set it, even if the change seemed to fail.
     """
 
     target_topic_id: str
@@ -175,7 +175,7 @@ class TopicSettings:
 
     @classmethod
     def of(cls, target_topic_id: str, left: Mapping[str, Iterable[str | None]]) -> Self:
-        """Create an entry; the order of the values does not matter."""
+        """Return an entry with these values; their order does not matter."""
         return cls(target_topic_id, {name: _ordered(values) for name, values in sorted(left.items())})
 
     def with_values(self, left: Mapping[str, Iterable[str | None]]) -> Self:
@@ -207,7 +207,7 @@ def _ordered(values: Iterable[str | None]) -> tuple[str | None, ...]:
 
 def _fields(value: object) -> Mapping[str, Any]:
     if not isinstance(value, dict) or value.get("format") != FORMAT:
-        raise BadEntryError(f"not an entry of format {FORMAT}: {value!r:.200}")
+        raise BadEntryError(f"not a ledger entry of format {FORMAT}: {value!r:.200}")
     return value
 
 

@@ -60,7 +60,7 @@ class LedgerTopic:
                 acks="all",
                 linger_ms=0,
                 delivery_timeout_ms=WRITE_TIMEOUT_MS,
-                allow_auto_create_topics=False,  # `create` creates the topic, compacted
+                allow_auto_create_topics=False,  # no automatic creation: `create` creates the topic with compaction
             )
             if writes
             else None
@@ -93,23 +93,23 @@ class LedgerTopic:
         :raises BarnabasError: the cluster does not respond.
         """
         async with self._turn:
-            (view,) = await self._side.cluster.describe([LEDGER_TOPIC])  # the metadata of all topics may be large
+            (view,) = await self._side.cluster.describe([LEDGER_TOPIC])  # one topic only, to keep the response small
             is_there = bool(view.partitions)
             if not is_there and view.error.retriable and view.error is not ErrorCode.UNKNOWN_TOPIC_OR_PARTITION:
                 raise ApiError.about(view.error, f"{LEDGER_TOPIC} of the {self._side.name}")
             if not is_there or view.topic_id != self._topic_id:
-                self._entries.clear()  # the topic was deleted, and possibly created again
+                self._entries.clear()  # the ledger topic was deleted, and possibly recreated
                 await self._stop_reading()
             if not is_there:
                 if self._producer is not None:
-                    await self.create()  # compacted; automatic creation by a broker would not compact it
+                    await self.create()  # compacted; automatic creation would not compact it
                 return
             self._topic_id = view.topic_id
             at = (await list_offsets(self._side.cluster, {self._tp: LATEST_TIMESTAMP}))[self._tp]
             try:
                 await self._read_up_to(at.offset if at else 0)
             except TimedOutError:
-                await self._stop_reading()  # the next refresh reads the ledger from its start
+                await self._stop_reading()  # without a consumer, the next refresh reads the ledger from its start
                 raise
 
     async def _read_up_to(self, end: int) -> None:
@@ -146,7 +146,7 @@ class LedgerTopic:
             self._entries[name] = entry
 
     def find(self, kind: type[Entry], key: str) -> Entry | None:
-        """Return the last entry with this key; None: no valid entry exists."""
+        """Return the last entry with this key; None if there is no valid entry."""
         value = self._entries.get(key)
         if value is None:
             return None

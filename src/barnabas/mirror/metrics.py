@@ -22,7 +22,7 @@ _COUNTERS = {
         *_PARTITION,
     ),
 }
-"""The counter metrics of a partition, by field of `PartitionLink.counts`."""
+"""The counter metrics of a partition. The key is the field of `PartitionLink.counts` that has the value."""
 LAG = gauge("barnabas_mirror_lag", "Source offsets that are not mirrored yet.", *_PARTITION)
 LAG_SECONDS = gauge(
     "barnabas_mirror_lag_seconds",
@@ -46,7 +46,8 @@ class Sums:
     missing: int
     """The number of source offsets deleted before they were mirrored."""
     lag: int | None
-    """The number of source offsets not mirrored yet, including stopped partitions; None: unknown for some partition."""
+    """The number of source offsets not mirrored yet, including stopped partitions; None if it is unknown for some
+    partition."""
 
     @classmethod
     def of(cls, links: Iterable[PartitionLink]) -> Sums:
@@ -66,7 +67,7 @@ class Sums:
 def collect(links: Iterable[PartitionLink], group_commits: int, audit_events: int, now_s: float) -> Iterator[Sample]:
     """Yield the metrics of a mirror, with one sample per partition.
 
-    :param group_commits: number of group offsets that the mirror committed on the target.
+    :param group_commits: number of group offsets that the mirror committed.
     :param audit_events: number of audit events that the mirror wrote.
     :param now_s: the monotonic time in seconds.
     """

@@ -1,6 +1,6 @@
 """A mirror copies topics of a source cluster to a target cluster until its caller stops it.
 
-`Mirror` creates the parts of the mirror and runs their tasks. All methods run on one event loop unless their docstrings
+`Mirror` creates all parts of the mirror and runs their tasks. All methods run on one event loop unless their docstrings
 say otherwise. docs/how-to/mirror.md lists the guarantees.
 """
 
@@ -39,11 +39,12 @@ from barnabas.model import TopicPartition
 from barnabas.records.mirror_identity import lineage_of
 
 AGAIN_S = 1.0
-"""The pause in seconds before the mirror retries a round that failed with an error of a cluster."""
+"""The pause in seconds before the mirror retries a round after a cluster error."""
 STOP_S = 10.0
 """The maximum time in seconds that `Mirror.stop` waits for outstanding responses and for the last ledger writes."""
 AUDIT_PATIENCE_S = 60.0
-"""The maximum time in seconds that a failing audit blocks mirroring; then mirroring continues without counting."""
+"""The maximum time in seconds that a failing audit blocks the mirror. Afterwards, the mirror continues without counting
+records."""
 LOOK_S = 1.0
 """The interval in seconds between two checks of the leaders and leader epochs of all partitions."""
 STOPPED_AGAIN_S = 30.0
@@ -62,14 +63,14 @@ class MirrorConfig:
     :param source, target: client settings of the two clusters, under Kafka's names; `bootstrap.servers` is required.
     :param topics, groups: regular expressions that match whole names.
     :param prefix: the prefix of the topic names in the target.
-    :param replication_factor: replication factor of topics that the mirror creates; None: the default of the target's
-        brokers.
+    :param replication_factor: replication factor of topics that the mirror creates; None means the default of the
+    target's brokers.
     :param refresh_s: interval in seconds between two synchronizations of topics.
     :param groups_s: interval in seconds between two synchronizations of group offsets.
     :param ledger_s: interval in seconds between two writes to the ledger and between two audit reports.
     :param settings: selects the topic settings that the mirror copies.
-    :param audit: True if the mirror reports its record counts to the target's `_audit` topic; None: only if the source
-        cluster has that topic.
+    :param audit: True if the mirror reports its record counts to the target's `_audit` topic; None means only if the
+    source cluster has that topic.
     """
 
     source: Mapping[str, str]
@@ -169,7 +170,7 @@ class Mirror:
         self._tasks += [asyncio.create_task(self._reading.run()), asyncio.create_task(self._writing.run())]
 
     async def _wait_for(self, step: Callable[[], Awaitable[None]], about: str) -> None:
-        """Run a step of the start until it succeeds; retry after each retriable error."""
+        """Run a startup step, and retry it after each retriable error until it succeeds."""
         while True:
             try:
                 await step()
@@ -185,7 +186,7 @@ class Mirror:
     async def run_until(self, stop: asyncio.Event) -> None:
         """Mirror until `stop` is set. An unexpected exception in any task ends the whole mirror.
 
-        :raises Exception: a task of the mirror failed with an unexpected exception.
+        :raises Exception: a task of the mirror failed unexpectedly.
         """
         waiting = asyncio.create_task(stop.wait())
         try:
@@ -197,8 +198,7 @@ class Mirror:
             waiting.cancel()
 
     async def stop(self) -> None:
-        """Wait for outstanding responses, write the ledger, and close all connections, within `STOP_S` where
-        possible."""
+        """Wait for outstanding responses, write the ledger, and close all connections, within `STOP_S` if possible."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -220,7 +220,7 @@ class Mirror:
             await part.stop()
 
     async def _last(self, step: Callable[[], Awaitable[None]], name: str, due_s: float) -> None:
-        """Run one step of the shutdown; report a failure, because the next mirror then repeats the work."""
+        """Run one shutdown step. A failure is only reported, because the next mirror repeats the work."""
         try:
             async with asyncio.timeout_at(due_s):
                 await step()
@@ -261,7 +261,7 @@ class Mirror:
             source_id, target_id = topic.source.topic_id, topic.target.topic_id
             link = self.links.get(source)
             if link is not None and (link.source_topic_id, link.target_topic_id) != (source_id, target_id):
-                self._end_link(source)  # source or target topic was deleted and created again: start from the beginning
+                self._end_link(source)  # the source or target topic was deleted and recreated: start from the beginning
                 link = None
             if link is None:
                 lineage = lineage_of(self._source.id, source_id)
@@ -276,13 +276,13 @@ class Mirror:
             link.copy.may_have_holes = topic.is_compacted
             if link.copy.account is None and (account := self._account_of(topic, each.partition)) is not None:
                 link.copy.account = account
-                link.recheck()  # reading the target's log determines the first offset to count
+                link.recheck()  # the account learns the first offset to count when the mirror has read the target's log
             if link.stopped is not None and SYSTEM_CLOCK.monotonic() - link.stopped_at_s >= STOPPED_AGAIN_S:
                 link.try_again()
 
     def _account_of(self, topic: SyncedTopic, partition: int) -> PartitionAuditAccount | None:
-        """Return the account that counts a partition; None: no audit, or a compacted topic, which loses records on
-        purpose."""
+        """Return the audit account of a partition. Return None without an audit, or for a compacted topic, because
+        compaction deletes records."""
         audits = self._config.audit
         if audits is None:
             audits = AUDIT_TOPIC in self._source.cluster.view.topics
@@ -309,7 +309,7 @@ class Mirror:
             link.task.cancel()
 
     def _on_link_ended(self, task: asyncio.Task[None]) -> None:
-        # Without its task the partition would stop silently: end the whole mirror with the error.
+        # Without this task, mirroring of the partition would stop silently. So end the whole mirror with the error.
         error = None if task.cancelled() else task.exception()
         if error is not None and not self._broken.done():
             self._broken.set_exception(error)
@@ -326,17 +326,17 @@ class Mirror:
         for link in self.links.values():
             if self._source.cluster.view.leader(link.source) is None:
                 link.refuse("no leader", now_s)
-                self._source.cluster.request_refresh()  # no fetch fails without a leader, so nothing else requests it
+                self._source.cluster.request_refresh()  # without a leader, no failed fetch requests it
             if self._target.cluster.view.leader(link.target) is None:
                 link.note_failure("target: no leader")
                 self._target.cluster.request_refresh()
             terms = self._source.term(link.source), self._target.term(link.target)
             if link.is_idle and terms != (link.source_term, link.target_term):
-                link.recheck()  # a new leader may have truncated the log; an idle partition shows this in no other way
+                link.recheck()  # a new leader may have truncated the log; without traffic, only this check detects it
         self._check_none_waits()
 
     async def _ask_for_lag(self) -> None:
-        """Ask the source for the log end offsets of stopped partitions, whose fetches would otherwise report them."""
+        """Request the log end offsets of stopped partitions from the source, because no fetch reports them."""
         stopped = {link.source: link for link in self.links.values() if link.stopped is not None}
         if stopped:
             for tp, end in (await self._source.log_ends(stopped)).items():
@@ -358,7 +358,7 @@ class Mirror:
         self._reading.wake()
         self._writing.wake()
 
-    # --- ledger and figures -----------------------------------------------------------------------------
+    # --- ledger, audit and metrics -----------------------------------------------------------------------------
 
     async def _report_audit(self) -> None:
         counted = {link: account for link in self.links.values() if (account := link.copy.account) is not None}
@@ -375,7 +375,7 @@ class Mirror:
         for link, account in counted.items():
             offsets = link.copy.offsets
             if account.topic.is_put_off and offsets is not None and account.counted_to != offsets.source_end:
-                link.recheck()  # fetches the uncounted records again, only to count them
+                link.recheck()  # read the uncounted records again, only to count them
         for topic in topics:
             topic.is_put_off = False
 
@@ -393,7 +393,7 @@ class Mirror:
 
     @property
     def current_problems(self) -> Mapping[str, str]:
-        """The reason of each current problem, by the partition, topic or task that has it."""
+        """The reason for each current problem, by the partition, topic or task with the problem."""
         return self._events.current_problems
 
     @property
@@ -408,7 +408,8 @@ class Mirror:
         return self._topics.rounds > 0 and all(link.stopped or link.lag == 0 for link in self.links.values())
 
     async def follow_groups(self) -> bool:
-        """Synchronize group offsets now, independent of the interval; return whether both clusters responded."""
+        """Synchronize group offsets immediately, without waiting for the interval. Return whether both clusters
+        responded."""
         if not self._config.groups:
             return True
         try:

@@ -31,7 +31,8 @@ class MirroredCluster:
 
     :param name: `source` or `target`, for messages.
     :param settings: client settings under Kafka's names, with `bootstrap.servers`.
-    :param purpose: purpose of the connections that carry mirrored records; losing such a connection ends a leader term.
+    :param purpose: purpose of the connections that carry mirrored records; the loss of such a connection ends a leader
+    term.
     """
 
     def __init__(self, name: str, settings: Mapping[str, Any], purpose: str) -> None:
@@ -45,7 +46,8 @@ class MirroredCluster:
         self._fresh: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Fetch the cluster's metadata and start refreshing it. After a failure the caller may call this again.
+        """Fetch the cluster's metadata and start to refresh it periodically. After a failure, the caller may call
+        `start` again.
 
         :raises TimedOutError: no broker responds within `ANSWER_S`.
         :raises ConfigurationError: the cluster has no id.
@@ -75,7 +77,8 @@ class MirroredCluster:
         return found[0], found[1]
 
     def term(self, where: TopicPartition) -> LeaderTerm | None:
-        """Return the current term of a partition; None: the partition has no leader or no connection to it is open."""
+        """Return the current term of a partition; None if the partition has no leader or no connection to the leader is
+        open."""
         leader = self.cluster.view.leader(where)
         channel = None if leader is None else self.cluster.open_channel(leader, self.purpose)
         if leader is None or channel is None:
@@ -122,10 +125,10 @@ class MirroredCluster:
         return found
 
     async def fetch(self, where: TopicPartition, offset: int, bytes_max: int, end: int) -> memoryview:
-        """Return the batches from `offset` on, without retries; empty if there are none.
+        """Return the batches that start at `offset`, without retries; empty if there are none.
 
-        :param end: the log end offset known before. A new leader may report a lower high watermark at first (KIP-207);
-            the records above it are not lost.
+        :param end: the log end offset that the mirror has seen before. A new leader may report a lower high watermark
+        at first (KIP-207), but the records above it are not lost.
         :raises ApiError: OFFSET_NOT_AVAILABLE: the high watermark is below `end`.
         """
         leader = self.cluster.view.leader(where)

@@ -1,4 +1,4 @@
-"""Filters topics and groups by patterns that match whole names."""
+"""Selects topics and groups by patterns that match whole names."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NEVER = frozenset({LEDGER_TOPIC, "_audit", "__consumer_offsets", "__transaction_
 
 
 class NameFilter:
-    """Selects the names that one of several patterns matches as a whole.
+    """Selects the names that match one of several patterns completely.
 
     A name with a leading underscore needs a pattern with a leading underscore, because such topics belong to services.
 

@@ -1,11 +1,11 @@
 """Maps source offsets to target offsets and back. A mapped offset never skips records.
 
-A map is a list of runs `(source, target, count)`: from these two offsets on, `count` records follow one another without
-gaps in both logs. For an offset between two runs the map returns the end of the earlier run, in either direction. So a
-consumer that resumes at a mapped offset misses no record, but may read some records twice.
+A map is a list of runs `(source, target, count)`: starting at these two offsets, both logs have the same `count`
+records without gaps. For an offset between two runs the map returns the end of the earlier run, in either direction. So
+a consumer that resumes at a mapped offset misses no record, but may read some records twice.
 
-Without compaction there is one run, and the map is exact. Beyond `RUNS_MAX` runs the map drops every second one, which
-makes it less exact but never wrong.
+Without compaction there is one run, and the map is exact. If there are more than `RUNS_MAX` runs, the map drops every
+second run. It then becomes less exact but never wrong.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from bisect import bisect_right
 from collections.abc import Sequence
 
 RUNS_MAX = 256
-"""The maximum number of runs in a map, so that a map has less than 10 KB in the ledger."""
+"""The maximum number of runs in a map, so that a map takes less than 10 KB in the ledger."""
 
 Run = tuple[int, int, int]
 """A run: first source offset, first target offset, number of records."""
 
 
 class OffsetMap:
-    """The offset map of the mirrored part of one partition.
+    """The map between source and target offsets of the mirrored part of a partition.
 
     >>> offsets = OffsetMap(100, 0)
     >>> offsets.add(110, 10)
@@ -34,7 +34,7 @@ class OffsetMap:
 
     @classmethod
     def of(cls, runs: Sequence[Run]) -> OffsetMap:
-        """Return the map with these runs.
+        """Return a map with the given runs.
 
         :raises ValueError: there are no runs, or they overlap or are out of order.
         """
@@ -53,7 +53,7 @@ class OffsetMap:
 
     @property
     def source_end(self) -> int:
-        """The source offset to mirror next."""
+        """The source offset of the next record to mirror."""
         source, _, count = self._runs[-1]
         return source + count
 
@@ -64,9 +64,9 @@ class OffsetMap:
         return target + count
 
     def add(self, source_next: int, count: int, source_first: int | None = None) -> None:
-        """Add `count` records at the target's end; the last of them has source offset `source_next - 1`.
+        """Add `count` records at the end of the target; the last record has source offset `source_next - 1`.
 
-        :param source_first: the source offset of the first record; None: the source offsets have gaps.
+        :param source_first: the source offset of the first record; None if the source offsets have gaps.
         """
         source, target, known = self._runs[-1]
         at = target + known
@@ -79,12 +79,12 @@ class OffsetMap:
             self._append((source_next, at + count, 0))
 
     def jump(self, source_next: int, target_end: int) -> None:
-        """Continue the map at these offsets, with a gap before them."""
+        """Continue the map at the given offsets, with a gap before them."""
         if (source_next, target_end) != (self.source_end, self.target_end):
             self._append((source_next, target_end, 0))
 
     def rewind(self, source_next: int, target_end: int) -> None:
-        """Remove the records that the target has lost; the map ends at these offsets."""
+        """Remove the records that the target has lost, so that the map ends at the given offsets."""
         while len(self._runs) > 1 and (self._runs[-1][1] > target_end or self._runs[-1][0] > source_next):
             self._runs.pop()
         source, target, count = self._runs[-1]
@@ -93,13 +93,13 @@ class OffsetMap:
         self.jump(source_next, target_end)
 
     def to_target(self, source_offset: int) -> int:
-        """Return a target offset at or before the records that the source has from `source_offset` on."""
+        """Return a target offset that does not skip any record at or after `source_offset`."""
         place = bisect_right(self._runs, source_offset, key=lambda run: run[0]) - 1
         source, target, count = self._runs[max(place, 0)]
         return target + max(0, min(source_offset - source, count))
 
     def to_source(self, target_offset: int) -> int:
-        """Return a source offset at or before the records that the target has from `target_offset` on."""
+        """Return a source offset that does not skip any record at or after `target_offset`."""
         place = bisect_right(self._runs, target_offset, key=lambda run: run[1]) - 1
         source, target, count = self._runs[max(place, 0)]
         return source + max(0, min(target_offset - target, count))

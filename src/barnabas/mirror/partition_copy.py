@@ -1,9 +1,9 @@
-"""The state machine of one mirrored partition: the next fetch, the next batch to send, the effect of a response. No
-I/O.
+"""The state machine of one mirrored partition: it decides about the next fetch and the next batch to send, and handles
+responses. No I/O.
 
 A `PartitionCopy` holds the map of acknowledged offsets, the batches in flight, and the batches ready to send. After any
 unexpected response it drops all unacknowledged batches and reads the end of the target's log (`target_tail.py`).
-Records in that log count as mirrored; all others are fetched again. So no response needs further interpretation.
+Records in that log are mirrored; the copy fetches all other records again. So no response needs further interpretation.
 
 With an audit account (`audit_account.py`), the copy also fetches records that are in the target but not counted,
 because a mirror was killed or a response was lost. It only counts these records.
@@ -14,13 +14,13 @@ epoch.
 Invariants:
 
 - The next batch to send follows the previous one in the source.
-- The response to a batch contains its target offset, which must equal the end of the map. So the copy notices a foreign
-  record at once.
-- The first batch of a run, and the first batch after a read of the target's log, is alone in flight: a log that does
-  not know the producer accepts any sequence number (KIP-360), so it must not receive the second batch first.
-- The copy sends nothing long after the last acknowledgement or the last read of the target's log. By then the target
-  may have forgotten the producer, and would store a batch again that another mirror has sent meanwhile. With gaps in
-  the source offsets, this limit is short: another mirror may have seen other gaps and have built other runs.
+- The response to a batch contains its target offset, which must equal the end of the map. So the copy detects a record
+of another writer immediately.
+- The first batch of a run, and the first batch after a read of the target's log, is the only batch in flight. A log
+that does not know the producer accepts any sequence number (KIP-360), so it must not receive the second batch first.
+- The copy sends nothing long after the last acknowledgement or the last read of the target's log. After such a time the
+target may have forgotten the producer. It would then store a batch that another mirror has already sent. If the source
+offsets have gaps, this time limit is short, because another mirror may have seen other gaps and built other runs.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ IN_FLIGHT_MAX = 64
 FRESH_S = 10.0
 """The maximum age in seconds of the last read of the target's log if the source offsets have gaps."""
 KNOWN_S = 3_600.0
-"""The time in seconds for which a broker surely remembers a producer; brokers forget an inactive producer after a
+"""The time in seconds for which a broker certainly remembers a producer. Brokers forget an inactive producer after a
 day."""
 
 
@@ -64,7 +64,7 @@ class Outgoing:
     counted: CountedBatch | None = None
     """The counts of the batch for the audit account."""
     source: SourceBatch | None = None
-    """The batch of the source from which this batch was rewritten."""
+    """The source batch before the rewriting."""
 
     @property
     def source_offsets(self) -> str:
@@ -76,7 +76,8 @@ class Outgoing:
         return f"source offset {last}" if first == last else f"source offsets {first} to {last}"
 
     def source_offset_of(self, index: int) -> int | None:
-        """Return the source offset of the record at this index of the batch; None: unknown, or not in the batch."""
+        """Return the source offset of the record at this index of the batch; None if it is unknown or not in the
+        batch."""
         return None if self.source_first is None or not 0 <= index < self.count else self.source_first + index
 
 
@@ -91,17 +92,17 @@ class PartitionCopy:
         self.where = where
         self.lineage = lineage
         self.offsets: OffsetMap | None = None
-        """The map of the acknowledged offsets; None: not known yet."""
+        """The map of the acknowledged offsets; None if they are not known yet."""
         self.origin: int | None = None
         """The first source offset of the run that contains the last acknowledged batch."""
         self.last_source: SourceBatch | None = None
-        """The source batch that was acknowledged last; None: not known."""
+        """The source batch that was acknowledged last; None if it is not known."""
         self.position = 0
         """The source offset of the next fetch."""
         self.is_placed = False
         """True if the end of the target's log is known."""
         self.account: PartitionAuditAccount | None = None
-        """The account that counts the records in the target; None: no audit."""
+        """The account that counts the records in the target; None without an audit."""
         self._placed_at = 0
         self._ready: deque[Outgoing] = deque()
         self._in_flight: deque[Outgoing] = deque()
@@ -111,7 +112,7 @@ class PartitionCopy:
         self._end_sequence = 0
         self._end_target = 0
         self._producer: Producer | None = None
-        """The producer id and epoch of the last run; None: no batch has been prepared yet."""
+        """The producer id and epoch of the last run; None before the first batch is prepared."""
         self.may_have_holes = False
         """True if the source offsets may have gaps, because the source topic is compacted."""
         self._is_confirmed = False
@@ -119,7 +120,7 @@ class PartitionCopy:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes of all batches that are ready or in flight."""
+        """The total size of all ready and in-flight batches in bytes."""
         return self._ready_bytes + self._in_flight_bytes
 
     @property
@@ -133,7 +134,7 @@ class PartitionCopy:
 
     @property
     def done_to(self) -> int | None:
-        """The source offset below which the target has all records; None: not known yet."""
+        """The source offset below which the target has all records; None if it is not known yet."""
         if self.is_placed and not self._ready and not self._in_flight:
             return self.position
         return None if self.offsets is None else self.offsets.source_end
@@ -144,10 +145,11 @@ class PartitionCopy:
         return bool(self._in_flight)
 
     def place(self, offsets: OffsetMap, origin: int | None, now_s: float, count_from: int | None = None) -> None:
-        """Resume at the end of the target's log and drop all earlier state.
+        """Resume at the end of the target's log, and drop all earlier state.
 
-        :param now_s: the monotonic time in seconds at or before the read of the target's log.
-        :param count_from: an earlier source offset; the copy only counts the records from there to the end of the map.
+        :param now_s: the monotonic time in seconds, taken before the target's log was read.
+        :param count_from: an earlier source offset. The copy counts the records between this offset and the end of the
+        map, but does not send them.
         """
         self.forget()
         self.offsets, self.origin = offsets, origin
@@ -169,21 +171,21 @@ class PartitionCopy:
         self.is_placed = False
 
     def skip_to(self, source_offset: int) -> int:
-        """Advance to a later source offset, the source's log start offset; return the number of offsets skipped."""
+        """Advance to the source's log start offset. Return the number of skipped offsets."""
         left_out = max(0, source_offset - max(self.position, self._placed_at))
         self.position = max(self.position, source_offset)
         return left_out
 
     @property
     def expected(self) -> int:
-        """The lowest source offset that the next batch may have."""
+        """The minimum source offset of the next batch."""
         return max(self.position, self._placed_at)
 
     def take(self, fetched: Buffer, asked_for: int) -> int:
         """Prepare fetched batches for sending; return the number of batches prepared.
 
-        :param asked_for: the offset of the fetch request; the response to an outdated request is ignored.
-        :raises CorruptBatchError: a batch is damaged; the batches before it are prepared.
+        :param asked_for: the offset of the fetch request; responses to outdated requests are ignored.
+        :raises CorruptBatchError: a batch is damaged; the batches before the damaged batch are prepared.
         :raises UnmirrorableBatchError: `rewrite_batch` cannot rewrite a batch.
         """
         if not self.is_placed or asked_for != self.position:
@@ -206,11 +208,11 @@ class PartitionCopy:
 
     def _counted(self, batch: memoryview, header: BatchHeader) -> CountedBatch | None:
         if self.account is None or header.record_count != header.last_offset_delta + 1:
-            return None  # compacted logs are not audited
+            return None  # do not count compacted logs
         return count_batch(batch, header, self.where.partition, self.position)
 
     def _count_only(self, batch: memoryview, header: BatchHeader) -> None:
-        """Count a batch that is already in the target. A postponed audit skips all such batches."""
+        """Count a batch that is already in the target. If counting is suspended, skip the batch."""
         if self.account is not None and self.account.topic.is_put_off:
             self.position = self._placed_at
         if header.last_offset >= self.position and not header.is_control:
@@ -255,7 +257,7 @@ class PartitionCopy:
         return now_s - self._sure_at_s >= (FRESH_S if has_holes else KNOWN_S)
 
     def next_to_send(self, now_s: float) -> Outgoing | None:
-        """Return the next batch, which is in flight from now on; None: there is nothing to send now."""
+        """Return the next batch, and regard it as in flight. Return None if no batch can be sent now."""
         if not self._ready or self.is_stale(now_s):
             return None
         first = self._ready[0]
@@ -271,14 +273,14 @@ class PartitionCopy:
         return first
 
     def is_under_way(self, sent: Outgoing) -> bool:
-        """Return whether the batch is in flight; false for all batches after `forget`."""
+        """Return whether the batch is in flight; after `forget`, no batch is in flight."""
         return sent in self._in_flight
 
     def acknowledged(self, sent: Outgoing, target_offset: int, now_s: float) -> bool:
         """Record that a batch is in the target's log; return whether it has the expected target offset.
 
-        If it has another offset, another writer has produced to the target, or batches were reordered. The caller then
-        calls `forget` and reads the target's log.
+        If the batch has another offset, another writer has produced to the target, or batches were reordered. The
+        caller then calls `forget` and reads the target's log.
         """
         if not self._in_flight or self._in_flight[0] is not sent or target_offset != sent.target_offset:
             return False

@@ -20,12 +20,13 @@ LOOK_S = 1.0
 """The minimum time in seconds between two entries of `arrivals`."""
 
 REPORTED_TRIES = 5
-"""The number of failures in a row at which a partition is reported; a moving leader causes the first ones."""
+"""The number of consecutive failures at which the mirror reports a partition. A leader change alone causes fewer
+failures."""
 
 
 @dataclass(slots=True)
 class Counts:
-    """The work done for one partition since the mirror started."""
+    """Counts of the mirrored records and failures of one partition since the mirror started."""
 
     records: int = 0
     bytes: int = 0
@@ -39,8 +40,8 @@ class Counts:
 class LeaderTerm(NamedTuple):
     """The leader, the leader epoch and the connection under which a partition's log was read.
 
-    A log loses its end only if its leader changes or restarts. A restart closes the connection; a change raises the
-    epoch. So while the term is unchanged, the log still has everything that was read.
+    A log loses its last records only if its leader changes or restarts. A restart closes the connection, and a leader
+    change increases the epoch. So while the term is unchanged, the log still has all records that were read.
     """
 
     leader: int
@@ -70,47 +71,49 @@ class PartitionLink:
     """Set when the mirror must read the target's log again, or when a fetch offset is out of range in the source."""
     is_out_of_range: bool = False
     source_term: LeaderTerm | None = None
-    """The source's term at the last read of the logs; None: not read yet."""
+    """The leader term of the source at the last read of the logs; None before the first read."""
     target_term: LeaderTerm | None = None
     source_epoch: int = -1
     """The highest leader epoch seen in batches of the source."""
     confirmed: Known | None = None
-    """The offsets at the last comparison in which source and target were equal; None: not compared yet."""
+    """The offsets at the last comparison in which source and target were equal; None before the first comparison."""
     diverged: str | None = None
     """The reason why source and target differ; kept until a comparison succeeds or the topic is deleted."""
     base: PartitionMark | None = None
-    """The ledger's mark at the first read of the partition."""
+    """The partition's mark in the ledger when the mirror first read the partition."""
     is_tried_again: bool = False
     """True if the mirror retries the stopped partition."""
     stopped: str | None = None
-    """The reason why the mirror stopped the partition; None: not stopped."""
+    """The reason why the mirror stopped the partition; None while the partition is not stopped."""
     stopped_at_s: float = 0.0
     works: bool = True
-    """True if, since the last stop, the target acknowledged a batch or had all records already."""
+    """True if mirroring works again: since the last stop, the target acknowledged a batch or already had all
+    records."""
     tries: int = 0
     """The number of failures since the last acknowledgement."""
     trouble: str | None = None
-    """The last failure since the last acknowledgement; None: no failure."""
+    """The last failure since the last acknowledgement; None if there was none."""
     refusals: int = 0
-    """The number of fetch errors in a row."""
+    """The number of consecutive fetch errors."""
     refused: str | None = None
-    """The last fetch error; None: the last fetch succeeded."""
+    """The last fetch error; None if the last fetch succeeded."""
     refused_at_s: float = -inf
     source_end: int | None = None
-    """The source's high watermark in the last fetch response; None: no response yet. `note_source_end` sets it."""
+    """The source's high watermark in the last fetch response; None before the first response. `note_source_end` sets
+    it."""
     arrivals: ArrivalTimes = field(default_factory=ArrivalTimes)
-    """The times at which the source's high watermark reached its offsets."""
+    """The recent high watermarks of the source, and the times at which the mirror saw them."""
     looked_at_s: float = -inf
     """The monotonic time in seconds of the last entry in `arrivals`."""
     reported_to: int | None = None
-    """The reported offset from an earlier mirror's mark, kept while this mirror has reported none."""
+    """The reported offset from an earlier mirror's mark, kept until this mirror reports an offset."""
     written: PartitionMark | None = None
     """The mark that was last written to the ledger."""
     task: asyncio.Task[None] | None = None
 
     @property
     def lag(self) -> int | None:
-        """The number of source offsets that are not mirrored yet; None: not known.
+        """The number of source offsets that are not mirrored yet; None if it is not known.
 
         Zero means that both logs are equal. The lag is unknown while the logs differ, or until both logs are read in
         their current terms.
@@ -132,7 +135,8 @@ class PartitionLink:
             self.arrivals.note(now_s, high_watermark)
 
     def lag_s(self, now_s: float) -> float | None:
-        """Return the age in seconds of the first record that is not mirrored yet; 0 without lag; None: not known."""
+        """Return the age in seconds of the first record that is not mirrored yet; 0 without lag; None if it is not
+        known."""
         done_to, lag = self.copy.done_to, self.lag
         if not lag or done_to is None:
             return None if lag is None else 0.0
@@ -149,7 +153,7 @@ class PartitionLink:
 
     @property
     def known(self) -> Known:
-        """A copy of the acknowledged offsets."""
+        """A copy of the map of acknowledged offsets."""
         copy = self.copy
         offsets = None if copy.offsets is None else OffsetMap.of(copy.offsets.runs)
         return Known(offsets, copy.origin, copy.last_source)
@@ -162,13 +166,13 @@ class PartitionLink:
 
     @property
     def mark(self) -> PartitionMark | None:
-        """The mark to write to the ledger; None: nothing to write."""
+        """The mark to write to the ledger; None if the ledger is up to date."""
         offsets, account = self.copy.offsets, self.copy.account
         if offsets is None:
             is_news = self.base is not None and self.diverged is not None
             return replace(self.base, diverged=self.diverged) if is_news and self.base is not None else None
         reported_to = None if account is None else account.reported_to
-        if reported_to is None:  # no account, or the account has not started
+        if reported_to is None:  # no audit account, or counting has not started
             reported_to = self.reported_to
         return PartitionMark(
             self.target_topic_id.hex(),
@@ -180,12 +184,13 @@ class PartitionLink:
         )
 
     def reset_after(self, why: str) -> None:
-        """Note a failure, and resume from the end of the target's log: all unacknowledged records are fetched again."""
+        """Record a failure, and resume from the end of the target's log, so that all unacknowledged records are fetched
+        again."""
         self.note_failure(why)
         self.recheck()
 
     def note_failure(self, why: str) -> None:
-        """Note a failure that prevents sending."""
+        """Record a failure that prevents sending."""
         self.tries += 1
         self.trouble = why
 
@@ -196,12 +201,12 @@ class PartitionLink:
         self.is_tried_again = False
 
     def try_again(self) -> None:
-        """Retry a stopped partition: the cause may be gone."""
+        """Retry a stopped partition, because the cause may no longer exist."""
         self.is_tried_again = True
         self.attention.set()
 
     def refuse(self, why: str, now_s: float) -> None:
-        """Note a fetch error of the source."""
+        """Record a fetch error of the source."""
         self.refusals += 1
         self.refused, self.refused_at_s = f"source: {why}", now_s
 
@@ -212,7 +217,8 @@ class PartitionLink:
 
 
 def waiting_reason(links: Iterable[PartitionLink]) -> str | None:
-    """Return the name and failure of the first partition that makes no progress; None: all make progress."""
+    """Return the name and the failure of the first partition without progress. Return None if all partitions make
+    progress."""
     waiting = {each.source: why for each in links if each.stopped is None and (why := _why(each)) is not None}
     if not waiting:
         return None

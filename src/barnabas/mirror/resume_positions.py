@@ -26,12 +26,13 @@ SCAN_BYTES = 4 * 1024 * 1024
 AT_ONCE = 16
 """The maximum number of partitions whose logs the mirror reads at the same time."""
 CONFIRMED_AT_ONCE = 20
-"""The maximum number of idle partitions that one round compares with the source, so that rounds stay cheap."""
+"""The maximum number of idle partitions that one round compares with the source. The limit keeps rounds short."""
 CONFIRMED_RECORDS_MAX = 10_000
-"""The maximum number of new records that a comparison reads in a partition. Beyond it, only the last batch is
+"""The maximum number of new records that a comparison reads in a partition. If there are more, only the last batch is
 compared."""
 CONFIRM_S = 5.0
-"""The time limit in seconds for the comparison of one partition; a comparison that exceeds it runs in a later round."""
+"""The time limit in seconds for the comparison of one partition; a comparison that exceeds the limit is repeated in a
+later round."""
 
 log = logging.getLogger(__name__)
 
@@ -60,7 +61,7 @@ class ResumePositions:
         self._turns = asyncio.Semaphore(AT_ONCE)
 
     async def watch_link(self, link: PartitionLink) -> None:
-        """Find the resume position whenever `link.attention` is set, until the task is cancelled."""
+        """Find the resume position each time that `link.attention` is set, until the task is cancelled."""
         backoff = self._target.cluster.backoff
         while True:
             await link.attention.wait()
@@ -97,7 +98,7 @@ class ResumePositions:
         offsets = tail.offsets
         if before is not None and offsets is not None:
             if (before.source_end, before.target_end) == (offsets.source_end, offsets.target_end):
-                offsets = before  # the map in memory may have more runs than the one in the ledger
+                offsets = before  # the map in memory may have more runs than the map in the ledger
             elif tail.remark is None and before.target_end > offsets.target_end:
                 tail.remark = lost_records(link.target, offsets.target_end, before.target_end)
         is_new = offsets is None
@@ -107,7 +108,8 @@ class ResumePositions:
         begins = self._begin_account(link, offsets)
         if is_new or begins:
             first = PartitionMark(link.target_topic_id.hex(), tail.origin, offsets.runs, link.reported_to)
-            # The ledger needs the first offsets before the first record, in case this process is killed soon.
+            # Write the first offsets to the ledger before the first record is mirrored, in case this process is killed
+            # soon.
             await self._ledger.write({PartitionMark.key(*link.target): first.value()})
             link.written = first
         if tail.remark:
@@ -120,11 +122,11 @@ class ResumePositions:
         link.counts.replaced += 1
 
     async def check_idle(self, links: Iterable[PartitionLink]) -> None:
-        """Check idle partitions for changes of the target's log, and compare new records with the source.
+        """Check whether the target's logs of idle partitions have changed, and compare new records with the source.
 
-        The comparison takes partitions in turns and covers at least the last batch. It finds a foreign batch that
-        carries the identity of the mirror's next batch: the target would treat the mirror's own batch as a duplicate of
-        it.
+        The partitions take turns. A comparison covers at least the last batch. It detects a batch of another writer
+        with the producer fields of the mirror's next batch. The target would treat the mirror's own batch as a
+        duplicate of that batch.
         """
         resting = {link.target: (link, _target_end(link)) for link in links if link.is_idle}
         found = await self._target.log_ends(resting)
@@ -136,7 +138,8 @@ class ResumePositions:
             await self._confirm(link)
 
     async def _confirm(self, link: PartitionLink) -> None:
-        """Compare the records since the last comparison with the source, if the partition stays idle meanwhile."""
+        """Compare the records since the last comparison with the source, if the partition stays idle during the
+        comparison."""
         end = _target_end(link)
         try:
             async with asyncio.timeout(CONFIRM_S):
@@ -157,8 +160,8 @@ class ResumePositions:
     async def _look(self, link: PartitionLink) -> tuple[TargetTail, ResumeSearch, Ends]:
         """Read the partition's log in both clusters and compare them.
 
-        :raises DivergedError: the target's records differ from the source's, or did so before and deleted records make
-            a new comparison impossible.
+        :raises DivergedError: the target's records differ from the source's, or differed earlier and a new comparison
+        is impossible because records are deleted.
         """
         known = self._known(link)
         target = Ends(*await self._target.ends(link.target))
@@ -171,11 +174,11 @@ class ResumePositions:
             await self._run(link, look.steps(), source, target)
             _check_proof(link, look, tail)
         except DivergedError as error:
-            # Fetches use topic names: check that both names still belong to the same topics.
+            # Fetches use topic names, so check that both names still belong to the same topics.
             await self._source.check_topic(link.source.topic, link.source_topic_id)
             await self._target.check_topic(link.target.topic, link.target_topic_id)
             if confirmed is not None:
-                link.rewind()  # the next comparison starts from the last offsets that were proved equal
+                link.rewind()  # the next comparison starts at the last offsets that were proved equal
             await self._note_divergence(link, str(error))
             raise
         link.diverged = None
@@ -207,7 +210,7 @@ class ResumePositions:
             link.written = mark
 
     def _begin_account(self, link: PartitionLink, offsets: OffsetMap) -> bool:
-        """Start the account at the last reported offset; return whether this is the account's first start."""
+        """Start the audit account at the last reported offset. Return whether this is its first start."""
         account = link.copy.account
         mark = self._mark(link)
         if link.reported_to is None and mark is not None:
@@ -220,10 +223,10 @@ class ResumePositions:
         return begins
 
     async def _count_from(self, link: PartitionLink, offsets: OffsetMap) -> int | None:
-        """Return the source offset of the first uncounted record in the target; None: there is nothing to count now.
+        """Return the source offset of the first uncounted record in the target; None if there is nothing to count now.
 
-        A postponed audit counts nothing. Its end triggers a recheck of the partition, which must not fall between this
-        method and `copy.place`; so the postponed case returns without an await.
+        A postponed audit counts nothing. When the audit resumes, it triggers a recheck of the partition. The recheck
+        must not run between this method and `copy.place`, so the method does not await in this case.
         """
         account = link.copy.account
         if account is None or account.counted_to is None or account.counted_to >= offsets.source_end:
@@ -232,11 +235,11 @@ class ResumePositions:
             return None
         start, end = await self._source.ends(link.source)
         if end < offsets.source_end:
-            return None  # the source has lost its last records; the next fetch reports that
+            return None  # the source has lost its last records; the next fetch reports the loss
         return max(start, account.counted_to)
 
     def _known(self, link: PartitionLink) -> Known:
-        """Return the offsets known for a partition: from acknowledgements in memory, else from the ledger."""
+        """Return the offsets known for a partition: from acknowledgements in memory, or else from the ledger."""
         if link.copy.offsets is not None:
             return link.known
         mark = link.base = self._mark(link)
@@ -264,7 +267,7 @@ class ResumePositions:
 
 
 def _check_proof(link: PartitionLink, look: ResumeSearch, tail: TargetTail) -> None:
-    """Check that a diverged partition is proved to equal the source again.
+    """Check that a previously diverged partition is now proved to equal the source.
 
     :raises DivergedError: one of the clusters has deleted the records that the proof needs.
     """
@@ -273,9 +276,10 @@ def _check_proof(link: PartitionLink, look: ResumeSearch, tail: TargetTail) -> N
 
 
 def _confirmed_since(link: PartitionLink, target_start: int) -> Known | None:
-    """Return the offsets of the last successful comparison, from which the next comparison starts.
+    """Return the offsets of the last successful comparison, where the next comparison starts.
 
-    None: only the last batch is compared, because there are too many new records or the target has deleted some.
+    Return None if only the last batch can be compared, because there are too many new records or the target has deleted
+    some of them.
     """
     confirmed, acknowledged = link.confirmed, link.copy.offsets
     if confirmed is None or confirmed.offsets is None or acknowledged is None:

@@ -1,8 +1,8 @@
-"""Finds the resume position of a mirrored partition and verifies it by comparing records. Pure.
+"""Finds the resume position of a mirrored partition and verifies it by comparing records. The module does no I/O.
 
-`ResumeSearch.steps` is a generator: it yields the fetches it needs and receives the bytes, so tests run the same steps
-as the mirror. The target's log shows how far the partition is mirrored (`target_tail.py`). The source must have the
-same records in each batch beyond the offset map, and always in the last batch (`batch_verification.py`).
+`ResumeSearch.steps` is a generator: it yields the necessary fetches and receives the fetched bytes. So tests run the
+same steps as the mirror. The end of the target's log shows which records are mirrored (`target_tail.py`). The search
+compares each target batch beyond the offset map with the source, and always the last batch (`batch_verification.py`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from barnabas.records.header import iter_headers
 
 
 class Read(NamedTuple):
-    """A fetch of the source's or the target's log from an offset on."""
+    """A fetch from the log of the source or the target, starting at an offset."""
 
     is_source: bool
     offset: int
@@ -37,11 +37,12 @@ Steps = Generator[Read, memoryview, None]
 
 
 class ResumeSearch:
-    """A read of the end of a target's log, and of the source records that the target claims to have.
+    """Reads the end of the target's log, and the source records that the target claims to have.
 
     :param where: the target partition, for messages.
-    :param source: log start and end offset of the source, which the caller must read after those of the target.
-    :param last_source: the source batch that was mirrored last; None: not known.
+    :param source: log start offset and log end offset of the source. The caller must request them after the target's
+    offsets.
+    :param last_source: the source batch that was mirrored last; None if it is not known.
     """
 
     def __init__(
@@ -58,21 +59,21 @@ class ResumeSearch:
         self._target = target
         self.last_source = last_source
         self._batches: deque[Batch] = deque()
-        """The source batches in memory, in offset order."""
+        """The buffered source batches, in offset order."""
         self._covered = Ends(0, 0)
         """The range of source offsets whose batches are in `_batches`."""
         self.is_confirmed = False
-        """True if the source still has records of the target's last batch and they are equal."""
+        """True if the source still has records of the target's last batch, and they are equal to the batch."""
         self.is_proved = True
         """True if the source has confirmed each batch that this search compared."""
         self.source_epoch = -1
         """The highest leader epoch among the source batches read."""
 
     def steps(self) -> Steps:
-        """Run the search; afterwards `tail` has the resume position.
+        """Run the search. Afterwards, `tail` contains the resume position.
 
         :raises DivergedError: the target's records differ from the source's.
-        :raises MirrorError: the target's log has a batch of another writer (see `TargetTail`).
+        :raises MirrorError: another writer wrote a batch to the target's log (see `TargetTail`).
         """
         tail, target = self._tail, self._target
         is_settled = target.start == target.end
@@ -113,7 +114,7 @@ class ResumeSearch:
                     yield from self._confirm(Batch(header, data[place : place + header.size]), self._tail.take(header))
                 reached = max(reached, header.next_offset)
             if reached == offset:
-                return  # compaction removed all remaining records
+                return  # empty response: compaction removed all remaining records
             offset = reached
 
     def _confirm(self, batch: Batch, claim: Claim) -> Steps:

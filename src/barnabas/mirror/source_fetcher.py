@@ -1,7 +1,7 @@
-"""Fetches from the source: one task per broker sends one fetch at a time, for all partitions that can take data.
+"""Fetches from the source: one task per broker sends one fetch at a time, for all partitions with free buffer space.
 
-Requests contain topic ids where the broker supports them (KIP-516). A topic that was deleted and created again has
-another id, so the mirror never takes the records of the new topic for those of the old one.
+Requests contain topic ids where the broker supports them (KIP-516). A recreated topic has another id, so the mirror
+never confuses the records of the new topic with the records of the deleted topic.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ FETCH_BYTES = 8 * 1024 * 1024
 PARTITION_BYTES = 2 * 1024 * 1024
 MAX_WAIT_MS = 500
 FULL_WAIT_MS = 10
-"""The maximum wait in ms of a fetch that leaves out partitions without free buffer space, which will want data soon."""
+"""The maximum wait in ms of a fetch while some partitions have no free buffer space. It is short, because these
+partitions will need a fetch soon."""
 PARTITIONS_MAX = 2_000
 """The maximum number of partitions in one fetch. If there are more, they take turns."""
 HELD_BYTES_MAX = 64 * 1024 * 1024
-"""The maximum of buffered bytes over all partitions. Outstanding fetches may exceed it by FETCH_BYTES per broker."""
+"""The maximum number of buffered bytes over all partitions. Outstanding fetches may exceed this limit by FETCH_BYTES
+per broker."""
 REFUSED_S = 0.25
-"""The pause in seconds before the next fetch of a partition whose fetch returned an error, for example after an
+"""The pause in seconds before the mirror fetches a partition again after a fetch error, for example after an
 election."""
 VERSION_WITH_IDS = 13
 OTHER_TOPIC = frozenset({ErrorCode.UNKNOWN_TOPIC_ID, ErrorCode.INCONSISTENT_TOPIC_ID})
-"""Error codes for a topic that was deleted, and possibly created again."""
+"""The error codes for a topic that was deleted, and possibly recreated."""
 
 log = logging.getLogger(__name__)
 
@@ -52,7 +54,7 @@ class SourceFetcher:
 
     :param links: the partitions by source partition; the mirror changes the mapping while the fetcher runs.
     :param on_ready: called when batches are ready to send.
-    :param on_well: called with a partition that was stopped and now has all records of the source.
+    :param on_well: called with a stopped partition when its target has all records of the source.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class SourceFetcher:
         await self._tasks.run()
 
     def wake(self) -> None:
-        """Start a round, because a partition has free buffer space or is new."""
+        """Start a round immediately, because a partition has free buffer space or is new."""
         self._tasks.wake()
 
     async def _round(self, broker: int) -> bool:
@@ -99,8 +101,8 @@ class SourceFetcher:
         wanting = [link for link in led if link.wants_data and now_s - link.refused_at_s >= REFUSED_S]
         if not wanting:
             return False
-        # Rotate the partitions. Brokers fill a response in the order of the request. Only the first partition gets a
-        # batch that is larger than the requested size.
+        # Rotate the partitions. Brokers fill a response in the order of the request, and only the first partition may
+        # get a batch larger than the requested size.
         self._turn += PARTITIONS_MAX if len(wanting) > PARTITIONS_MAX else 1
         start = self._turn % len(wanting)
         asked = (wanting[start:] + wanting[:start])[:PARTITIONS_MAX]
@@ -126,7 +128,7 @@ class SourceFetcher:
         return True
 
     async def _pace(self, broker: int, has_waited: bool, has_news: bool) -> None:
-        """Delay the next fetch if the broker keeps returning empty responses before the maximum wait has passed."""
+        """Delay the next fetch if the broker repeatedly returns empty responses before the maximum wait has passed."""
         pacing = self._pacings.setdefault(broker, RequestBackoff(REFUSED_S))
         if has_waited or has_news:
             pacing.note_progress()
@@ -155,7 +157,7 @@ class SourceFetcher:
         try:
             _, first = next(iter_headers(answer.records, partial_ok=True), (0, None))
             if first is not None and first.leader_epoch > link.source_epoch and link.copy.is_placed:
-                # A new leader wrote the batch, and may have truncated the log before that.
+                # A new leader wrote this batch. It may have truncated the log before.
                 link.source_epoch = first.leader_epoch
                 link.recheck()
                 self._cluster.request_refresh()

@@ -2,8 +2,8 @@
 
 A request contains at most one batch per partition. All requests to a broker use one connection, so the batches of a
 partition arrive in order; if they do not, the broker rejects the sequence numbers (KIP-98). Requests contain topic ids
-where the broker supports them (KIP-516), so no batch reaches a topic that was deleted and created again. After any
-failure `PartitionLink.reset_after` has the target's log read again: the log, not the error, shows which batches
+where the broker supports them (KIP-516), so no batch reaches a recreated topic. After any failure,
+`PartitionLink.reset_after` requests another read of the target's log: the log, not the error, shows which batches
 arrived.
 """
 
@@ -37,8 +37,8 @@ REQUESTS_PER_TURN = 16
 TIMEOUT_MS = 30_000
 VERSION_WITH_IDS = 13
 MARGIN_S = 10.0
-"""The extra time in seconds before the client gives up a connection, so that a broker's timeout response arrives
-first."""
+"""The time in seconds that the client waits longer than the broker, so that the broker's timeout response arrives
+before the client closes the connection."""
 
 PERMANENT = frozenset(
     {
@@ -52,7 +52,7 @@ PERMANENT = frozenset(
         ErrorCode.POLICY_VIOLATION,
     }
 )
-"""Error codes that a retry cannot change until someone changes a setting, a permission or the record."""
+"""The error codes that repeat at each retry until an operator changes a setting or a permission."""
 
 Sent = tuple[PartitionLink, Outgoing]
 
@@ -61,7 +61,7 @@ class TargetProducer:
     """Sends the ready batches of all partitions to their leaders.
 
     :param on_room: called after each response, when partitions may have space for more batches.
-    :param on_well: called with a stopped partition when the target acknowledges a batch of it.
+    :param on_well: called with a stopped partition when the target acknowledges a batch of this partition.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class TargetProducer:
         await self._tasks.run()
 
     def wake(self) -> None:
-        """Start a round, because batches are ready to send."""
+        """Start a round immediately, because batches are ready to send."""
         self._tasks.wake()
 
     async def _round(self, broker: int) -> bool:
@@ -190,7 +190,7 @@ class TargetProducer:
 
 
 def _refusal(outgoing: Outgoing, answer: PartitionProduceResponse) -> str:
-    """Return an error text with the source offsets that the target rejects and the reason."""
+    """Return an error text with the rejected source offsets and the reason."""
     where, reason = outgoing.source_offsets, answer.error_message or ErrorCode.of(answer.error_code).name
     if answer.record_errors:
         record = answer.record_errors[0]

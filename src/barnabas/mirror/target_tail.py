@@ -1,8 +1,8 @@
-"""Reads the end of a target partition's log: the mirrored offsets, and records of other writers.
+"""Determines the mirrored offsets from the end of a target partition's log, and detects batches of other writers.
 
-Pure: the input is batch headers. The map of offsets comes from the ledger or from the mirror's memory; where they
-differ, the log decides. Each batch names its source offsets, so the result does not depend on the number of mirrors
-that write.
+The module does no I/O: its input is batch headers. The map of offsets comes from the ledger or from the mirror's
+memory. If the map and the log differ, the log decides. Each batch names its source offsets, so the result does not
+depend on the number of running mirrors.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from barnabas.records.mirror_identity import Provenance, provenance_of
 
 
 def lost_records(where: TopicPartition, end: int, expected: int) -> str:
-    """Return the remark about a target log that is shorter than expected."""
+    """Return the message about a target log that is shorter than expected."""
     return f"{where}: the target lost {expected - end} records from offset {end} on; the mirror sends them again"
 
 
 class TargetTail:
     """One read of the end of a target partition.
 
-    :param offsets: the known part of the offset map; None: nothing is known.
-    :param origin: the first source offset of the last run in the map; None: not known.
+    :param offsets: the known part of the offset map; None if no offsets are known.
+    :param origin: the first source offset of the last run in the map; None if it is not known.
     :param log_start, log_end: log start offset and log end offset of the target's log.
     """
 
@@ -40,7 +40,7 @@ class TargetTail:
         self.offsets = offsets
         self.origin = origin
         self.remark: str | None = None
-        """A remark for the user about lost records; None: no records are lost."""
+        """A message for the user about lost records; None if no records are lost."""
         self.has_gap = False
         """True if the target's log has lost some records that were written after the end of the map."""
         self._where = where
@@ -63,8 +63,8 @@ class TargetTail:
         return self.offsets is not None and self._log_end <= self.offsets.target_end
 
     def last(self, header: BatchHeader) -> Claim | None:
-        """Take the last batch of a log that ends within the map; None: the map does not fit, so the log must be
-        scanned.
+        """Process the last batch of a log that ends within the map. Return None if the map does not fit the batch, so
+        that the log must be scanned.
 
         :raises ForeignBatchError: another writer wrote the batch.
         """
@@ -73,11 +73,11 @@ class TargetTail:
         if found is None:
             raise self._foreign(header)
         if not self._fits_map(header, found):
-            self.offsets = None  # the log has been replaced: the map describes other records
+            self.offsets = None  # another log has replaced this one: the map describes other records
             self._is_cut = False
             return None
         if self._is_cut:
-            # The target lost records: an unclean leader election, or a lost disk.
+            # The target lost records, after an unclean leader election or a disk failure.
             self.remark = lost_records(self._where, header.next_offset, self.offsets.target_end)
             self._is_cut = False
             self.offsets.rewind(found.source_next, header.next_offset)
@@ -85,7 +85,8 @@ class TargetTail:
         return Claim(found.source_next - header.last_offset_delta - 1, found.source_next)
 
     def _fits_map(self, header: BatchHeader, found: Provenance) -> bool:
-        """Return whether the map allows this batch at its offset. Both directions of a map return lower bounds."""
+        """Return whether the map agrees with the offsets of this batch. Both directions of a map return lower
+        bounds."""
         assert self.offsets is not None
         if header.next_offset == self.offsets.target_end:
             return found.source_next == self.offsets.source_end and self.origin in (None, found.origin)
@@ -95,7 +96,8 @@ class TargetTail:
         )
 
     def take(self, header: BatchHeader) -> Claim:
-        """Take the next batch of the log, in offset order from `scan_from` on; return the source offsets it claims.
+        """Process the next batch of the log, in offset order from `scan_from`. Return the source offsets that the batch
+        claims.
 
         A batch directly after the previous one also claims that the source has no records between the two.
 
@@ -112,7 +114,7 @@ class TargetTail:
         elif header.base_offset == self.offsets.target_end:
             self._check_follows(header, found)
             source_from = self.offsets.source_end
-        if header.base_offset > self.offsets.target_end:  # compaction or retention removed the records between
+        if header.base_offset > self.offsets.target_end:  # compaction or retention removed the records between them
             self.has_gap = True
             self.offsets.jump(self.offsets.source_end, header.base_offset)
         self.offsets.add(found.source_next, count)
@@ -120,7 +122,7 @@ class TargetTail:
         return Claim(source_from, found.source_next)
 
     def _check_follows(self, header: BatchHeader, found: Provenance) -> None:
-        """Check a batch that directly follows the previous one.
+        """Check a batch that directly follows the previous batch.
 
         A run begins with sequence 0; a batch with another sequence must continue the previous batch.
 
@@ -146,7 +148,7 @@ class TargetTail:
         if self.offsets is None:
             return
         if self._is_cut:
-            # No batch is left in the log, and the ledger's last offsets are beyond its end: use the map alone.
+            # The log has no batch, and the ledger's last offsets are beyond its end. So use the map alone.
             source_next = self.offsets.to_source(self._log_end)
             self.offsets.rewind(source_next, self._log_end)
             self.remark = f"{self._where}: the target is empty and ends at {self._log_end}; resuming at {source_next}"

@@ -1,11 +1,12 @@
-"""Decides about claims on target topics, so that each topic has one writer and records never circle. Pure.
+"""Decides about claims on target topics, so that each topic has only one writer and no records are mirrored in circles.
+No I/O.
 
-Records circle if a topic is mirrored into the topic that it is mirrored from. The ledger of each cluster records which
-topics a mirror fills, and the clusters that their records passed through. So the mirror refuses a topic whose records
-passed through the target, without reading a batch.
+A circle exists if a topic is mirrored to the topic that it is mirrored from. The ledger of each cluster records which
+topics a mirror fills, and the clusters that their records passed through. So the mirror can refuse a topic whose
+records passed through the target without reading any batch.
 
-Two mirrors in opposite directions may start at the same time. Each writes its claim first and then reads the ledger of
-its source. So at least one of them sees the other's claim and withdraws its own.
+Two mirrors in opposite directions may start at the same time. Each mirror first writes its claim and then reads the
+ledger of its source. So at least one mirror sees the claim of the other mirror and withdraws its own claim.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from barnabas.mirror.ledger import Claim
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """The topic must not be mirrored; `reason` includes the remedy."""
+    """The topic must not be mirrored. `reason` includes the remedy."""
 
     reason: str
     is_circle: bool = False
@@ -47,10 +48,10 @@ Decision = Refused | Create | WriteClaim | Proceed
 class ClaimCheck:
     """The state of a topic in both clusters.
 
-    :param target_topic_id: topic id in the target; None: the topic does not exist there.
+    :param target_topic_id: topic id in the target; None if the topic does not exist there.
     :param target_is_empty: True if the target topic has no records.
-    :param claim: the claim on the target topic in the target's ledger; ignored if it names another topic id.
-    :param upstream: the claim on the source topic in the source's ledger; ignored if it names another topic id.
+    :param claim: the claim on the target topic in the target's ledger. A claim with another topic id is ignored.
+    :param upstream: the claim on the source topic in the source's ledger. A claim with another topic id is ignored.
     """
 
     topic: str
@@ -78,7 +79,7 @@ class ClaimCheck:
 
     @property
     def is_circular(self) -> bool:
-        """True if the records came from the target."""
+        """True if the records have passed through the target before."""
         return self.target_cluster in self.path
 
     def decide(self) -> Decision:
@@ -97,7 +98,7 @@ class ClaimCheck:
         return WriteClaim(Claim(self.source_cluster, self.topic, self.source_topic_id, self.target_topic_id, self.path))
 
     def _refused(self, claim: Claim | None) -> Refused | None:
-        """Return the refusal if another mirror or another writer filled the target's topic."""
+        """Return a refusal if another mirror or another writer has filled the target's topic."""
         if claim is None:
             if self.target_is_empty:
                 return None

@@ -1,4 +1,4 @@
-"""Decides which settings of a topic the mirror sets, unsets or keeps in the target. Pure."""
+"""Decides which settings of a topic the mirror sets, unsets or keeps in the target. No I/O."""
 
 from __future__ import annotations
 
@@ -37,17 +37,17 @@ OWN = frozenset(
         "remote.storage.enable",
     }
 )
-"""Settings that the mirror never copies: they concern a cluster's brokers, or would change or reject mirrored
-batches."""
+"""Settings that the mirror never copies: they concern the brokers of a cluster, or would make brokers change or reject
+mirrored batches."""
 OWN_PREFIXES = ("barnabas.key.", "barnabas.value.", "confluent.")
-"""Prefixes of settings that the mirror never copies: schema validation happens in the cluster that producers write
-to."""
+"""Prefixes of settings that the mirror never copies: they configure schema validation, which only the cluster that
+producers write to performs."""
 
 MS_PER = {".hours": 3_600_000, ".minutes": 60_000}
-"""Milliseconds per unit of those broker settings whose topic settings are in ms, by suffix of the name."""
+"""The unit of a broker setting in ms, by the suffix of its name. The corresponding topic settings are in ms."""
 
 Value = str | None
-"""The value of a topic setting; None: the topic does not override the broker's default."""
+"""The value of a topic setting; None if the topic does not override the broker's default."""
 
 
 class SyncRule(Enum):
@@ -62,7 +62,7 @@ class SyncRule(Enum):
 
 @dataclass(frozen=True, slots=True)
 class SettingsFilter:
-    """Selects the settings that the mirror copies. The settings in `left` keep the target's values."""
+    """Selects the settings that the mirror copies. The settings in `left` are not copied."""
 
     follows: SyncRule = SyncRule.IN_FORCE
     left: frozenset[str] = frozenset()
@@ -79,7 +79,7 @@ class SettingsChange:
     to_set: Mapping[str, str] = field(default_factory=dict)
     to_unset: tuple[str, ...] = ()
     kept: Mapping[str, Value] = field(default_factory=dict)
-    """Settings of the target that differ and stay, because another client changed them."""
+    """Settings that differ in the target and are kept, because another client changed them there."""
 
     def __bool__(self) -> bool:
         return bool(self.to_set or self.to_unset)
@@ -125,7 +125,8 @@ def wanted(
             is_known = name in target or not source[name].is_default
             if is_known and not same(name, value, without_topic(target.get(name))):
                 found[name] = value
-    # Mirrored records keep their source timestamps: the target's brokers must not overwrite them with the append time.
+    # Mirrored records keep their source timestamps: so the target's brokers must not overwrite the timestamps with the
+    # append time.
     create_time = _timestamp_type(TimestampType.CREATE_TIME)
     if TIMESTAMP_TYPE in target and without_topic(target[TIMESTAMP_TYPE]) != create_time:
         found[TIMESTAMP_TYPE] = create_time
@@ -138,7 +139,7 @@ def _timestamp_type(which: TimestampType) -> str:
 
 
 def without_topic(setting: ConfigSetting | None) -> Value:
-    """Return the value without the topic's own setting; None: the brokers do not report it."""
+    """Return the value that applies without the topic's own setting; None if the brokers do not report it."""
     if setting is None:
         return None
     if setting.source is not ConfigSource.TOPIC:
@@ -175,11 +176,11 @@ def change(
     ours: Mapping[str, Collection[Value]],
     refused: Mapping[str, Value] | None = None,
 ) -> SettingsChange:
-    """Return the changes that the target's topic needs, without changing values that other clients have set.
+    """Return the necessary changes of the target's topic. Values that other clients have set are kept.
 
     :param wants: the result of `wanted`.
     :param there: the own settings of the target's topic.
-    :param ours: the values that mirrors have set, by name; a name without an entry was never set by a mirror.
+    :param ours: the values that mirrors have set, by name; mirrors have never set a name without an entry.
     :param refused: the values that the target has recently rejected.
 
     >>> change({"retention.ms": "1"}, {"retention.bytes": "5", "segment.ms": "7"}, {"retention.bytes": ["5"]})

@@ -1,8 +1,9 @@
-"""Synchronizes topic settings to the target. A failure never stops the mirroring of records.
+"""Copies topic settings to the target. A failure never stops the mirroring of records.
 
-The ledger records the values that mirrors have set on a target topic. A value that is not recorded was set by someone
-else, and the mirror keeps it. Before a change the mirror writes the old and the new value to the ledger, and after the
-change the final value. So the next mirror knows its own values even if this one is killed in between.
+The ledger records the values that mirrors have set on a target topic. Another client has set a value that is not in the
+ledger, so the mirror keeps this value. Before a change the mirror writes the old and the new value to the ledger, and
+after the change the final value. So the next mirror can identify values of mirrors even if this mirror is killed during
+the change.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ REFUSED_AGAIN_S = 600.0
 
 
 class TopicConfigSync:
-    """Synchronizes the settings of topics one topic at a time.
+    """Copies the settings of topics, one topic at a time.
 
     :param ledger: the ledger of the target cluster.
     """
@@ -70,14 +71,15 @@ class TopicConfigSync:
         self._kept.pop(topic, None)
 
     async def at_creation(self, topic: str) -> dict[str, str]:
-        """Return the settings with which to create the target's topic. `follow` sets the others before any record."""
+        """Return the settings for the creation of the target's topic. `follow` sets the other settings before the first
+        record is mirrored."""
         if self._choice.follows is SyncRule.NONE:
             return {}
         settings = await self._settings_of(self._source, topic, topic)
         return {name: value for name, value in followed(own(settings or {})).items() if self._choice.matches(name)}
 
     async def follow(self, topic: str, target_topic: str, target_topic_id: str) -> bool:
-        """Copy the settings of the source's topic to the target's; return whether the source topic is or may be
+        """Copy the settings of the source topic to the target topic. Return whether the source topic is or may be
         compacted.
 
         :raises BarnabasError: a cluster does not respond.
@@ -94,7 +96,7 @@ class TopicConfigSync:
         return policy is None or "compact" in (policy.value or "")
 
     async def _settings_of(self, side: MirroredCluster, topic: str, name: str) -> Mapping[str, ConfigSetting] | None:
-        """Return all settings of a topic; None: the cluster denies the request, which is reported as a problem."""
+        """Return all settings of a topic; return None and report a problem if the cluster denies the request."""
         about = f"settings of {topic} in the {side.name}"
         try:
             found = await describe_config(side.cluster, ConfigResource.topic(name))
@@ -112,7 +114,8 @@ class TopicConfigSync:
         key = TopicSettings.key(target_topic)
         entry = self._ledger.find(TopicSettings, key)
         if entry is None or entry.target_topic_id != target_topic_id:
-            # An earlier release claimed the topic without this entry: its mirror has set all current values.
+            # A mirror of an earlier release claimed the topic and wrote no settings entry. It has set all current
+            # values.
             entry = TopicSettings.of(target_topic_id, {name: [value] for name, value in followed(there).items()})
         ours = {name: values for name, values in entry.left.items() if self._choice.matches(name)}
         found = change(wants, there, ours, self._lately_refused(topic))

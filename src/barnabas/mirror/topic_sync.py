@@ -28,11 +28,12 @@ TIMEOUT_MS = 30_000
 TOPIC_S = 60.0
 """The time limit in seconds for one topic in one round."""
 STEPS_MAX = 6
-"""The maximum number of steps per topic and round: create the topic, write the claim, check both again."""
+"""The maximum number of steps per topic and round. The steps create the topic, write the claim, and check again."""
 DOUBT_S = 1.0
 """The pause in seconds before the second check of a refused topic. The refusal is reported only after that check."""
 FAILURES_MAX = 3
-"""The number of topics with retriable failures that ends a round, because the cluster itself is likely unavailable."""
+"""A round ends after this number of topics with retriable failures, because the cluster itself is probably
+unavailable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +46,7 @@ class SyncedTopic:
 
 
 SETTING_REFUSED = frozenset({ErrorCode.INVALID_CONFIG, ErrorCode.INVALID_REQUEST, ErrorCode.POLICY_VIOLATION})
-"""The error codes of CreateTopics that one of the requested settings can cause."""
+"""The error codes with which CreateTopics can reject a requested setting."""
 
 OnTopic = Callable[[SyncedTopic], None]
 
@@ -54,7 +55,7 @@ class TopicSync:
     """Synchronizes all selected topics, in rounds.
 
     :param on_topic: called with each topic that is ready for mirroring.
-    :param on_gone: called with the name of each topic that is not mirrored, or no longer.
+    :param on_gone: called with the name of each topic that is not or no longer mirrored.
     """
 
     def __init__(
@@ -82,20 +83,21 @@ class TopicSync:
         self._mirrored: set[str] = set()
         self._waits: dict[str, int] = {}
         self._doubted: set[str] = set()
-        """The topics that were refused once and wait for the second check."""
+        """The topics that were refused once and wait for a second check."""
         self._reached = ""
-        """The last topic of a round that ended early; the next round begins after it."""
+        """The last topic of a round that ended early. The next round begins after this topic."""
         self.rounds = 0
         """The number of complete rounds."""
 
     def target_name(self, topic: str) -> str:
-        """Return the name of a source topic in the target."""
+        """Return the target's name for a source topic."""
         return self._prefix + topic
 
     async def round(self) -> None:
         """Synchronize all selected topics once.
 
-        :raises BarnabasError: a cluster does not respond, or some topics failed; the error is that of the first topic.
+        :raises BarnabasError: a cluster does not respond, or some topics failed. In the latter case, it is the error of
+        the first failed topic.
         """
         await self._upstream.refresh()
         await self._ledger.refresh()
@@ -113,8 +115,8 @@ class TopicSync:
     async def _look_twice(self) -> None:
         """Check the refused topics a second time.
 
-        A mirror in the opposite direction may just have created such a topic. Its claim, which shows that the records
-        come from the target, follows a moment later.
+        A mirror in the opposite direction may have just created such a topic. It writes its claim a moment later, and
+        the claim shows that the records come from the target.
         """
         await asyncio.sleep(DOUBT_S)
         await self._upstream.refresh()
@@ -191,12 +193,12 @@ class TopicSync:
             if isinstance(decision, Refused):
                 if has_claimed:
                     # A mirror in the opposite direction claimed the topic at the same time, and both may withdraw their
-                    # claims. Each waits for a random number of rounds, so that they do not collide again.
+                    # claims. Each mirror waits for a random number of rounds, so that they do not collide again.
                     await self._ledger.write({Claim.key(standing.target_topic): None})
                     self._waits[topic.name] = random.randrange(1, 5)
                 raise CircleError(decision.reason) if decision.is_circle else MirrorError(decision.reason)
             if isinstance(decision, Create):
-                self._leave(topic.name)  # batches in flight to a deleted topic must not reach the new one
+                self._leave(topic.name)  # batches in flight to a deleted topic must not reach the new topic
                 created = await self._create(topic)
             elif isinstance(decision, WriteClaim):
                 settings = TopicSettings.of(
@@ -272,7 +274,7 @@ class TopicSync:
         )
 
     async def _grown(self, topic: TopicView) -> SyncedTopic:
-        """Add the partitions and settings that the source's topic has and the target's topic lacks."""
+        """Add the partitions and settings of the source topic that the target topic does not have."""
         cluster = self._target.cluster
         name = self.target_name(topic.name)
         view = cluster.view.topics[name]

@@ -1,14 +1,14 @@
-"""Decides between registries that change the topic at the same time, by the order of the log. Pure; not thread-safe.
+"""Decides by the order of the log between registries that change the topic at the same time. No I/O; not thread-safe.
 
-All registries write; there is no leader election. A registry plans a change from the records that it has read. A header
-of each record of the change has the offset up to which the registry had read (`ChangeHeader`). A change has no effect
-if another change lies between that offset and itself. All registries read the same log, so they agree on which changes
-have no effect. The registry that wrote such a change plans it again.
+All registries write; there is no leader election. A registry plans a change from the records that it has read. Each
+record of the change has a header with the offset up to which the registry had read (`ChangeHeader`). A change has no
+effect if the log contains another change between that offset and the change. All registries read the same log, so they
+agree on which changes have no effect. The registry that wrote such a change plans it again.
 
-Records without this header always take effect; Confluent's registry and earlier releases write them.
+Records without this header come from Confluent's registry and from earlier releases, and always take effect.
 
-Compaction keeps the last record of each key, with or without effect. So the next change of any registry repeats the
-effective value of a key whose last record has none (`SchemaLog.entries`).
+Compaction keeps the last record of each key, even if the record has no effect. So if the last record of a key has no
+effect, the next change of any registry writes the effective value again (`SchemaLog.entries`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from barnabas.registry.state import RegistryState
 
 
 class KeyEncodings:
-    """The encodings of keys with a value in the topic, other than the canonical ones.
+    """The non-canonical encodings of keys that have a value in the topic.
 
-    A change must replace all encodings of its key, because compaction keeps the others and the old value would return.
+    A change must replace all encodings of its key. Otherwise compaction would keep the other encodings, and the old
+    value would return.
     """
 
     def __init__(self) -> None:
@@ -34,7 +35,7 @@ class KeyEncodings:
         self._left_over: set[bytes] = set()
 
     def note(self, record: Record, key: bytes, value: bytes | None) -> None:
-        """Record a record of the topic."""
+        """Update the known encodings with a record of the topic."""
         canonical = records.canonical_key(record.key)
         if canonical is None:
             return
@@ -50,9 +51,11 @@ class KeyEncodings:
             del self._of[canonical]
 
     def encoded(self, change: Sequence[Record]) -> list[tuple[bytes, bytes | None]]:
-        """Return the bytes of a change, with the same value for all other encodings of its keys.
+        """Return the records of a change as bytes, and further records with the same values for all other encodings of
+        its keys.
 
-        Another registry may have deleted one encoding of a key: deletions of its remaining encodings come first.
+        Another registry may have deleted only one encoding of a key. So deletions of the remaining encodings come
+        first.
         """
         sent: list[tuple[bytes, bytes | None]] = [(key, None) for key in sorted(self._left_over)]
         for record in change:
@@ -63,7 +66,7 @@ class KeyEncodings:
 
 
 HEADER = "barnabas-change"
-"""The name of the record header with the change's name and offset."""
+"""The name of the record header that contains the name of the change and the offset."""
 _FORM = re.compile(rb"([0-9]{1,19}) ([0-9a-f]{16})( repair)?")
 
 
@@ -71,7 +74,7 @@ class ChangeHeader(NamedTuple):
     """The header of a record, which identifies its change.
 
     :param change: a random name in hex, equal for all records of a change.
-    :param after: the offset before which all records were known when the change was planned.
+    :param after: the registry knew all records before this offset when it planned the change.
     :param is_repair: True if the record only repeats the effective value of its key.
     """
 
@@ -90,7 +93,7 @@ class ChangeHeader(NamedTuple):
 
     @classmethod
     def of(cls, headers: Iterable[tuple[str, bytes | None]]) -> Self | None:
-        """Return the change header of a record; None: the record has none or an invalid one."""
+        """Return the change header of a record; None if the record has no valid change header."""
         given = [value for name, value in headers if name == HEADER]
         form = _FORM.fullmatch(given[0] or b"") if len(given) == 1 else None
         return None if form is None else cls(form[2].decode(), int(form[1]), form[3] is not None)
@@ -103,7 +106,7 @@ class Effect(Enum):
     REPEATS = auto()
     """The record repeats the current value of its key."""
     NOTHING = auto()
-    """Another change precedes the record, which has no effect."""
+    """The record has no effect, because another change precedes it."""
 
 
 class LogEntry(NamedTuple):
@@ -115,19 +118,19 @@ class LogEntry(NamedTuple):
 
 
 REPAIRS_MAX = 100
-"""The maximum number of keys repaired with one change."""
+"""The maximum number of keys that one change repairs."""
 
 
 class SchemaLog:
-    """The topic as read by one registry, applied record by record to a state."""
+    """Applies the records of the topic, one by one, to the state of one registry."""
 
     def __init__(self, state: RegistryState) -> None:
         self._state = state
         self.next_offset = 0
-        """The offset of the next record to read. It advances together with the state."""
+        """The offset of the next record to read. It always corresponds to the state."""
         self._keys = KeyEncodings()
         self._last_offset = -1
-        """The offset of the last record that changed the state; -1: none."""
+        """The offset of the last record that changed the state; -1 if there is none."""
         self._last_change: str | None = None
         self._values: dict[bytes, bytes | None] = {}
         self._ineffective: set[bytes] = set()
@@ -139,9 +142,9 @@ class SchemaLog:
         return bool(self._ineffective)
 
     def take(self, offset: int, key: bytes | None, value: bytes | None, change_header: ChangeHeader | None) -> Effect:
-        """Take the next record; return its effect.
+        """Apply the next record to the state, and return its effect.
 
-        :raises UnknownRecordError: no registry writes such a record; it has no effect.
+        :raises UnknownRecordError: no registry writes such a record; the record has no effect.
         """
         self.next_offset = offset + 1
         record = Record.decode(key, value)
@@ -177,7 +180,7 @@ class SchemaLog:
         self._ineffective.discard(key)
 
     def entries(self, name: str, change: Sequence[Record]) -> list[LogEntry]:
-        """Return the records to write for a change planned from the current state, repairs first.
+        """Return the records to write for a change that was planned from the current state. Repairs come first.
 
         :param name: the name of the change, 16 random hex digits.
         """

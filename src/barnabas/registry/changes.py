@@ -1,7 +1,7 @@
-"""Plans changes: each function takes the state and returns the records to append and the response. Pure.
+"""Plans changes: each function takes the state and returns the records to append and the response. No I/O.
 
-Parsing and comparing schemas may take long, so other processes do it between these steps. `service.py` makes sure that
-the state does not change meanwhile.
+Parsing and comparing schemas may take long, so other processes do this work between the steps. `service.py` ensures
+that the relevant state does not change during this work.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ NESTED_DEPTH_MAX = 100
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The records to append in order, and the response after that."""
+    """The records to append, in order, and the response to send after the append."""
 
     records: tuple[Record, ...]
     answer: Any
@@ -72,11 +72,9 @@ def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[
             visit(version.content, (*trail, home))
             found[home] = (reference.name, version.content.text)
             if len(found) > NESTED_REFERENCES_MAX:
-                raise content.invalid(f"more than {NESTED_REFERENCES_MAX} schemas are referred to")
+                raise content.invalid(f"the schema refers to more than {NESTED_REFERENCES_MAX} schemas")
             if sum(len(text) for _, text in found.values()) > NESTED_CHARACTERS_MAX:
-                raise content.invalid(
-                    f"the schemas that it refers to have more than {NESTED_CHARACTERS_MAX} characters"
-                )
+                raise content.invalid(f"the referenced schemas have more than {NESTED_CHARACTERS_MAX} characters")
 
     visit(content, ())
     return tuple(found.values())
@@ -104,25 +102,25 @@ def _check_deletable(state: RegistryState, subject: str) -> None:
 
 
 def find(state: RegistryState, subject: str, content: Content, *, deleted: bool = False) -> Version | None:
-    """Return the latest version of a subject that equals a schema; None: none does."""
+    """Return the latest version of a subject that equals a schema; None if there is none."""
     return find_in(state.versions(subject, deleted=deleted), content)
 
 
 def find_in(versions: Sequence[Version], content: Content) -> Version | None:
-    """Return the last of some versions that equals a schema; None: none does.
+    """Return the last of some versions that equals a schema; None if there is none.
 
-    It decodes each JSON Schema among the versions, so many large ones take long.
+    The function decodes each JSON Schema among the versions, so many large schemas take long.
     """
     exact = find_exact(versions, content)
     if exact is not None or content.schema_type != JSON:
         return exact
-    # JSON objects are equal in any order of their members.
+    # The order of members does not matter for the equality of JSON objects.
     wanted = _in_order(content)
     return next((each for each in reversed(versions) if _in_order(each.content) == wanted), None)
 
 
 def find_exact(versions: Sequence[Version], content: Content) -> Version | None:
-    """Return the last of some versions that has exactly this content; None: none has."""
+    """Return the last of some versions that has exactly this content; None if there is none."""
     return next((each for each in reversed(versions) if each.content == content), None)
 
 
@@ -130,12 +128,13 @@ def find_exact(versions: Sequence[Version], content: Content) -> Version | None:
 def _in_order(content: Content) -> Content:
     try:
         return replace(content, text=json.dumps(json.loads(content.text), sort_keys=True))
-    except (ValueError, RecursionError):  # the text of a forged record may be invalid JSON
+    except (ValueError, RecursionError):  # the text in a forged record may be invalid JSON
         return content
 
 
 def register(state: RegistryState, subject: str, request: SchemaRequest) -> Change:
-    """Return the change that registers a schema, known to be compatible, as the next version of a subject.
+    """Return the change that registers a schema as the next version of a subject. The caller has checked the
+    compatibility.
 
     :raises RegistryError: 42201, 42205.
     """
@@ -205,7 +204,8 @@ def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Ch
         gone = [Record(records.schema_key(subject, each.version), None) for each in versions]
         return Change((*gone, *_forgotten_settings(state, subject)), [each.version for each in versions])
     deletion = records.deleted_subject(subject, living[-1].version)
-    # Settings stay, as in Confluent's registry: they apply again if a schema is registered again.
+    # As in Confluent's registry, the settings of the subject are kept. They apply again if a schema is registered
+    # again.
     return Change((deletion,), [each.version for each in living])
 
 
@@ -219,7 +219,7 @@ def _forgotten_settings(state: RegistryState, subject: str) -> tuple[Record, ...
 
 
 def set_config(state: RegistryState, subject: str | None, config: dict[str, Any]) -> Change:
-    """Return the change of some settings of a subject; subject None: of the global settings."""
+    """Return the change that sets settings of a subject, or the global settings if `subject` is None."""
     merged = state.configs.get(subject, {}) | config
     merged.pop("subject", None)
     value = merged if subject is None else {"subject": subject, **merged}
@@ -240,7 +240,7 @@ def delete_config(state: RegistryState, subject: str | None) -> Change:
 
 
 def set_mode(state: RegistryState, subject: str | None, mode: str, *, force: bool) -> Change:
-    """Return the change of the mode of a subject; subject None: of the global mode.
+    """Return the change that sets the mode of a subject, or the global mode if `subject` is None.
 
     :param force: True to permit IMPORT mode despite existing schemas.
     :raises RegistryError: 42205.

@@ -1,7 +1,7 @@
 """Compatibility levels: the earlier versions with which a new schema is compared, and the direction of the comparison.
 
-The levels are those of Confluent's registry. BACKWARD: the new schema must read data of the last version. FORWARD: the
-last version must read data of the new schema. FULL: both. The transitive levels compare with all versions.
+Confluent's registry has the same levels. BACKWARD: the new schema must read data of the last version. FORWARD: the last
+version must read data of the new schema. FULL: both conditions. The transitive levels compare with all versions.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ def incompatibilities_with(
 ) -> list[str]:
     """Return the reasons why a new schema is incompatible with an earlier version; empty if it is compatible.
 
-    :param parse: returns the parsed schema of the version.
+    :param parse: returns the parsed schema of the earlier version.
     """
     if version.content.schema_type != new_type:
         return [f"version {version.version} is of type {version.content.schema_type}, this one of type {new_type}"]
@@ -56,9 +56,10 @@ def _is_read(level: Level, new: Schema, old: Schema) -> list[str]:
 
 
 def _incompatibilities(reader: Schema, writer: Schema) -> list[str]:
-    """Return the reasons why the reader cannot read the writer's data; a failed comparison is a reason too.
+    """Return the reasons why the reader cannot read the writer's data; a failed comparison is also a reason.
 
-    A `$ref` may point to a part of a schema that its meta-schema does not check, where a keyword may have any value.
+    A comparison may fail because a `$ref` may point to a part of a schema that the meta-schema does not check. A
+    keyword there may have any value.
     """
     try:
         return reader.read_incompatibilities(writer)

@@ -8,7 +8,7 @@ REQUEST_TYPES = (*RESPONSE_TYPES, "application/octet-stream")
 
 
 def negotiate(header: str) -> str | None:
-    """Return the content type for an `Accept` header; None: the client accepts none of the offered types.
+    """Return the content type for an `Accept` header; None if the client accepts none of the offered types.
 
     >>> negotiate("application/vnd.schemaregistry.v2+json; q=0.1, application/json; q=0.9"), negotiate("text/*")
     ('application/json', None)

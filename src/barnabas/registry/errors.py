@@ -1,4 +1,5 @@
-"""The errors of the REST interface, with the codes and messages of Confluent's registry, which clients know."""
+"""The errors of the REST interface. Codes and messages are the same as in Confluent's registry, because clients know
+them."""
 
 from __future__ import annotations
 
@@ -79,12 +80,12 @@ class RegistryError(BarnabasError):
 
     @classmethod
     def no_compatibility_of(cls, subject: str) -> RegistryError:
-        """Return the error for a subject without a compatibility level of its own."""
+        """Return the error for a subject that has no own compatibility level."""
         return cls(40408, f"Subject '{subject}' does not have subject-level compatibility configured")
 
     @classmethod
     def no_mode_of(cls, subject: str) -> RegistryError:
-        """Return the error for a subject without a mode of its own."""
+        """Return the error for a subject that has no own mode."""
         return cls(40409, f"Subject '{subject}' does not have subject-level mode configured")
 
     @classmethod
@@ -100,7 +101,7 @@ class RegistryError(BarnabasError):
     def invalid_schema(
         cls, reason: str, kind: str, text: str, references: Iterable[tuple[str, str, int]]
     ) -> RegistryError:
-        """Return the error for an invalid schema, with Confluent's message; a long schema is cut.
+        """Return the error for an invalid schema, with Confluent's message; a long schema is truncated.
 
         :param references: name, subject and version of each reference.
         """
@@ -159,5 +160,5 @@ class RegistryError(BarnabasError):
 
     @classmethod
     def timed_out(cls, reason: str) -> RegistryError:
-        """Return the error for an operation that timed out, and that may or may not have succeeded."""
+        """Return the error for an operation that timed out. The operation may have succeeded."""
         return cls(50002, f"Operation timed out: {reason}")

@@ -1,4 +1,5 @@
-"""The registry's HTTP server: uvicorn parses HTTP, Starlette provides requests and responses, this module sets limits.
+"""The registry's HTTP server: uvicorn parses HTTP, Starlette provides requests and responses, and this module enforces
+limits.
 
 A request has a maximum size, a deadline for its arrival, and a deadline for its response. Each address has a maximum
 number of connections. An exception in a handler becomes a response with status 500 and one log line.
@@ -27,13 +28,13 @@ CONNECTIONS_MAX = 1_000
 CONNECTIONS_OF_ADDRESS_MAX = 200
 SMALL_BODY_BYTES = 32 * 1024
 WIRE_FACTOR_MAX = 2
-"""The maximum number of received bytes per body byte, for bodies larger than SMALL_BODY_BYTES."""
+"""The maximum ratio of received bytes to body bytes, for bodies larger than SMALL_BODY_BYTES."""
 IDLE_S = 75.0
 RECEIVE_S = 30.0
 SEND_S = 30.0
 CLOSE_S = 5.0
 LINGER_BYTES_MAX = 16 * 1024 * 1024
-"""The maximum number of bytes read from a request after its refusal."""
+"""The maximum number of bytes that the server still reads from a refused request."""
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +65,7 @@ Refuse = Callable[[int, str], Response]
 
 
 class _RefusedError(Exception):
-    """A request is refused before it reaches the handler."""
+    """The server refuses a request before it reaches the handler."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -75,7 +76,7 @@ class HttpServer:
     """An HTTP/1.1 server on one address.
 
     :param handle: returns the response to a request.
-    :param refuse: returns the response to an invalid request, from a status and a message.
+    :param refuse: takes a status and a message, and returns the response to an invalid request.
     """
 
     def __init__(self, handle: Handler, refuse: Refuse, *, answer_s: float) -> None:
@@ -93,9 +94,9 @@ class HttpServer:
             ws="none",
             lifespan="off",
             log_config=None,
-            log_level=logging.ERROR,  # suppress a warning for each invalid request
+            log_level=logging.ERROR,  # uvicorn logs a warning for each invalid request: suppress it
             access_log=False,
-            proxy_headers=False,  # limits use the address of the connection, not a forwarded one
+            proxy_headers=False,  # limits use the address of the connection, not a forwarded address
             timeout_keep_alive=round(IDLE_S),
         )
         self._config.load()
@@ -132,8 +133,8 @@ class HttpServer:
     def admit(self, connection: _Connection) -> bool:
         """Return whether to accept a new connection; at a limit, first close an idle connection.
 
-        The closed connection is the oldest idle one of the same address. If the limit of all addresses is reached, it
-        is the oldest idle one of the address with the most connections.
+        At the limit of an address, the oldest idle connection of this address is closed. At the limit of all addresses,
+        the oldest idle connection of the address with the most connections is closed.
         """
         address = crowd = connection.peer[0]
         is_crowded = len(self._of_address.get(address, ())) >= CONNECTIONS_OF_ADDRESS_MAX
@@ -160,7 +161,7 @@ class HttpServer:
             del self._of_address[connection.peer[0]]
 
     def refusal_of_head(self) -> Response:
-        """Return the response to a request with too large headers."""
+        """Return the response to a request whose headers are too large."""
         return self._refuse(431, f"the request line and headers exceed {HEADER_BYTES_MAX} bytes")
 
     # --- requests ---------------------------------------------------------------------------------------
@@ -168,7 +169,7 @@ class HttpServer:
     async def _serve(self, scope: Any, receive: Any, send: Any) -> None:
         """Handle a request; this is the ASGI application."""
         connection = self._connections.get(tuple(scope["client"]))
-        if connection is None:  # the connection was closed for a new one
+        if connection is None:  # the server closed this connection to accept a new one
             return
         try:
             given = starlette.requests.Request(scope, receive)
@@ -212,7 +213,7 @@ class HttpServer:
             if len(body) > BODY_BYTES_MAX:
                 raise too_large
             if connection.bytes_of_request > HEADER_BYTES_MAX + SMALL_BODY_BYTES + WIRE_FACTOR_MAX * len(body):
-                raise _RefusedError(413, "the body is sent in too small chunks")
+                raise _RefusedError(413, "the chunks of the body are too small")
         return bytes(body)
 
     async def _answered(self, request: Request) -> Response:
@@ -240,7 +241,7 @@ class _Connection(asyncio.Protocol):
         self._is_at_end = False
         self.peer = ("", 0)
         self.is_waiting = True
-        """True if the connection has no complete request without a response."""
+        """True while the connection waits for the rest of a request or for the next request."""
         self.bytes_of_request = 0
         """The number of bytes received since the last response."""
 
@@ -281,9 +282,10 @@ class _Connection(asyncio.Protocol):
         return cycle is not None and not cycle.response_complete
 
     def refuse(self, response: Response) -> None:
-        """Respond to an incomplete request, and read its rest within limits.
+        """Respond to an incomplete request, and read the rest of the request up to a limit.
 
-        Closing the connection at once would reset it, so that the client would not receive the response.
+        If the server closed the connection immediately, TCP would reset it, and the client would not receive the
+        response.
         """
         if self._transport is None or self._transport.is_closing():
             return
@@ -291,7 +293,7 @@ class _Connection(asyncio.Protocol):
         head += f"Content-Length: {len(response.body)}\r\nConnection: close\r\n\r\n"
         self._transport.write(head.encode() + response.body)
         self._is_refused = True
-        self._http.connection_lost(ConnectionAbortedError())  # keeps uvicorn from sending a response too
+        self._http.connection_lost(ConnectionAbortedError())  # this prevents a second response by uvicorn
         self._transport.resume_reading()
         self._set_deadline(CLOSE_S)
 
@@ -321,11 +323,11 @@ class _Connection(asyncio.Protocol):
             return
         self._transport.abort()
         if self._is_admitted:
-            self._http.connection_lost(ConnectionAbortedError())  # uvicorn then stops without logging an error
+            self._http.connection_lost(ConnectionAbortedError())  # this stops uvicorn without an error in the log
 
     def eof_received(self) -> bool:
         self._is_at_end = True
-        return self._has_head  # a client may shut down its side and still wait for the response
+        return self._has_head  # keep the connection: a client may shut down its side and still wait for the response
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._cancel_deadline()

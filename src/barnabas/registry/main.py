@@ -31,7 +31,7 @@ LOG_POSITION = gauge("barnabas_registry_log_position", "Offset of the schema top
 class RegistryConfig:
     """The settings of a registry.
 
-    :param url: URL to print when the registry is ready; None: its host and port.
+    :param url: URL to print when the registry is ready; None means its host and port.
     :param topic: the topic that stores the schemas.
     :param settings: client settings under Kafka's names.
     """
@@ -51,7 +51,7 @@ class RegistryConfig:
 
 
 class Registry:
-    """A registry on the running event loop."""
+    """A registry that runs on the current event loop."""
 
     def __init__(self, config: RegistryConfig) -> None:
         self._config = config
@@ -103,7 +103,7 @@ class Registry:
         return [f"cannot read {self._config.topic}: {error}" for error in (self._topic.failure,) if error]
 
     async def stop(self) -> None:
-        """Finish the current requests and stop."""
+        """Finish the current requests, then stop."""
         if self._server is not None:
             await self._server.stop()
         await self._topic.stop()
@@ -113,7 +113,7 @@ class Registry:
 def run(config: RegistryConfig, http: str | None = None) -> int:
     """Serve until SIGTERM, SIGINT or SIGHUP, and print `ready URL` once the registry serves; return the exit code.
 
-    :param http: address for metrics and health; None: off.
+    :param http: address for metrics and health; None disables them.
     :raises BarnabasError: no broker responds, or the registry cannot listen on an address.
     """
     asyncio.run(_serve(config, http))

@@ -1,7 +1,7 @@
 """The records of the topic `_schemas` in the format of Confluent's registry: JSON keys and values.
 
-The key names the kind of record; a null value deletes. The order of fields is that of Confluent's registry, because
-compaction compares keys as bytes.
+The key names the kind of record; a null value deletes the key. The fields have the same order as in Confluent's
+registry, because compaction compares keys as bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class UnknownRecordError(ValueError):
 
 
 class Record:
-    """A record with key and value as JSON objects.
+    """A record whose key and value are JSON objects.
 
     >>> Record(schema_key("clicks-value", 1), None).encoded()
     (b'{"keytype":"SCHEMA","subject":"clicks-value","version":1,"magic":1}', None)
@@ -89,10 +89,10 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def canonical_key(key: Key) -> bytes | None:
-    """Return this registry's encoding of a key; None: the kind of record has no subject or version.
+    """Return this registry's encoding of a key; None if this kind of record has no subject and version.
 
-    Other registries encode the same key with another `magic` or in another order. Compaction compares bytes, so the
-    registry must know all encodings of a key.
+    Other registries encode the same key with another `magic` or another order of fields. Compaction compares bytes, so
+    the registry must know all encodings of a key.
 
     >>> canonical_key({"magic": 0, "version": 1, "subject": "s", "keytype": "SCHEMA"})
     b'{"keytype":"SCHEMA","subject":"s","version":1,"magic":1}'
@@ -116,12 +116,12 @@ def schema_key(subject: str, version: int) -> Key:
 
 
 def config_key(subject: str | None) -> Key:
-    """Return the record key of a subject's settings; None: the global settings."""
+    """Return the record key of a subject's settings; None means the global settings."""
     return {"keytype": CONFIG, "subject": subject, "magic": 0}
 
 
 def mode_key(subject: str | None) -> Key:
-    """Return the record key of a subject's mode; None: the global mode."""
+    """Return the record key of a subject's mode; None means the global mode."""
     return {"keytype": MODE, "subject": subject, "magic": 0}
 
 

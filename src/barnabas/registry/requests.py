@@ -1,4 +1,4 @@
-"""Validates request bodies and converts them to values; errors are those of Confluent's registry."""
+"""Validates request bodies and converts them to values; the errors are the same as in Confluent's registry."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ REFERENCES_MAX = 1_000
 class SchemaRequest:
     """A schema to register, look up or check.
 
-    :param id, version: given by clients of a registry in IMPORT mode only.
+    :param id, version: only clients that import schemas (IMPORT mode) set them.
     """
 
     content: Content
@@ -71,7 +71,7 @@ def _reference(given: Any) -> Reference:
     fields = _object(given)
     name, subject, version = fields.get("name"), fields.get("subject"), fields.get("version")
     if not isinstance(name, str) or not isinstance(subject, str) or not is_reference_version(version):
-        raise RegistryError.invalid_body("a reference is a name, a subject and a version")
+        raise RegistryError.invalid_body("a reference must have a name, a subject and a version")
     assert isinstance(version, int)
     return Reference(name, subject, version)
 
@@ -89,7 +89,7 @@ def _number(fields: dict[str, Any], name: str) -> int | None:
 
 
 def parse_version(text: str) -> int | None:
-    """Return a version number; None: the latest version.
+    """Return a version number; None means the latest version.
 
     :raises RegistryError: 42202.
 

@@ -20,7 +20,7 @@ from barnabas.registry.service import Service
 from barnabas.registry.state import AVRO, Content, Version
 
 BYTES_AT_ONCE = 1_000_000
-"""The number of bytes of a response to encode before other requests get a turn."""
+"""The number of response bytes that are encoded before other requests get a turn."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class Call:
 
     @property
     def version(self) -> int | None:
-        """The version in the path; None: the latest."""
+        """The version in the path; None means the latest."""
         return parse_version(self.names["version"])
 
     @property
@@ -49,7 +49,7 @@ class Call:
 
     @property
     def id_context(self) -> str:
-        """The context of the schema id."""
+        """The context in which the schema id is valid."""
         given = self.request.query.get("subject", "")
         return contexts.context_of(given) if given.startswith(":.") else self.context
 
@@ -75,7 +75,7 @@ Handler = Callable[[Call], Awaitable[Any]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A method and path with their handler."""
+    """An HTTP method and a path, with their handler."""
 
     method: str
     pattern: re.Pattern[str]
@@ -103,7 +103,7 @@ class RestApi:
         self._service = service
 
     async def answer(self, request: Request) -> Response:
-        """Return the response to a request; errors become responses too."""
+        """Return the response to a request; errors are also converted to responses."""
         content_type = content_types.negotiate(request.headers.get("accept", ""))
         if content_type is None:
             return refusal(406, "HTTP 406 Not Acceptable")
@@ -156,7 +156,7 @@ def _response(status: int, answer: Any, content_type: str) -> Response:
 
 
 async def _encoded_list(answer: list[Any]) -> bytes:
-    """Return a list as JSON, giving other requests a turn between its parts."""
+    """Return a list as JSON. Between the parts of the list, other requests get a turn."""
     parts: list[bytes] = []
     at_once = 0
     for each in answer:
@@ -247,7 +247,7 @@ async def show_version(call: Call) -> Any:
 
 @route("GET", "/subjects/{subject}/metadata")
 async def show_version_with_metadata(call: Call) -> Any:
-    """Return the latest version of a subject whose metadata has the given property."""
+    """Return the latest version, among the versions of a subject, whose metadata has the given property."""
     wanted = call.request.query
     for version in reversed(call.service.state.versions(call.subject, deleted=call.flag("deleted"))):
         extras = json.loads(version.content.extras) if version.content.extras else {}
@@ -359,7 +359,7 @@ async def check_with_version(call: Call) -> Any:
 
 @route("POST", "/compatibility/subjects/{subject}/versions")
 async def check_with_all_versions(call: Call) -> Any:
-    """Return whether a schema is compatible with the versions that the subject's level requires."""
+    """Return whether a schema is compatible with the versions that the subject's compatibility level requires."""
     return await _judged(call, all_versions=True)
 
 

@@ -35,15 +35,16 @@ WRITE_TIMEOUT_S = 10.0
 AGAIN_S = 1.0
 """The pause in seconds before the topic is read again after an error."""
 BATCH_BYTES = 1_000_000
-"""The batch size in bytes; all records of a change fit into one batch, so no other change can come between them."""
+"""The batch size in bytes; all records of a change fit into one batch, so no other change can be stored between
+them."""
 REPAIR_ATTEMPTS = 10
-"""The maximum number of repair attempts; afterwards the next change of any registry repairs the rest."""
+"""The maximum number of repair attempts; after that, the next change of any registry repairs the remaining keys."""
 
 log = logging.getLogger(__name__)
 
 
 class OvertakenError(Exception):
-    """Another registry changed the topic at the same time: the change has no effect and must be planned again."""
+    """Another registry changed the topic at the same time. So this change has no effect and must be planned again."""
 
 
 class SchemaTopic:
@@ -67,11 +68,11 @@ class SchemaTopic:
             linger_ms=0,
             batch_size=BATCH_BYTES,
             delivery_timeout_ms=timeout_ms,
-            allow_auto_create_topics=False,  # `start` creates the topic, compacted
+            allow_auto_create_topics=False,  # no automatic creation: `start` creates the topic with compaction
         )
         self._consumer = AsyncConsumer(given, auto_offset_reset="earliest", fetch_max_wait_ms=500)
         self._awaited: dict[str, dict[int, Effect]] = {}
-        """The effects of the records of pending changes, by change and offset."""
+        """For each pending change, the effects of its records by offset."""
         self._progress = asyncio.Condition()
         self._reading: asyncio.Task[None] | None = None
         self.failure = ""
@@ -155,7 +156,7 @@ class SchemaTopic:
             self._awaited[change_header.change][record.offset] = effect
 
     async def wait_until_read(self, offset: int, timeout_s: float = WRITE_TIMEOUT_S) -> None:
-        """Wait until all records before an offset are read.
+        """Wait until this registry has read all records before an offset.
 
         :raises RegistryError: 50002.
         """
@@ -182,7 +183,7 @@ class SchemaTopic:
             await self.wait_until_read(end.offset)
 
     async def append(self, change: Sequence[Record]) -> None:
-        """Write a change that was planned from the current state, and wait until it is read back.
+        """Write a change that was planned from the current state, and wait until this registry has read it back.
 
         :raises OvertakenError: the change has no effect.
         :raises RegistryError: 50001, 50002.
@@ -191,7 +192,8 @@ class SchemaTopic:
             await self._append(change)
 
     async def repair(self) -> None:
-        """Rewrite the values of keys whose last record has no effect. If that fails, the next change repairs them."""
+        """Rewrite the values of keys whose last record has no effect. If the repair fails, the next change repairs
+        these keys."""
         for _attempt in range(REPAIR_ATTEMPTS):
             if not self._log.needs_repairs:
                 return
@@ -218,7 +220,7 @@ class SchemaTopic:
             raise OvertakenError
 
     async def _send(self, entries: Sequence[LogEntry]) -> tuple[int, int]:
-        """Write entries in one batch; return the offsets of the first entry and after the last one."""
+        """Write entries in one batch; return the offset of the first entry, and the offset after the last entry."""
         values, keys = [entry.value for entry in entries], [entry.key for entry in entries]
         headers = [[entry.header] for entry in entries]
         try:

@@ -1,9 +1,9 @@
 """The process that parses and compares schemas: `python -m barnabas.registry.schema_worker CPU_S PRIORITY`.
 
-Frames on standard input are jobs, frames on standard output are results: a length of eight bytes, then a pickle. A
-parent process imports the libraries once and forks the process that works. The kernel ends that process when a job has
-used CPU_S seconds of CPU time, or ten times as much wall-clock time. The parent then answers `ENDED` and forks a new
-one.
+Jobs arrive as frames on standard input, and results leave as frames on standard output. A frame is a length of eight
+bytes and a pickle. A parent process imports the libraries once and forks the process that works. The kernel ends that
+process when a job has used CPU_S seconds of CPU time, or ten times as much wall-clock time. The parent then responds
+with `ENDED` and forks a new process.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _schemas = _ParsedSchemas()
 
 
 def write(content: Content, dependencies: Dependencies, form: str) -> str | None:
-    """Return a schema as `text`, `normalized` or another text attribute of its type; None: unknown attribute.
+    """Return a schema as `text`, `normalized` or another text attribute of its type; None if the attribute is unknown.
 
     :raises SchemaSyntaxError: the text is not a valid schema of its type.
     """
@@ -112,7 +112,7 @@ def _answer(kind: str, value: Any) -> None:
 
 
 def framed(message: object) -> bytes:
-    """Return a message as a frame with its length."""
+    """Return a message as a frame: its length and its pickle."""
     data = pickle.dumps(message, pickle.HIGHEST_PROTOCOL)
     return LENGTH.pack(len(data)) + data
 
@@ -128,7 +128,7 @@ def _work(cpu_s: float) -> None:
             answer = (VALUE, JOBS[name](*arguments))
         except SchemaSyntaxError as error:
             answer = (INVALID, str(error))
-        except Exception as error:  # noqa: BLE001 - no input may end the worker
+        except Exception as error:  # noqa: BLE001 - no input may end the worker process
             answer = (INVALID, f"{type(error).__name__}: {error}")
         signal.setitimer(signal.ITIMER_PROF, 0)
         signal.setitimer(signal.ITIMER_REAL, 0)

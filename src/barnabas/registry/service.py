@@ -1,5 +1,5 @@
-"""The operations of the REST interface: reads use the state, changes go through the topic, checks run in other
-processes."""
+"""The operations of the REST interface: reads use the state in memory, changes go through the topic, and checks of
+schemas run in other processes."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Service:
     async def _register(self, subject: str, given: SchemaRequest, *, normalize: bool) -> Any:
         """Check a schema without the lock, and append it under the lock if the basis of the check is unchanged.
 
-        If another registration has changed the basis meanwhile, the check starts again.
+        If another registration has changed the basis during the check, the check starts again.
         """
         ends = asyncio.get_running_loop().time() + CHECK_S
         while True:
@@ -121,7 +121,8 @@ class Service:
     async def check_compatibility(
         self, subject: str, number: int | None, body: Any, *, all_versions: bool
     ) -> list[str]:
-        """Return the reasons why a schema is incompatible with one version, or with those that the level requires.
+        """Return the reasons why a schema is incompatible with one version, or with the versions that the compatibility
+        level requires.
 
         :raises RegistryError: 40401, 40402, 42201.
         """
@@ -163,7 +164,7 @@ class Service:
         return []
 
     async def _understood(self, request: SchemaRequest, basis: _Basis) -> SchemaRequest:
-        """Return a request with its schema in the canonical form.
+        """Return the request with its schema in canonical form.
 
         :raises RegistryError: 42201.
         """
@@ -187,7 +188,7 @@ class Service:
         return await asyncio.to_thread(changes.find_in, versions, content)
 
     async def formatted(self, context: str, content: Content, form: str) -> str:
-        """Return a schema's text, in the requested form if any: `serialized` for Protobuf, or `resolved`."""
+        """Return a schema's text, in the requested format (`serialized` for Protobuf, or `resolved`), if any."""
         if not form:
             return content.text
         dependencies = changes.dependencies(self.state, contexts.qualified(context, ""), content)
@@ -199,11 +200,11 @@ class Service:
     # --- changes ----------------------------------------------------------------------------------------
 
     async def change(self, plan: Callable[[RegistryState], Change]) -> Any:
-        """Apply a change that a function plans from the state."""
+        """Plan a change from the current state, and append it to the topic."""
         return await _to_its_end(self._repaired(self._change(plan)))
 
     async def _repaired(self, change: Coroutine[Any, Any, T]) -> T:
-        """Await a change, and then repair keys whose last record has no effect."""
+        """Await a change. Then repair the keys whose last record has no effect."""
         try:
             return await change
         finally:
@@ -223,7 +224,8 @@ class Service:
 
 
 async def _to_its_end(change: Coroutine[Any, Any, T]) -> T:
-    """Await a change that continues if its client disconnects, so that the next change is planned after it."""
+    """Await a change, and continue it even if its client disconnects, so that the next change is planned after this
+    one."""
     return await asyncio.shield(asyncio.create_task(change))
 
 
@@ -231,7 +233,7 @@ async def _to_its_end(change: Coroutine[Any, Any, T]) -> T:
 async def _deadline(ends: float | None = None) -> AsyncIterator[None]:
     """Limit the time of checks.
 
-    :param ends: the event loop's time at the limit; None: CHECK_S from now.
+    :param ends: the event loop's time at the limit; None means CHECK_S from now.
     """
     try:
         async with asyncio.timeout(CHECK_S) if ends is None else asyncio.timeout_at(ends):

@@ -1,4 +1,4 @@
-"""The content of the topic in memory: subjects with versions, settings, modes and ids. Pure; not thread-safe.
+"""The content of the topic in memory: subjects with versions, settings, modes and ids. No I/O; not thread-safe.
 
 All registries apply the same records in the same order, so they have the same state. `apply` rejects invalid records.
 Soft-deleted versions stay in the state.
@@ -51,7 +51,7 @@ class Content:
     text: str
     references: tuple[Reference, ...] = ()
     extras: str = ""
-    """Metadata and rules as compact JSON, which are stored and returned but have no other effect."""
+    """Metadata and rules as compact JSON, which the registry stores and returns but does not evaluate."""
 
     def invalid(self, reason: str) -> RegistryError:
         """Return the error 42201 about this schema."""
@@ -71,7 +71,7 @@ class Version:
 
 
 class RegistryState:
-    """The state after all applied records."""
+    """The state of the registry after all applied records."""
 
     def __init__(self) -> None:
         self._versions: dict[str, dict[int, Version]] = {}
@@ -108,7 +108,7 @@ class RegistryState:
     def _apply_schema(self, record: Record) -> None:
         subject, number = record.key.get("subject"), record.key.get("version")
         if not isinstance(subject, str) or not is_number(number):
-            raise UnknownRecordError(f"a version needs a subject and a number: {shortened(record.key)}")
+            raise UnknownRecordError(f"a version record needs a subject and a version number: {shortened(record.key)}")
         assert isinstance(number, int)
         if record.value is None:
             self._remove(subject, number)
@@ -151,7 +151,7 @@ class RegistryState:
         last = value.get("version", 0)
         if not isinstance(subject, str) or isinstance(last, bool) or not isinstance(last, int):
             raise UnknownRecordError(
-                f"a deletion needs a subject and a version: {shortened(record.key)}, {shortened(record.value)}"
+                f"a deletion record needs a subject and a version: {shortened(record.key)}, {shortened(record.value)}"
             )
         for number, version in list(self._versions.get(subject, {}).items()):
             if for_good and version.deleted:
@@ -163,11 +163,12 @@ class RegistryState:
 
     @property
     def subject_count(self) -> int:
-        """The number of subjects, including those with soft-deleted versions only."""
+        """The number of subjects, including subjects with only soft-deleted versions."""
         return len(self._versions)
 
     def subjects(self, prefix: str = "", *, deleted: bool = False, deleted_only: bool = False) -> list[str]:
-        """Return the subjects with a prefix; also, or only, those whose versions are all soft-deleted.
+        """Return the subjects with a prefix. The options include, or select only, subjects whose versions are all
+        soft-deleted.
 
         The prefix `:*:` selects all contexts, `:.name:` one context.
         """
@@ -191,7 +192,7 @@ class RegistryState:
         return [found[number] for number in sorted(found) if deleted or not found[number].deleted]
 
     def version(self, subject: str, number: int | None, *, deleted: bool = False) -> Version:
-        """Return a version of a subject; number None: the latest.
+        """Return a version of a subject; `number` None means the latest.
 
         :raises RegistryError: 40401, 40402.
         """
@@ -206,7 +207,7 @@ class RegistryState:
         return found
 
     def next_version(self, subject: str) -> int:
-        """Return the number of a subject's next version; numbers of soft-deleted versions are not reused.
+        """Return the number of a subject's next version; the numbers of soft-deleted versions are not reused.
 
         :raises RegistryError: 42205: the subject has the highest possible version.
         """
@@ -218,8 +219,8 @@ class RegistryState:
         return last + 1
 
     def is_referred_to(self, subject: str, number: int) -> bool:
-        """Return whether another version refers to this one; soft-deleted ones count, because they can still be
-        read."""
+        """Return whether another version refers to this one; references from soft-deleted versions count, because these
+        versions can still be read."""
         return bool(self._referrer_homes(subject, number))
 
     def referrers(self, subject: str, number: int, *, deleted: bool = False) -> list[int]:
@@ -249,7 +250,7 @@ class RegistryState:
         return [each for each in found if deleted or not each.deleted]
 
     def id_of(self, context: str, content: Content) -> int | None:
-        """Return the id of a schema in a context; None: it has none yet."""
+        """Return the id of a schema in a context; None if it has none yet."""
         return self._ids.get((context, content))
 
     def last_id(self, context: str) -> int:
@@ -259,8 +260,8 @@ class RegistryState:
     def next_id(self, context: str) -> int:
         """Return the id for a new schema of a context.
 
-        After the highest possible id, free ids are assigned downwards: ids of permanently deleted schemas are mostly
-        low and must not be reused.
+        After the highest possible id, the method assigns free ids in descending order. Ids of permanently deleted
+        schemas must not be reused, and most of them are low.
         """
         following = self.last_id(context) + 1
         used = self._used_ids.get(context, set())
@@ -278,7 +279,8 @@ class RegistryState:
     # --- settings ---------------------------------------------------------------------------------------
 
     def config(self, subject: str, name: str, default: Any) -> Any:
-        """Return a setting from the subject, its context, or the global settings, in this order; else the default."""
+        """Return a setting from the subject, its context, or the global settings, in this order; or else the
+        default."""
         for home in _from_near_to_far(subject):
             value = self.configs.get(home, {}).get(name)
             if value is not None:

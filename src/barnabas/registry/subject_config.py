@@ -1,6 +1,6 @@
 """Compatibility levels, modes, metadata and rules of subjects in requests and records.
 
-Requests and records pass the same checks, so a forged record cannot have a value that no request can set.
+Requests and records pass the same checks, so a forged record cannot set a value that no request can set.
 """
 
 from __future__ import annotations
@@ -13,11 +13,12 @@ from typing import Any
 from barnabas.registry.errors import RegistryError
 
 NUMBER_MAX = 2**31 - 1
-"""The highest id and version: serializers write an id in four bytes, which readers interpret as a signed number."""
+"""The highest id and version: serializers write an id in four bytes, and readers interpret these bytes as a signed
+number."""
 READWRITE, READONLY, READONLY_OVERRIDE, IMPORT = "READWRITE", "READONLY", "READONLY_OVERRIDE", "IMPORT"
 MODES = (READWRITE, READONLY, READONLY_OVERRIDE, IMPORT)
 LATEST = -1
-"""The version number in a reference to the latest version of a subject."""
+"""The version number that means the latest version in a reference."""
 
 CONFIG_TEXTS = ("alias", "compatibilityGroup")
 CONFIG_SWITCHES = ("normalize", "validateFields", "validateRules")
@@ -50,7 +51,7 @@ class Level(enum.StrEnum):
 
     @classmethod
     def of(cls, name: object) -> Level:
-        """Return the level for a name in upper or lower case.
+        """Return the compatibility level with this name, in upper or lower case.
 
         :raises RegistryError: 42203.
         """
@@ -61,17 +62,17 @@ class Level(enum.StrEnum):
 
     @property
     def is_transitive(self) -> bool:
-        """True if the level applies to all earlier versions instead of only the last one."""
+        """True if the level applies to all earlier versions instead of only the last version."""
         return self.endswith("_transitive")
 
     @property
     def is_backward(self) -> bool:
-        """True if a new schema must read data of earlier ones."""
+        """True if a new schema must read data of earlier schemas."""
         return self.startswith(("backward", "full"))
 
     @property
     def is_forward(self) -> bool:
-        """True if earlier schemas must read data of a new one."""
+        """True if earlier schemas must read data of a new schema."""
         return self.startswith(("forward", "full"))
 
 
@@ -104,7 +105,7 @@ def check_config(values: Mapping[str, Any]) -> None:
 
 
 def check_extras(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return metadata and rules of a schema where they are set.
+    """Return the metadata and rules of a schema that are set.
 
     :raises InvalidValueError: they have the wrong type.
     """

@@ -1,7 +1,7 @@
 """A pool of processes for work on schemas, with a deadline per job.
 
 Small jobs run in two fast processes for at most FAST_CPU_S, so that no client waits long for another client's schema.
-Large jobs, and small jobs that exceed that time, queue for one slow process with low priority.
+Large jobs, and small jobs that exceed this time limit, wait for one slow process with low priority.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class WorkEndedError(Exception):
 
 
 class InvalidSchemaError(ValueError):
-    """A job found that a text is not a valid schema."""
+    """A job failed because a text is not a valid schema."""
 
 
 class WorkPool:
-    """Runs the jobs of `schema_worker.py` in processes, which start with their first job."""
+    """Runs the jobs of `schema_worker.py` in processes. Each process starts with its first job."""
 
     def __init__(self) -> None:
         self._fast = _Lane(FAST_WORKERS, FAST_CPU_S, 0)
@@ -101,7 +101,7 @@ class _Lane:
             worker = await self._idle.get()
         finally:
             self.waiting -= 1
-        # A job continues if its client disconnects, because its answer must be read before the next job.
+        # A job continues even if its client disconnects, because its result must be read before the next job.
         return await asyncio.shield(asyncio.create_task(self._run(worker, frame)))
 
     async def _run(self, worker: _Worker, frame: bytes) -> Any:
@@ -131,7 +131,7 @@ class _Worker:
                 *self._arguments,
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
-                start_new_session=True,  # one signal ends the process and its child; Ctrl-C reaches neither
+                start_new_session=True,  # one signal ends it and its child; Ctrl-C reaches neither
             )
         return self._process
 
@@ -145,7 +145,7 @@ class _Worker:
             (length,) = LENGTH.unpack(await process.stdout.readexactly(LENGTH.size))
             kind, value = pickle.loads(await process.stdout.readexactly(length))
         except (OSError, asyncio.IncompleteReadError) as error:
-            log.warning("the process that checks schemas ended; restarting it with the next schema")
+            log.warning("the process that checks schemas ended; the next schema restarts it")
             await self.stop()
             raise WorkEndedError from error
         if kind == ENDED:

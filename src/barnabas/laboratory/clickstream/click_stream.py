@@ -1,4 +1,4 @@
-"""The click stream: it generates events period by period and yields them in the order of arrival."""
+"""The click stream, which generates events period by period and yields them in order of arrival."""
 
 from __future__ import annotations
 
@@ -40,13 +40,14 @@ class ClickStream:
         """Yield batches with the columns key, value and timestamp.
 
         :param count: the total number of events; None for an endless stream.
-        :param at_most: the maximum number of rows per batch. It does not change the events.
+        :param at_most: the maximum number of rows per batch. The batch size does not change the events.
         """
         for events in self.events(count, at_most):
             yield record_batch(self.site, events)
 
     def events(self, count: int | None = None, at_most: int = BATCH_RECORDS) -> Iterator[Events]:
-        """Yield the events themselves. The expected figures include a batch once the caller requests the next one."""
+        """Yield batches of events. The expected figures include a batch as soon as the caller requests the next
+        batch."""
         left = count
         for arrived in _arriving(self.site):
             for start in range(0, len(arrived), at_most):
@@ -75,10 +76,10 @@ def _happening(site: SiteModel) -> Iterator[tuple[Events, int]]:
     of a later period never arrives before this end.
     """
     settings = site.settings
-    # The sessions before the stream's start only contribute their later events, so that the stream does not start
-    # slowly.
+    # Generate the sessions that begin before the stream's start, and keep their events after the start. Otherwise the
+    # stream would start slowly.
     start_ms, session, event_id, stretch = max(0, settings.start_ms - WARM_UP_MS), 0, 0, 0
-    people, bots = 0.0, 0.0  # the fractions of sessions that carry over, because a period has whole sessions
+    people, bots = 0.0, 0.0  # A period has a whole number of sessions; the fraction carries over to the next period.
     while True:
         per_ms = settings.events_per_s / 1000
         if settings.daily:

@@ -1,4 +1,4 @@
-"""The expected figures of reports on a click stream."""
+"""The figures that reports on a click stream must show."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.laboratory.clickstream.site_model import HOUR_MS, SiteModel
 
 @dataclass(slots=True)
 class HourlyTruth:
-    """The impressions of an hour, and the number of them that were clicked at any later time."""
+    """The number of impressions in an hour, and the number of these impressions that were clicked, even much later."""
 
     hour_ms: int
     impressions: int = 0
@@ -63,7 +63,7 @@ class GroundTruth:
             setattr(truth, name, getattr(truth, name) + count)
 
     def hours(self) -> list[HourlyTruth]:
-        """Return the impressions and clicks by the hour of the impression."""
+        """Return the number of impressions and clicks per hour. A click is counted in the hour of its impression."""
         return [self._hours[hour] for hour in sorted(self._hours)]
 
     def bots(self) -> dict[str, int]:
@@ -77,7 +77,7 @@ class GroundTruth:
         return [[f"i{item}" for item in sorted(group)] for group in self.site.group_items.tolist()]
 
     def trends(self) -> list[dict[str, object]]:
-        """Return the trending items with their hours."""
+        """Return the trending items with the hours of their trends."""
         if self.first_ms is None or self.last_ms is None:
             return []
         hours = range(self.first_ms // HOUR_MS, self.last_ms // HOUR_MS + 1)

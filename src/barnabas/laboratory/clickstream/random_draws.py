@@ -1,6 +1,6 @@
-"""Random draws from a seed. They use numpy's PCG64 generator, and implement the distributions themselves.
+"""Random draws from a seed. The module uses numpy's PCG64 generator, but implements the distributions itself.
 
-numpy guarantees the same stream of that generator in all versions, but not of its distributions.
+numpy guarantees that PCG64 yields the same numbers in all versions, but gives no such guarantee for its distributions.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ Ints = NDArray[np.int64]
 class RandomDraws:
     """A source of random numbers.
 
-    :param place: numbers that select one of the independent streams of a seed.
+    :param place: numbers that select one of the seed's independent random streams.
     """
 
     def __init__(self, seed: int, *place: int) -> None:
         self._generator = np.random.Generator(np.random.PCG64(np.random.SeedSequence([seed, *place])))
 
     def uniform(self, count: int, low: float = 0.0, high: float = 1.0) -> Floats:
-        """Return uniform numbers from `low` up to `high`."""
+        """Return uniform numbers from `low` to `high`."""
         return low + (high - low) * self._generator.random(count)
 
     def chance(self, likely: Floats | float, count: int) -> NDArray[np.bool_]:
@@ -30,7 +30,7 @@ class RandomDraws:
         return self._generator.random(count) < likely
 
     def below(self, limit: int, count: int) -> Ints:
-        """Return integers from 0 up to a limit, excluding the limit."""
+        """Return integers from 0 to a limit (exclusive)."""
         return (self._generator.random(count) * limit).astype(np.int64)
 
     def exponential(self, mean: float, count: int) -> Floats:
@@ -39,7 +39,7 @@ class RandomDraws:
         return waits
 
     def ranks(self, cumulative: Floats, count: int) -> Ints:
-        """Return ranks, drawn with the weights of `zipf`."""
+        """Return random ranks with the weights that `zipf` returned."""
         return np.searchsorted(cumulative, self._generator.random(count), side="right").astype(np.int64)
 
     def permutation(self, count: int) -> Ints:
@@ -48,7 +48,7 @@ class RandomDraws:
 
 
 def zipf(count: int, exponent: float) -> Floats:
-    """Return the cumulative weights of ranks by Zipf's law, up to 1: rank n has the weight 1 / n ** exponent.
+    """Return the cumulative weights of ranks by Zipf's law, ending at 1. Rank n has the weight 1 / n ** exponent.
 
     >>> zipf(2, 1.0).round(3).tolist()
     [0.667, 1.0]

@@ -5,7 +5,7 @@
     {"type":"share", ... "item":"i5"}
     {"type":"follow", ... "follows":"m2"}
 
-A record's timestamp is the event's time. Arrow concatenates the text column by column.
+The timestamp of a record is the time of the event. Arrow builds the JSON text by concatenating columns.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from barnabas.laboratory.clickstream.site_model import SiteModel
 BOT_NETWORK = 172 << 24 | 16 << 16
 NETWORK = 10 << 24
 _NUMBERED = {"id": "e", "member": "m", "session": "s", "item": "i", "impression": "e", "follows": "m"}
-"""The letter before the number in the text of each column."""
+"""The letter that precedes the number in each column, such as `m` in `m17`."""
 _FIELDS = {
     IMPRESSION: ("item", "position"),
     CLICK: ("item", "impression"),

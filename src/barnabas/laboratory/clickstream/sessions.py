@@ -1,8 +1,8 @@
-"""The sessions of members and bots in a period of time, as columns of events.
+"""Generates the sessions of members and bots in a period of time, as columns of events.
 
 A session is a sequence of impressions of one member. Some impressions are clicked, some clicked items are shared, and
-sometimes a member follows another one. An event arrives shortly after it happened. One event in a hundred arrives up to
-ten minutes later, like events of phones without reception. A click arrives after its impression.
+sometimes a member follows another one. An event arrives shortly after it happened. One percent of the events arrive up
+to ten minutes later, like events from phones without reception. A click arrives after its impression.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ LATE_SHARE, LATE_MAX_S, ARRIVES_AFTER_MEAN_S = 0.01, 600.0, 0.3
 
 @dataclass(slots=True)
 class Events:
-    """Events as columns. Times are in milliseconds. NONE marks a column that an event's kind does not have."""
+    """Events as columns. Times are in milliseconds. NONE means that this kind of event does not have the column."""
 
     kind: Ints
     id: Ints
@@ -50,7 +50,7 @@ class Events:
         return len(self.kind)
 
     def take(self, which: Ints | slice) -> Events:
-        """Return some of the events."""
+        """Return the events at the given rows."""
         return Events(*(getattr(self, field.name)[which] for field in fields(self)))
 
     @classmethod
@@ -107,7 +107,7 @@ def member_sessions(
 
 
 def bot_sessions(site: SiteModel, draw: RandomDraws, start_ms: int, length_ms: int, count: int, first: int) -> Events:
-    """Return the events of bot sessions: long, fast, and mostly on one item."""
+    """Return the events of bot sessions, which are long and fast and mostly concern one item."""
     bots = draw.below(site.settings.bots, count)
     lengths = 150 + draw.below(150, count)
     row, position = _spread(lengths)
@@ -129,7 +129,8 @@ def bot_sessions(site: SiteModel, draw: RandomDraws, start_ms: int, length_ms: i
 def assign_ids_and_arrivals(draw: RandomDraws, events: Events, first_id: int) -> None:
     """Assign the ids and arrival times of events.
 
-    Before the call, `impression` of a click is the row of its impression; afterwards it is that impression's id.
+    Before the call, the column `impression` of a click contains the row of its impression; afterwards, the id of the
+    impression.
     """
     count = len(events)
     events.id = first_id + np.arange(count, dtype=np.int64)
@@ -154,7 +155,7 @@ def _spread(lengths: Ints) -> tuple[Ints, Ints]:
 
 
 def _times(draw: RandomDraws, begin_ms: Floats, row: Ints, position: Ints, pause_mean_s: float) -> Ints:
-    """Return the time of each impression: the session's start plus the pauses so far."""
+    """Return the time of each impression: the start of the session plus all pauses up to the impression."""
     pauses = np.where(position == 0, 0.0, draw.exponential(pause_mean_s * 1000, len(row)) + 100)
     passed = np.cumsum(pauses)
     firsts = np.flatnonzero(position == 0)
@@ -164,8 +165,8 @@ def _times(draw: RandomDraws, begin_ms: Floats, row: Ints, position: Ints, pause
 
 
 def _items(site: SiteModel, draw: RandomDraws, groups: Ints, start_ms: int) -> Ints:
-    """Return the item of each impression: mostly of the session's group, sometimes any popular item or the trending
-    one.
+    """Return the item of each impression. Most items belong to the session's group; some are other popular items or the
+    trending item.
     """
     count = len(groups)
     anywhere = site.item_of_rank[draw.ranks(site.popularity, count)]
@@ -177,7 +178,8 @@ def _items(site: SiteModel, draw: RandomDraws, groups: Ints, start_ms: int) -> I
 
 
 def _with_clicks(draw: RandomDraws, seen: Events, chance: Floats | float) -> Events:
-    """Return impressions and their clicks. `impression` of a click is the row of its impression."""
+    """Return impressions together with their clicks. The column `impression` of a click contains the row of its
+    impression."""
     at = np.flatnonzero(draw.chance(chance, len(seen)))
     clicked = seen.take(at)
     after_s = np.minimum(draw.exponential(CLICK_AFTER_MEAN_S, len(at)), CLICK_AFTER_MAX_S)

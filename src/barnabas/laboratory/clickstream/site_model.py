@@ -30,7 +30,7 @@ _COUNT_MAX = 10_000_000
 class ClickSettings:
     """The settings of a click stream.
 
-    :param start_ms: the time of the first events, in milliseconds since 1970.
+    :param start_ms: the time of the first events, in milliseconds since the epoch.
     :param events_per_s: the average number of events per second of event time.
     :param daily: True if the rate varies over the day.
     :param members: the number of members; None to derive it from `events_per_s`.
@@ -69,7 +69,7 @@ class ClickSettings:
 class SiteModel:
     """The members, bots and items of the site, drawn from the seed.
 
-    `member_address` contains the address number of each member, `bot_item` the item that each bot clicks.
+    `member_address` contains the address number of each member, and `bot_item` contains the item that each bot clicks.
     """
 
     def __init__(self, settings: ClickSettings) -> None:
@@ -90,7 +90,7 @@ class SiteModel:
         self.bot_item: Ints = draw.below(items, settings.bots)
 
     def trend(self, time_ms: int) -> int | None:
-        """Return the trending item at a time; None if there is none."""
+        """Return the item that trends at a time, or None."""
         hour = time_ms // HOUR_MS
         if hour % TREND_EVERY_HOURS:
             return None
@@ -100,14 +100,15 @@ class SiteModel:
 
 
 def day_factor(times_ms: Ints) -> Floats:
-    """Return the rate at times of the day relative to the average. It is lowest at 4:00 UTC."""
+    """Return the event rate at the given times of day, relative to the average. The rate is lowest at 4:00 UTC."""
     hours = times_ms / HOUR_MS % 24
     factor: Floats = 1.0 - 0.6 * np.cos((hours - 4.0) * (2 * np.pi / 24))
     return factor
 
 
 def _addresses(draw: RandomDraws, members: int) -> Ints:
-    """Return the address number of each member: some share an office, others a household."""
+    """Return the address number of each member: some members share the address of an office, others that of a
+    household."""
     order = draw.permutation(members)
     in_offices = int(members * OFFICE_SHARE) // OFFICE_MEMBERS * OFFICE_MEMBERS
     offices = in_offices // OFFICE_MEMBERS

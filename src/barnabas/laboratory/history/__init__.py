@@ -8,9 +8,9 @@
     history.close()
     print(check("run.history"))
 
-Each value is sent once, so a value identifies its send. The check finds the anomalies that Jepsen's checker for logs
-finds (`Anomaly`). The history is an SQLite file: the check of 10^7 operations takes little memory, and SQL queries can
-examine the file further.
+Each value is sent only once, so a value identifies its send. The check detects the same anomalies (`Anomaly`) as
+Jepsen's checker for logs. The history is an SQLite file: the check of 10^7 operations takes little memory, and SQL
+queries can examine the file further.
 
 The parts: `history_file` (the file and its writer), `recorded_clients` (producers and consumers that record their
 operations), `checker` (the anomalies), `report` and `timeline` (the findings as text and as a drawing). The command

@@ -15,7 +15,8 @@ FOUND, UNUSABLE = 1, 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Check the history that the arguments name. Return 0 if it has no anomaly and was read to its end, else 1 or 2."""
+    """Check the history file that the arguments name. Return the exit code: 0 if there is no anomaly and all partitions
+    were read to the end, otherwise 1 or 2."""
     parser = argparse.ArgumentParser(
         prog="python -m barnabas.laboratory.history",
         description="Find lost, duplicate and reordered records in a history of client operations.",

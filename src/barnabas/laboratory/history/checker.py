@@ -1,7 +1,7 @@
-"""The check of a history for anomalies, which a correct log never has.
+"""Checks a history for anomalies, which the history of a correct log never has.
 
-The check collects all known values by partition and offset into one table. Each anomaly is a query on it. SQLite runs
-the queries with temporary tables on disk, so the memory is bounded for histories of any length.
+The check collects all known values in one table, by partition and offset. A query on this table finds each kind of
+anomaly. SQLite runs the queries with temporary tables on disk, so the memory is bounded for histories of any length.
 """
 
 from __future__ import annotations
@@ -18,41 +18,42 @@ from barnabas.laboratory.history.history_file import Outcome, Value
 
 CACHE_KIB = 64 * 1024
 CANDIDATES = 1000
-"""The maximum number of cases of an anomaly from which the shortest example is chosen."""
+"""The maximum number of cases of an anomaly that the check compares to choose the shortest example."""
 OPERATIONS = 15
-"""The maximum number of sends, and of reads, in the timeline of an example."""
+"""The maximum number of sends, and also of reads, in the timeline of an example."""
 EVENTS_BEFORE = 10
-"""The maximum number of events in the timeline of an example: the last ones before its end."""
+"""The maximum number of events in the timeline of an example. The timeline keeps the last events before its end."""
 
 READ_BY_NOBODY, READ, READ_AT_THE_END = 0, 1, 2
 
 
 class Anomaly(enum.StrEnum):
-    """The anomalies that a log must never have."""
+    """The kinds of anomalies, which a correct log never has."""
 
     INCONSISTENT_OFFSET = "inconsistent offset"
-    """An offset has two values."""
+    """Two different values have the same offset."""
     DUPLICATE = "duplicate"
-    """A value is at two offsets."""
+    """The same value has two offsets."""
     ABORTED_READ = "aborted read"
     """A value was read although its send had failed."""
     LOST_WRITE = "lost write"
-    """Nobody read an acknowledged value, although somebody read a later one."""
+    """No reader got an acknowledged value, although a reader got a later value of the partition."""
     POLL_SKIP = "poll skip"
-    """A process that read on without a seek missed a value in between."""
+    """A consumer skipped a value between two polls without a seek."""
     NON_MONOTONIC_POLL = "non-monotonic poll"
-    """A process that read on without a seek got an earlier offset."""
+    """A consumer got an offset lower than in its previous poll, without a seek."""
     NON_MONOTONIC_SEND = "non-monotonic send"
-    """The log has two values of one process in the opposite order of their sends. A producer that is not idempotent and
-    has several requests in flight may cause this.
+    """The log contains two values of one producer in the reverse order of their sends. A producer that is not
+    idempotent and has several requests in flight may cause this.
     """
     UNSEEN = "unseen"
-    """A value that was acknowledged, or read before, was missing in the final read of the whole log."""
+    """The final read of the whole log did not return a value that was acknowledged or read earlier."""
 
 
 @dataclass(frozen=True)
 class Moment:
-    """A line of a timeline: an operation or an event. An event has no end and no process.
+    """A line of a timeline: an operation of a process, or an event such as a broker failure. An event has no end and no
+    process.
 
     Attributes:
         started, ended: Seconds since the start of the history.
@@ -68,13 +69,13 @@ class Moment:
 
 @dataclass(frozen=True)
 class Finding:
-    """An anomaly that was found.
+    """An anomaly that the check found.
 
     Attributes:
         anomaly: The kind of anomaly.
         count: The number of cases.
         example: The case with the fewest operations, as a sentence.
-        timeline: The operations and events of that case, by time.
+        timeline: The operations and events of the example, by time.
     """
 
     anomaly: Anomaly
@@ -88,12 +89,10 @@ class Report:
     """The result of a check.
 
     Attributes:
-        sends: The number of sends by outcome.
-        polls: The number of polls.
-        records: The number of records that the polls returned.
-        findings: The anomalies that were found; empty for a correct log.
-        unread: The partitions with acknowledged values that were never read to their end. The check cannot say
-            if their records are complete.
+        sends: The number of sends by outcome. polls: The number of polls. records: The number of records that the polls
+        returned. findings: The anomalies that the check found; empty for a correct log. unread: The partitions with
+        acknowledged values that were never read to their end. For these partitions, the check cannot detect lost
+        records.
     """
 
     sends: dict[Outcome, int]
@@ -140,7 +139,7 @@ def check(path: str | Path) -> Report:
 
 
 class _Check:
-    """A running check, with its temporary tables."""
+    """The state of a running check: the open history and its temporary tables."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._ask = database.execute
@@ -227,7 +226,8 @@ class _Check:
         return Finding(anomaly, count, shortest.sentence, self._timeline(shortest))
 
     def _shortest(self, cases: Sequence[_Case]) -> int:
-        """Return the index of the case with the fewest operations. Ties go to the case with the shortest duration."""
+        """Return the index of the case with the fewest operations. Among equal cases, choose the one with the shortest
+        duration."""
         self._want(cases)
         operations: dict[int, list[tuple[float, float]]] = {index: [] for index in range(len(cases))}
         for index, count, first, last in self._ask(LENGTHS):
@@ -286,11 +286,11 @@ CREATE TEMP TABLE wanted_positions (
     place INTEGER, position INTEGER, case_number INTEGER, PRIMARY KEY (place, position, case_number)
 ) WITHOUT ROWID
 """
-"""`known` contains the values by offset, and whether somebody has read a value at that offset."""
+"""`known` contains the values by offset. Each row also shows whether a reader got a value at this offset."""
 
 _SEEN = "SELECT place, position, value, {read} FROM seen JOIN polls USING (poll) WHERE final = {final} ORDER BY 1, 2, 3"
 TABLES = (
-    # INSERT OR IGNORE keeps the first row of a key. Sorted input fills the table from start to end.
+    # INSERT OR IGNORE keeps the first row of each key. The input is sorted, so that SQLite appends to the table.
     "INSERT OR IGNORE INTO known " + _SEEN.format(read=READ_AT_THE_END, final=1),
     "INSERT OR IGNORE INTO known " + _SEEN.format(read=READ, final=0),
     f"""INSERT OR IGNORE INTO known SELECT place, position, value, {READ_BY_NOBODY} FROM sends
@@ -301,7 +301,7 @@ TABLES = (
             (SELECT max(position) FROM known WHERE known.place = places.place AND read > 0) AS top,
             EXISTS (SELECT 1 FROM read_whole WHERE read_whole.place = places.place) AS whole
         FROM places""",
-    # The steps of readers that do not lead to the next offset.
+    # The pairs of consecutive reads of a process whose second offset does not follow the first one directly.
     """CREATE TEMP TABLE leaps AS SELECT place, process, before, position FROM (
         SELECT place, process, position, lag(position) OVER (PARTITION BY run ORDER BY row) AS before
         FROM seen JOIN polls USING (poll)
@@ -317,7 +317,8 @@ INCONSISTENT_OFFSETS = """
 SELECT place, position, min(value), max(value) FROM known GROUP BY place, position HAVING count(*) > 1
 """
 
-# In SQLite, the columns beside min() and max() belong to the row with the extreme value. Hence the two subqueries.
+# In a SQLite query with min() or max(), the other columns come from the row with the extreme value. Each extreme needs
+# a subquery of its own for this.
 DUPLICATES = """
 SELECT firsts.value, lasts.count, firsts.place, firsts.position, lasts.place, lasts.position
 FROM (SELECT value, count(*) AS count, max(place * (1 << 48) + position), place, position
@@ -359,7 +360,8 @@ SELECT place, process, before, first, position, value FROM (
 ) WHERE position < before
 """
 
-# A value that was acknowledged without an offset may be among deleted records, so it only counts if none were deleted.
+# A value that was acknowledged without an offset may be among deleted records, so report it only if no records were
+# deleted.
 UNSEEN = f"""
 SELECT place, position, value, acknowledged FROM (
     SELECT place, position, value, 1 AS acknowledged FROM sends WHERE outcome = 'ok'

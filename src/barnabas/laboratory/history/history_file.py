@@ -14,10 +14,10 @@ from barnabas.clock import SYSTEM_CLOCK, Clock
 from barnabas.errors import ClosedError
 
 Value = int | str | bytes
-"""The type of values. Each value is sent only once in a history, so it identifies its record."""
+"""The type of values. A history contains each value only once, so the value identifies its record."""
 
 WRITTEN_AT_ONCE = 10_000
-"""The number of rows that are buffered before they are written to the file."""
+"""The number of rows that the writer buffers before it writes them to the file."""
 
 TABLES = """
 CREATE TABLE places (place INTEGER PRIMARY KEY, topic TEXT, partition INTEGER, UNIQUE (topic, partition));
@@ -32,7 +32,8 @@ CREATE TABLE deleted (place INTEGER, before INTEGER);
 CREATE TABLE read_whole (place INTEGER);
 CREATE TABLE events (at REAL, place INTEGER, what TEXT);
 """
-"""`position` is an offset. Reads of one process in one partition have the same `run` until a seek or reassignment."""
+"""`position` is an offset. `run` numbers the uninterrupted reads of a process in a partition: it changes after a seek
+or a reassignment."""
 
 
 class Outcome(enum.StrEnum):
@@ -41,13 +42,14 @@ class Outcome(enum.StrEnum):
     OK = "ok"
     """The broker acknowledged the send."""
     FAIL = "fail"
-    """The broker rejected the send before it appended anything: nobody may ever read the value."""
+    """The broker rejected the send before it appended anything: no consumer may ever read the value."""
     INFO = "info"
     """The outcome is unknown: the value may be in the log now, later, or never."""
 
 
 class Send:
-    """A send in progress. The caller calls `ok` or `ended` when it ends; otherwise its outcome is unknown."""
+    """A send in progress. The caller calls `ok` or `ended` at the end of the send. Without this call, the outcome is
+    unknown."""
 
     __slots__ = ("_history", "_row")
 
@@ -65,7 +67,7 @@ class Send:
 
 
 class History:
-    """A writer of a history: the operations of clients and their results. Thread-safe.
+    """Writes a history: the operations of clients and their results. Thread-safe.
 
     Args:
         path: The file, which must not exist.
@@ -82,8 +84,8 @@ class History:
         self._clock = clock
         self._began = clock.monotonic()
         self._database = sqlite3.connect(path, check_same_thread=False, isolation_level=None)
-        # An incomplete history proves nothing, so nothing needs to survive a crash. The whole history is one
-        # transaction, which needs the fewest writes.
+        # An incomplete history is useless, so no data need to survive a crash. The whole history is one transaction,
+        # because this needs the fewest disk writes.
         self._database.executescript(f"PRAGMA journal_mode=OFF; PRAGMA synchronous=OFF; BEGIN; {TABLES}")
         self._places: dict[tuple[str, int], int] = {}
         self._processes: dict[str, int] = {}
@@ -102,7 +104,7 @@ class History:
         """Record that a process starts to send a value.
 
         Args:
-            process: The sender. The log must keep the order of its sends to one partition.
+            process: The sender. The log must keep the order of this sender's values in each partition.
             place: Topic and partition.
             value: The value, which no other send in this history has.
         """
@@ -145,7 +147,7 @@ class History:
             return self._highest.get(self._places.get((place[0], place[1]), 0), -1)
 
     def moved(self, process: str) -> None:
-        """Record that a process got other partitions or called seek, so its next offset may be any."""
+        """Record that a process got other partitions or called seek. Its next read may return any offset."""
         with self._lock:
             self._check_open()
             reader = self._process(process)
@@ -153,22 +155,23 @@ class History:
                 del self._runs[key]
 
     def deleted(self, place: tuple[str, int], before: int) -> None:
-        """Record that records below an offset were deleted on request, so nobody has to read them."""
+        """Record that records below an offset were deleted on request. The check does not report these records as
+        lost."""
         self._write("INSERT INTO deleted VALUES (?, ?)", lambda: (self._place(place), before))
 
     def read_whole(self, place: tuple[str, int]) -> None:
-        """Record that the final polls reached the end of a partition, beyond the highest known offset."""
+        """Record that the final read reached the end of a partition, beyond the highest known offset."""
         self._write("INSERT INTO read_whole VALUES (?)", lambda: (self._place(place),))
 
     def event(self, what: str, place: tuple[str, int] | None = None) -> None:
-        """Record an event that helps to explain an anomaly, such as a killed broker or a new leader."""
+        """Record an event that may help to explain an anomaly, such as a killed broker or a new leader."""
         self._write(
             "INSERT INTO events VALUES (?, ?, ?)",
             lambda: (self.now(), None if place is None else self._place(place), what),
         )
 
     def close(self) -> None:
-        """Write all buffered rows. Sends that have not ended get the unknown outcome."""
+        """Write all buffered rows. Sends that have not ended get the outcome INFO."""
         with self._lock:
             if self._closed:
                 return

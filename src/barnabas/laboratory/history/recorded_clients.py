@@ -33,7 +33,7 @@ REFUSALS = frozenset(
         ErrorCode.UNSUPPORTED_COMPRESSION_TYPE,
     }
 )
-"""The errors that every broker returns before it appends, at every attempt. NOT_ENOUGH_REPLICAS is not among them: an
+"""The errors that prove that no attempt of a produce request was appended. NOT_ENOUGH_REPLICAS proves nothing: an
 earlier attempt may have been appended although its response was lost.
 """
 
@@ -71,7 +71,7 @@ class RecordedProducer:
         try:
             delivery = self._producer.send(place[0], value, partition=place[1], **options)
         except BarnabasError as error:
-            send.ended(Outcome.FAIL, str(error))  # the record never left the producer
+            send.ended(Outcome.FAIL, str(error))  # the producer has not sent the record
             return None
 
         def ended(delivery: Delivery) -> None:
@@ -85,7 +85,7 @@ class RecordedProducer:
         return delivery
 
     def flush(self, timeout_s: float | None = None) -> None:
-        """Wait until all sends have an outcome; see `Producer.flush`."""
+        """Wait until the outcome of all sends is known; see `Producer.flush`."""
         self._producer.flush(timeout_s)
 
     def close(self, timeout_s: float | None = None) -> None:
@@ -173,17 +173,15 @@ def read_to_the_end(
     Without this final read, the check cannot detect missing acknowledged records.
 
     Args:
-        history: The history to write to.
-        bootstrap: The addresses of the brokers.
-        topics: All topics of the history.
-        timeout_s: The time to get beyond the highest offset that was acknowledged or read. A log that is still
-            shorter afterwards has lost records, and the check will report it.
+        history: The history to write to. bootstrap: The addresses of the brokers. topics: All topics of the history.
+        timeout_s: The time limit for reading past the highest offset that was acknowledged or read. If the log is still
+        shorter then, it has lost records, and the check reports the loss.
 
     Returns:
         The number of records read.
 
     Raises:
-        TimedOutError: If the log's end was not reached in time.
+        TimedOutError: If the reader did not reach the end of the log in time.
     """
     deadline = clock.monotonic() + timeout_s
     with Admin(bootstrap) as admin:

@@ -34,6 +34,6 @@ def _finding(finding: Finding) -> list[str]:
 
 
 def _line(moment: Moment, width: int) -> str:
-    """Return a moment as a line with its times in seconds since the start of the history."""
+    """Return a line of the timeline as text, with times in seconds since the start of the history."""
     ended = f"- {moment.ended:9.4f}" if moment.ended is not None else " " * 11
     return f"  {moment.started:9.4f} {ended}  {moment.process or EVENT:{width}}  {moment.what}"

@@ -1,4 +1,4 @@
-"""The drawing of an example's timeline: one lane per process, one bar per operation, one line per event."""
+"""Draws the timeline of an example: one lane per process, one bar per operation, one line per event."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from barnabas.laboratory.history.checker import Finding, Moment, Report
 
 WIDTH, LEFT, TOP = 1200, 180, 40
 LANE, ROW, BAR = 14, 16, 10
-"""Heights in pixels: the space between lanes, a row of a lane, and a bar."""
+"""Heights in pixels: the space between two lanes, a row within a lane, and a bar."""
 TEXT_WIDTH = 6.2
 """The approximate width of a character, in pixels."""
 STYLE = (
@@ -35,12 +35,12 @@ def picture(report: Report) -> str:
 
 
 def _drawing(finding: Finding, top: float) -> tuple[list[str], float]:
-    """Return the drawing of one example, from `top` downwards, and its height."""
+    """Return the drawing of one example, which begins at `top`, and the height of the drawing."""
     times = f"{finding.anomaly} ({finding.count}): {finding.example}"
     parts = [f'<text x="10" y="{top + 20:.0f}" class="title">{escape(times)}</text>']
     operations = [moment for moment in finding.timeline if moment.process]
     events = [moment for moment in finding.timeline if not moment.process]
-    # Much earlier events would compress everything else into the margin, so they are left out.
+    # Omit much earlier events, because the drawing would have to compress everything else.
     first = min((moment.started for moment in operations), default=0.0)
     last = max((moment.ended or moment.started for moment in operations), default=1.0)
     margin = max((last - first) * 0.1, 1e-4)
@@ -74,6 +74,6 @@ def _bar(moment: Moment, start: float, end: float, top: float) -> str:
 
 
 def _text(text: str, x: float, y: float, kind: str) -> str:
-    """Return a text that begins at `x`, or further left if it would otherwise exceed the picture."""
+    """Return a text element at `x`, or further left if the text would otherwise extend beyond the picture."""
     x = max(10.0, min(x, WIDTH - 10 - len(text) * TEXT_WIDTH))
     return f'<text x="{x:.1f}" y="{y:.1f}" class="{kind}">{escape(text)}</text>'

@@ -1,8 +1,8 @@
 """The workloads of the Kafka paper and of LinkedIn's benchmark article, for any broker that speaks Kafka's protocol.
 
-Each workload consists of a job (a frozen dataclass that can be sent to another process) and a function that runs it
-under a meter. Complete runs add topics, processes and reports. This package does not print: the command `barnabas perf`
-prints the results.
+Each workload consists of a job (a frozen dataclass that can be sent to another process) and a function that runs the
+job and measures it with a meter. Complete runs add topics, processes and reports. The package prints nothing: the
+command `barnabas perf` prints the results.
 
 Reading order: `meter` (the measurement); the workloads `produce_workload`, `pipelined_workload`, `consume_workload` and
 `latency_workload`; `worker_processes` and `run_context`; the complete runs `produce_run`, `consume_run` and
@@ -11,6 +11,6 @@ Reading order: `meter` (the measurement); the workloads `produce_workload`, `pip
 All figures have these properties:
 
 - The clock starts after the payloads exist. It includes encoding, sending, receiving and decoding.
-- The clock of a producer stops when all records are acknowledged. The run then checks that the log has all of them.
-- The producer and the consumer of a run never share a process, and so never an interpreter lock.
+- The clock of a producer stops when all records are acknowledged. The run then checks that the log has all records.
+- The producer and the consumer of a run never share a process, so they never share an interpreter lock.
 """

@@ -17,7 +17,8 @@ from barnabas.laboratory.perf.work_shares import share_evenly, share_partitions,
 
 @dataclass(frozen=True, slots=True)
 class ConsumeSpec:
-    """The specification of a consume run: a topic from its beginning to its present end, or from a group's offsets.
+    """The specification of a consume run: a topic from its beginning, or from the committed offsets of a group, to its
+    current end.
 
     :param records: the total number of records; None for all.
     :param consumers: the number of consumers, each in its own process. Without a group they share the partitions
@@ -67,7 +68,7 @@ def run_consume(context: RunContext, spec: ConsumeSpec) -> Report:
 
 
 def _counts(context: RunContext, spec: ConsumeSpec, ends: dict[int, int]) -> dict[int, int]:
-    """Return the number of records to read per partition."""
+    """Return the number of available records in each partition."""
     beginnings = beginnings_of(context.admin, spec.topic)
     if spec.group:
         for tp, committed in context.admin.group_offsets(spec.group).items():
@@ -110,7 +111,7 @@ def _lone_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -
 
 def _group_jobs(context: RunContext, spec: ConsumeSpec, counts: dict[int, int]) -> list[ConsumeJob]:
     there = sum(counts.values())
-    records: list[int | None] = [None] * spec.consumers  # the group assigns the partitions
+    records: list[int | None] = [None] * spec.consumers  # in a group, the group assigns the partitions
     if spec.consumers == 1:
         records = [there if spec.records is None else min(spec.records, there)]
     elif spec.records is not None:

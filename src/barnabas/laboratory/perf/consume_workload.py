@@ -1,8 +1,8 @@
-"""The consume workload: a `Consumer` reads by iterating, in lists, or in Arrow batches.
+"""The consume workload: a `Consumer` returns records one by one, in lists, or in Arrow batches.
 
-The clock runs from before the first assignment until the last record. Reading ends at the end offsets of the topic at
-the start of the run, or at those in `RunControl`. `EndWatch` ends it if the topic has fewer records than offsets (a
-compacted topic), or if no more records arrive.
+The clock runs from before the first assignment until the last record. Reading ends at the end offsets that the topic
+had at the start of the run, or at the end offsets in `RunControl`. `EndWatch` ends it if the topic has fewer records
+than offsets (a compacted topic), or if no more records arrive.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ ARROW_RECORDS_MAX = 100_000
 POLL_TIMEOUT_S = 0.1
 WATCH_INTERVAL_S = 0.05
 IDLE_S_MAX = 30.0
-"""The maximum time without a record, in seconds. The run then ends with the records so far."""
+"""The maximum time without a record, in seconds. After this time, the run ends with the records received so far."""
 
 
 class ReadMode(enum.StrEnum):
@@ -44,7 +44,7 @@ class ConsumeJob:
 
     :param settings: the consumer's settings under Kafka's names.
     :param partitions: the partitions to assign; None to subscribe as a member of the group that the settings name.
-    :param starts: the initial offsets, if the topic only gets its records during the run. Reading then begins before
+    :param starts: the initial offsets, if a producer writes the records during the run. Reading then begins before
         the clock starts. None for the beginning.
     :param records: the number of records to read; None to read to the end of the topic.
     :param warm_up: the number of records to read before the clock starts. Without `starts`, reading then restarts at
@@ -113,7 +113,7 @@ def _read_iterating(consumer: Consumer, meter: Meter, records_max: int) -> None:
         finally:
             meter.add(count, size)
         if count < wanted:
-            return  # the watch closed the consumer: no more records will arrive
+            return  # `EndWatch` closed the consumer, because no more records will arrive
         stretch = next_chunk_records(stretch, meter.clock.monotonic() - began_s, CHUNK_RECORDS_MAX)
 
 
@@ -122,13 +122,13 @@ def _read_polling(consumer: Consumer, meter: Meter, records_max: int) -> None:
         try:
             records = consumer.poll(max_records=min(left, CHUNK_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
         except ClosedError:
-            return  # the watch closed the consumer: no more records will arrive
+            return  # `EndWatch` closed the consumer, because no more records will arrive
         if records:
             meter.add(len(records), sum(len(record.value) for record in records if record.value is not None))
 
 
 def _arrow_reader() -> Read:
-    """Import the packages for Arrow batches before the clock starts."""
+    """Import the packages for Arrow batches before the clock starts, and return the reader."""
     compute = require("pyarrow.compute", "arrow")
 
     def read(consumer: Consumer, meter: Meter, records_max: int) -> None:
@@ -136,7 +136,7 @@ def _arrow_reader() -> Read:
             try:
                 batch = consumer.poll_arrow(max_records=min(left, ARROW_RECORDS_MAX), timeout_s=POLL_TIMEOUT_S)
             except ClosedError:
-                return  # the watch closed the consumer: no more records will arrive
+                return  # `EndWatch` closed the consumer, because no more records will arrive
             if batch.num_rows:
                 size = compute.sum(compute.binary_length(batch.column("value"))).as_py()
                 meter.add(batch.num_rows, size or 0)
@@ -151,12 +151,13 @@ def _reader(mode: ReadMode) -> Read:
 
 
 class EndWatch:
-    """A thread that closes the consumer after the last record, because the reader would otherwise block forever.
+    """A thread that closes the consumer after the last record, because the thread that reads would otherwise block
+    forever.
 
     :param joined: set while the consumer is a member of its group.
 
-    The thread only checks the positions if no record was counted since the last check, so it does not slow down
-    reading.
+    The thread checks the positions only if no record was counted since the last check, so it does not slow down the
+    reader.
     """
 
     def __init__(
@@ -206,11 +207,12 @@ class EndWatch:
         return self._at_end(self._control.ends) or idle_s > IDLE_S_MAX
 
     def _at_end(self, ends: Mapping[int, int]) -> bool:
-        """Return whether the consumer is at the end of all its partitions. A group member without partitions is."""
+        """Return whether the consumer has reached the end of all its partitions. A group member without partitions has
+        reached the end."""
         assigned = self._consumer.assignment()
         if not assigned and not self._joined.is_set():
             return False
         try:
             return all(self._consumer.position(tp, timeout_s=0) >= ends.get(tp.partition, 0) for tp in assigned)
         except (TimedOutError, ConfigurationError, ClosedError):
-            return False  # the position is unknown yet, or the partition was revoked
+            return False  # the position is not known yet, or the partition was revoked

@@ -1,4 +1,4 @@
-"""The summary of latencies: exact percentiles, and a histogram on a logarithmic scale."""
+"""Summarizes latencies: exact percentiles, and a histogram on a logarithmic scale."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Any
 
 BUCKETS_PER_DECADE = 20
 LOWEST_MS = 0.01
-"""The upper bound of the histogram's first bucket."""
+"""The upper bound of the histogram's first bucket, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
 class LatencySummary:
     """The summary of latencies in milliseconds. The figures are None if there are no samples.
 
-    :param histogram: pairs of a bucket's upper bound and its count, from the first to the last bucket that is not
+    :param histogram: pairs of the upper bound and the count of a bucket, from the first to the last bucket that is not
         empty.
     """
 
@@ -58,7 +58,8 @@ def summarise(samples_s: array[float]) -> LatencySummary:
 
 
 def percentile(ordered: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all values do not exceed (nearest rank, exact).
+    """Return the exact percentile by the nearest-rank method: at least the fraction `share` of all values do not exceed
+    it.
 
     >>> percentile([1, 2, 3, 4], 0.5), percentile([1, 2, 3, 4], 0.51), percentile([7], 0.999)
     (2, 3, 7)
@@ -86,7 +87,7 @@ def _upper_ms(number: int) -> float:
 
 
 def _bucket_of(value_ms: float) -> int:
-    """Return the number of the value's bucket, or of a lower one because of rounding."""
+    """Return the bucket number of a value. Because of rounding, the number may be too low."""
     if value_ms <= LOWEST_MS:
         return 0
     return max(0, math.floor(math.log10(value_ms / LOWEST_MS) * BUCKETS_PER_DECADE))

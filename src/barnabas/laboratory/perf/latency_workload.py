@@ -1,4 +1,4 @@
-"""The latency workload: an open loop that measures from the time when a record is due to its arrival at a consumer.
+"""The latency workload: an open loop that measures the time from the due time of a record to its arrival at a consumer.
 
 Each record contains its due time on the monotonic clock, which all processes of the machine share. Producer and
 consumer run in separate processes.
@@ -38,7 +38,7 @@ class LatencyJob:
     :param starts: the offset of the run's first record in each partition.
     :param rate: the number of records per second.
     :param records: the number of records to measure.
-    :param warm_up: the number of records before these, which are not measured.
+    :param warm_up: the number of unmeasured records before the measured ones.
     :param size: the size of each value in bytes, including the due time.
     """
 
@@ -51,7 +51,7 @@ class LatencyJob:
     warm_up: int
     size: int = 100
     seconds: float | None = None
-    """Unused: rate and number of records determine the duration."""
+    """Always None: the rate and the number of records determine the duration."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +63,7 @@ class LatencyMeasured:
 
 
 def send_paced(job: LatencyJob, meter: Meter, control: RunControl) -> Measured:
-    """Send each record when it is due: sleep until the next record is due, then send all that are due.
+    """Send each record when it is due: sleep until the next due time, then send all records that are due.
 
     :raises BarnabasError: if the last record was not delivered.
     """
@@ -98,7 +98,7 @@ def send_paced(job: LatencyJob, meter: Meter, control: RunControl) -> Measured:
 
 
 def receive(job: LatencyJob, meter: Meter, control: RunControl) -> LatencyMeasured:
-    """Read all records and measure their delay after their due times. Warm-up records are left out.
+    """Read all records and measure the delay of each one after its due time. Warm-up records are not measured.
 
     :raises RunFailedError: if the topic contains other records.
     """
@@ -141,5 +141,5 @@ def _read(consumer: Consumer, meter: Meter, job: LatencyJob, samples: array[floa
         seen += count
         meter.add(count, count * job.size)
         if count < wanted:
-            return  # the watch closed the consumer: no more records will arrive
+            return  # `EndWatch` closed the consumer, because no more records will arrive
         stretch = next_chunk_records(stretch, now() - began_s, CHUNK_RECORDS_MAX)

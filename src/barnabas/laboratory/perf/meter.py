@@ -1,6 +1,6 @@
 """The meter of a workload: records, bytes, time, CPU time, and samples of its progress.
 
-A workload counts chunks of records instead of single records, so that counting costs next to nothing. One thread uses
+A workload counts chunks of records instead of single records, so the counting costs almost no time. One thread uses
 the meter; any thread may call `stop`.
 
 Times are seconds of the monotonic clock. On Linux all processes of a machine share this clock, so figures of several
@@ -18,7 +18,7 @@ from barnabas.clock import Clock
 
 SAMPLE_INTERVAL_S = 0.25
 CHUNK_S = 0.01
-"""The duration of a chunk: too short for a person to notice, long compared with a call of the clock."""
+"""The duration of a chunk: too short for a user to notice, but long compared with a clock call."""
 
 
 class Sample(NamedTuple):
@@ -48,7 +48,7 @@ class Measured:
         return self.ended_s - self.started_s
 
     def records_at(self, at_s: float) -> float:
-        """Return the number of records at a moment, interpolated between two samples."""
+        """Return the number of records counted up to a time, interpolated between two samples."""
         last = Sample(self.ended_s, self.records, self.bytes)
         before = Sample(self.started_s, 0, 0)
         for sample in (*self.samples, last):
@@ -63,7 +63,7 @@ class Measured:
 def combined(parts: Sequence[Measured]) -> Measured:
     """Return the combined result of several processes: from the first start to the last end.
 
-    The result has no samples, because the processes took theirs at different moments.
+    The result has no samples, because the processes took their samples at different times.
     """
     return Measured(
         started_s=min(part.started_s for part in parts),
@@ -122,7 +122,7 @@ class Meter:
         self._stopped = False
 
     def begin(self) -> None:
-        """Start the clock, and reset the counts of the warm-up."""
+        """Start the clock, and reset the counts after the warm-up."""
         self.records = self.bytes = 0
         self._samples.clear()
         self._cpu_started_s = self._cpu_s()
@@ -156,11 +156,11 @@ class Meter:
 
     @property
     def overdue(self) -> bool:
-        """Return whether the time limit has passed, even if nothing was counted since."""
+        """Return whether the time limit has passed, even if no records were counted since then."""
         return self.clock.monotonic() >= self._deadline_s
 
     def end(self) -> Measured:
-        """Stop the clock at the first call; return the result."""
+        """Stop the clock at the first call, and return the result."""
         if self._measured is None:
             now_s = self.clock.monotonic()
             began = self._started_s is not None
@@ -176,7 +176,7 @@ class Meter:
 
 
 def next_chunk_records(records: int, took_s: float, records_max: int) -> int:
-    """Return the number of records of the next chunk, so that it takes about `CHUNK_S`.
+    """Return the number of records of the next chunk, so that the chunk takes about `CHUNK_S`.
 
     >>> [next_chunk_records(100, took_s, 10_000) for took_s in (0.0001, 1.0, 0.01)]
     [200, 50, 100]

@@ -1,8 +1,8 @@
 """The open loop: records are due at fixed times, even if the system does not keep up.
 
-Latency is measured from the time when a record was due, not when it was sent. A stall of one second therefore counts
-for all records that were due in this second. A loop that waits for the system would leave them out ("coordinated
-omission").
+Latency is measured from the time when a record was due, not when it was sent. So a stall of one second increases the
+latency of all records that were due in this second. A loop that waits for the system would not send these records, and
+would hide the stall ("coordinated omission").
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from barnabas.clock import SYSTEM_CLOCK
 
 SHORT_S = 0.01
-"""The maximum duration of a sleep that a stop does not interrupt, in seconds."""
+"""The maximum duration in seconds of a sleep that `stop` cannot interrupt."""
 _PR_SET_TIMERSLACK = 29
 _SHARP_NS = 1
 
@@ -41,8 +41,8 @@ class OpenLoop:
     def count_due(self, now_s: float) -> int:
         """Return the number of records that are due.
 
-        The result is consistent with `due_s`: all records below this number are due, and the record with this number is
-        not.
+        The result is consistent with `due_s`: the records with lower numbers are due, and the record with this number
+        is not.
         """
         count = max(0, int((now_s - self.start_s) * self.rate) + 1)
         while count and self.due_s(count - 1) > now_s:
@@ -57,7 +57,7 @@ def pause(delay_s: float, stopped: threading.Event, sleep: Callable[[float], obj
 
     :param sleep: the function for short sleeps.
 
-    The usual sleeps are short, up to ten thousand per second. They cost only one system call each.
+    Most sleeps are short, and there are up to ten thousand per second. Each of them costs only one system call.
     """
     if delay_s > SHORT_S:
         return stopped.wait(delay_s)
@@ -69,7 +69,7 @@ def pause(delay_s: float, stopped: threading.Event, sleep: Callable[[float], obj
 def reduce_timer_slack() -> None:
     """Let this thread's sleeps end exactly instead of up to 50 us late, on Linux.
 
-    A late sleep would count as latency. Threads that were started earlier keep the default.
+    A sleep that ends late would increase the measured latency. Threads started before the call keep the default.
     """
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):  # a C library without prctl(): sleeps keep the default slack

@@ -1,5 +1,5 @@
-"""`both` and `latency`: a producer and a consumer run at the same time, in separate processes, on a topic of the
-run.
+"""`both` and `latency`: a producer and a consumer run at the same time, in separate processes, on a topic that the run
+creates or the user names.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ from barnabas.laboratory.perf.worker_processes import DONE, ENDS, GO, READY, Wor
 PRODUCER, CONSUMER = "producer", "consumer"
 
 START_DELAY_S = 0.2
-"""The delay from the start message to the first due record, in seconds: longer than the delivery of the message."""
+"""The delay from the start message to the first due record, in seconds: longer than the delivery of the message
+takes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +47,7 @@ class LatencySpec:
 
     @property
     def size_min(self) -> int:
-        """The minimum size of a record, which contains its due time, in bytes."""
+        """The minimum size of a value in bytes: each value contains the due time of its record."""
         return DUE.size
 
     def as_json(self) -> dict[str, Any]:
@@ -62,7 +63,7 @@ class LatencySpec:
 
 
 def run_both(context: RunContext, spec: ProduceSpec, read_mode: ReadMode, new_name: Callable[[], str]) -> Report:
-    """Produce and consume at the same time. The rate is that of the consumer while both are active.
+    """Produce and consume at the same time. The reported rate is the consumer's rate while both clients are active.
 
     :raises RunFailedError: if the consumer has not received all records.
     """
@@ -166,9 +167,9 @@ def _reader(context: RunContext) -> RunContext:
 def settings_without(
     properties: Mapping[str, str], other: type[ClientConfig], own: type[ClientConfig]
 ) -> dict[str, str]:
-    """Return the settings without those that only the `other` client has.
+    """Return the settings without the ones that only the `other` client has.
 
-    A setting that neither client has stays, so that the client reports it.
+    Settings that neither client has are kept, so that the client reports them as unknown.
 
     >>> settings_without({"linger.ms": "0", "client.id": "me", "fetch.min.bytes": "9"}, ProducerConfig, ConsumerConfig)
     {'client.id': 'me', 'fetch.min.bytes': '9'}
@@ -188,7 +189,7 @@ def _perform(
     reading: tuple[Workload, Any],
     delay_s: float,
 ) -> tuple[dict[str, Any], bool]:
-    """Run both sides. The reader gets the topic's end offsets when the writer is done.
+    """Run the producer and the consumer. The consumer gets the topic's end offsets when the producer has finished.
 
     :returns: the results by name, and whether Ctrl-C ended the run early.
     """

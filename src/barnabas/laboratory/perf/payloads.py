@@ -1,7 +1,7 @@
-"""The values to send, which are generated before the clock starts.
+"""The values to send, generated before the clock starts.
 
-A run sends a pool of values again and again, so that generating them costs no time during the run. The generator has a
-fixed seed: two runs send the same bytes, which compress equally.
+A run sends the values of a pool repeatedly, so that it generates no values while the clock runs. The generator has a
+fixed seed, so all runs send the same bytes, with the same compression ratio.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from barnabas.errors import ConfigurationError
 POOL_VALUES_MAX = 10_000
 POOL_BYTES_MAX = 16 * 1024 * 1024
 LIST_BYTES_MAX = 4 * 1024 * 1024
-"""The maximum size of the values of one `send_many` or `send_arrow` call, in bytes, except for a single larger
-value.
+"""The maximum size of the values of one `send_many` or `send_arrow` call, in bytes, except that a single value may be
+larger.
 """
 
 _SEED = 2011
@@ -80,13 +80,13 @@ def _lines(path: Path) -> list[bytes]:
 
 
 def _text(generator: random.Random, size: int) -> bytes:
-    """Return a text longer than `size`, from which values are cut."""
+    """Return a generated text longer than `size`. Substrings of the text become values."""
     text = " ".join(generator.choices(_WORDS.split(), k=_TEXT_WORDS)).encode()
     return text * (size // len(text) + 2)
 
 
 def lists_of(values: list[bytes], count: int) -> list[list[bytes]]:
-    """Return lists of exactly `count` values that together contain the whole pool at least once.
+    """Return lists of exactly `count` values that together contain each value of the pool at least once.
 
     >>> lists_of([b"a", b"b", b"c"], 2)
     [[b'a', b'b'], [b'c', b'a']]

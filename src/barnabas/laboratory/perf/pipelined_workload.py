@@ -1,11 +1,12 @@
 """The pipelined produce workload: a fixed number of records per request, with many requests in flight.
 
-`Producer` chooses the size of its batches itself; this workload measures a given size (paper, section 5: batches of 1
-and of 50). It encodes each batch separately with the current timestamp, and encodes and writes frames in bursts.
+`Producer` chooses its batch size itself; this workload measures a given batch size (paper, section 5: batches of 1 and
+of 50). It encodes each batch separately with the current timestamp, and writes the frames in bursts.
 
-With acks=0 it limits the unsent bytes of the connection, otherwise the requests in flight. The clock stops after the
-last response. With acks=0 an ApiVersions request follows the last Produce request: a broker processes the requests of a
-connection in order, so the response proves that all Produce requests are done.
+With acks=0, the workload limits the unsent bytes of each connection; otherwise, it limits the requests in flight. The
+clock stops after the last response. With acks=0 an ApiVersions request follows the last Produce request: a broker
+processes the requests of a connection in order, so its response proves that the broker has processed all Produce
+requests.
 """
 
 from __future__ import annotations
@@ -32,7 +33,7 @@ from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, Compression
 
 UNSENT_BYTES_MAX = 1024 * 1024
-"""The number of unsent bytes above which a pipe is not writable until most of them are sent."""
+"""The number of unsent bytes above which a `FramePipe` is not writable until most of these bytes are sent."""
 
 
 class FramePipe(asyncio.Protocol):
@@ -139,8 +140,8 @@ class FramePipe(asyncio.Protocol):
 
 
 BURST_BYTES = 64 * 1024
-"""The size of a burst in bytes, with at least one request: large enough for a cheap write, small enough to overlap with
-the broker's work.
+"""The size of a burst in bytes; a burst has at least one request. The size is large enough for efficient writes, and
+small enough that the broker works while the next burst is encoded.
 """
 
 PRODUCE_TIMEOUT_MS = 30_000
@@ -148,7 +149,7 @@ PRODUCE_TIMEOUT_MS = 30_000
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """A broker and the partitions that it leads."""
+    """A broker with the partitions that it leads."""
 
     host: str
     port: int
@@ -157,7 +158,7 @@ class Leader:
 
 @dataclass(frozen=True, slots=True)
 class PipelineJob:
-    """A job of this workload.
+    """The job of one process of this workload.
 
     :param settings: the client's settings under Kafka's names.
     :param batch_records: the number of records in each request; only the last request may have fewer.
@@ -219,7 +220,8 @@ async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: M
             for requests in to_leaders:
                 tasks.create_task(requests.pump(work, meter, is_running))
     except BaseExceptionGroup as group:
-        # The first error is enough. `except*` would wrap it into a group again before Python 3.11.4.
+        # Raise only the first error of the group. Before Python 3.11.4, `except*` would wrap the error in a group
+        # again.
         known, others = group.split(BarnabasError)
         if known is None or others is not None:
             raise
@@ -227,7 +229,7 @@ async def _pump_all(to_leaders: Sequence[_LeaderRequests], work: _Work, meter: M
 
 
 class _Work:
-    """The batches to send, which the connections to all brokers share. `records` is None for endless work."""
+    """The batches to send, which the connections to all brokers share. `records` is None if the number is unlimited."""
 
     def __init__(self, batches: Sequence[list[bytes]], records: int | None) -> None:
         self._batches: Iterator[list[bytes]] = itertools.cycle(batches)
@@ -235,7 +237,7 @@ class _Work:
         self._sizes = {id(batch): sum(map(len, batch)) for batch in batches}
 
     def take(self) -> tuple[list[bytes], int] | None:
-        """Return the next batch and the bytes of its values; None if there are no more."""
+        """Return the next batch and the total size of its values in bytes. Return None if there are no more batches."""
         batch = next(self._batches)
         if self._left is None:
             return batch, self._sizes[id(batch)]
@@ -320,7 +322,7 @@ class _LeaderRequests:
         await self._settle()
 
     def _burst(self, work: _Work, requests_max: int | None, now_ms: int) -> tuple[bytes, int, int]:
-        """Encode requests. Return their frames, the number of records and the bytes of their values."""
+        """Encode requests. Return the frames, the number of records, and the total size of the values in bytes."""
         parts: list[bytes | bytearray | memoryview] = []
         records = value_bytes = frame_bytes = 0
         sent, heads, compression = self._sent, self._heads, self._compression

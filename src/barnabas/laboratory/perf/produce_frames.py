@@ -1,10 +1,10 @@
 """A fast encoder of produce requests with one batch each. It does no I/O.
 
-The requests for one partition differ only in three numbers: size, correlation id and batch length. So one request is
-encoded by `protocol.frames`, and the others are packed after its pattern. Responses are parsed in the same way: of a
-response without an error, only the error code and the correlation id are parsed.
+The requests for one partition differ only in three numbers: size, correlation id and batch length. So `protocol.frames`
+encodes one request, and the encoder copies it with other numbers. The parser of responses is similar: it reads only the
+error code and the correlation id of a successful response.
 
-Version 8 is the last version with length fields of fixed size.
+Version 8 is the last request version with length fields of fixed size.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ RESPONSE_BYTES_MAX = 1024 * 1024
 _NO_ERROR = b"\0\0"
 _SIZE_BYTES = 4
 _ERROR_CODE_AFTER_NAME = 18
-"""The number of bytes of a response before its first error code, without the topic's name."""
+"""The number of bytes before the first error code of a response, without the topic name."""
 
 
 class FramePattern:
-    """An encoder of the bytes before a batch in a request for one partition.
+    """Encodes the part of a produce request that precedes the batch. All requests go to one partition.
 
     >>> pattern = FramePattern("clicks", 3, acks=1, timeout_ms=30_000, version=8, client_id="perf")
     >>> batch = b"not really a batch"
@@ -54,13 +54,14 @@ class FramePattern:
         self._pack = struct.Struct(f">i4si{len(self._middle)}si").pack
 
     def head(self, correlation_id: int, batch_bytes: int) -> bytes:
-        """Return the bytes of a request before a batch of this size."""
+        """Return the bytes of a request that precede a batch of the given size."""
         size = self.head_bytes - _SIZE_BYTES + batch_bytes
         return self._pack(size, self._api, correlation_id, self._middle, batch_bytes)
 
 
 class AnswerReader:
-    """A parser of the responses to such requests, in the order of the requests. Correlation ids count up from 1.
+    """Parses the responses to the requests of a `FramePattern`, in the order of the requests. Correlation ids start at
+    1 and increase by 1.
 
     :param topic: the topic of all requests.
     """
@@ -85,7 +86,7 @@ class AnswerReader:
             if frame[at : at + 2] != _NO_ERROR:
                 self._refuse(frame)
         self.answered += len(frames)
-        # Responses come in order: if the last one has the expected id, so have those before it.
+        # Responses arrive in order: if the last response has the expected id, so do all earlier responses.
         if read_correlation_id(frames[-1]) != self.answered & CORRELATION_ID_MAX:
             raise MalformedMessageError(f"unexpected response with correlation id {read_correlation_id(frames[-1])}")
 

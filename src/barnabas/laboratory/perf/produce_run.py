@@ -1,4 +1,4 @@
-"""`produce` and `requests`: the workload on a topic, and the check that the log has all records."""
+"""`produce` and `requests`: each runs a workload on a topic, and checks that the log has all records."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from barnabas.laboratory.perf.worker_processes import Workload
 class ProduceSpec:
     """The specification of a produce run.
 
-    :param records: the total number of records; None for as many as fit into `seconds`.
+    :param records: the total number of records; None for as many as can be sent in `seconds`.
     :param batch_records: None to use `Producer` in `mode`. Otherwise the exact number of records in each request.
     :param in_flight: the maximum number of requests without a response, if `batch_records` is set.
     :param producers: the number of producers, each in its own process.

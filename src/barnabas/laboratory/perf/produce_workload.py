@@ -64,7 +64,8 @@ class ProduceJob:
 
 
 Stretch = tuple[Any, int, int]
-"""The values of one send call (a list or an array), the number of records and the bytes of the values."""
+"""The values of one send call (a list or an array), the number of records, and the total size of the values in
+bytes."""
 
 Send = Callable[[Any], object]
 
@@ -118,7 +119,8 @@ def _sender(mode: SendMode, producer: Producer, topic: str) -> Send:
 
 
 def _stretches(values: list[bytes], length: int, records: int | None, mode: SendMode) -> Iterator[Stretch]:
-    """Yield the values of each send call, `records` in total (None: endless), cycling through the pool."""
+    """Yield the values of each send call, `records` values in total (None: without a limit), by cycling through the
+    pool."""
     wrap = _arrow_array if mode is SendMode.ARROW else list
     whole = [(wrap(each), length, sum(map(len, each))) for each in lists_of(values, length)]
     if records is None:
@@ -135,9 +137,10 @@ def _arrow_array(values: Sequence[bytes]) -> Any:
 
 
 class _Outcomes:
-    """A check of the last delivery of each call, so that a failed run ends with the reason.
+    """Checks the last delivery of each send call, so that a failed run ends with the reason.
 
-    It does not check every record. At the end of the run, the log's end offsets show if all records are stored.
+    The check does not cover every record. At the end of the run, the log end offsets show whether all records are
+    stored.
     """
 
     def __init__(self) -> None:

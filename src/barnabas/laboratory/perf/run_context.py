@@ -1,4 +1,5 @@
-"""The context of a run. A single workload runs in this process; several run in a process each."""
+"""The context of a run. A single workload runs in the current process. Several workloads each run in a process of their
+own."""
 
 from __future__ import annotations
 
@@ -14,10 +15,11 @@ from barnabas.laboratory.perf.run_control import Ends, RunControl
 from barnabas.laboratory.perf.worker_processes import DONE, ENDS, GO, READY, STOP, Workers, Workload
 
 STOP_PATIENCE_S = 30.0
-"""The maximum time for the processes to end after Ctrl-C, in seconds. They still send their buffered records."""
+"""The maximum time for the processes to end after Ctrl-C, in seconds. The processes still send their buffered records
+during this time."""
 
 Progress = Callable[[str, Sample], None]
-"""A callback with a worker's name and a sample of its progress."""
+"""A callback that gets the name of a worker and a sample of its progress."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +47,7 @@ class RunContext:
     def run_workload(
         self, workload: Workload, jobs: Mapping[str, Any], ends: Ends | None = None
     ) -> tuple[list[Measured], bool]:
-        """Run a workload with each of the jobs, all at the same time.
+        """Run all jobs of a workload at the same time.
 
         :param ends: the end offsets at which reading ends.
         :returns: the result of each job, and whether Ctrl-C ended the run early.

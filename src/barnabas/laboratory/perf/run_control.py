@@ -1,6 +1,7 @@
 """The control of a running workload: start, stop, and the end offsets of the topic.
 
-In a worker process, the thread that receives the command's messages updates it. The workload and its watch read it.
+In a worker process, the thread that receives messages of the parent process updates the control. The workload and its
+`EndWatch` read the control.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ Ends = Mapping[int, int]
 
 
 class RunControl:
-    """The state that the threads of one process share. Thread-safe.
+    """The control state that the threads of one process share. Thread-safe.
 
     :param ends: the end offsets, if they are already known.
     :param await_go: called by a workload that is ready. It returns when the workload should start, with a start time
@@ -26,7 +27,7 @@ class RunControl:
         self.ends = ends
         self.await_go = await_go
         self.changed = threading.Event()
-        """Set at each change. The waiting thread clears it."""
+        """Set at each change of the control. The thread that waits for a change clears the event."""
         self.stopped = threading.Event()
 
     def stop(self) -> None:
@@ -40,4 +41,4 @@ class RunControl:
 
 
 class RunFailedError(BarnabasError):
-    """The run's figures are worthless: records are missing, or one of its processes has died."""
+    """The figures of the run are invalid, because records are missing or a process of the run has died."""

@@ -1,4 +1,5 @@
-"""The topic of a run: the user's own topic, or a new one that the run deletes; and the number of its records."""
+"""The topic of a run: the user's own topic, or a new topic that the run deletes afterwards. The module also counts the
+stored records."""
 
 from __future__ import annotations
 
@@ -16,7 +17,8 @@ from barnabas.model import TopicPartition
 log = logging.getLogger(__name__)
 
 STORED_PATIENCE_S = 10.0
-"""The maximum time without growth of the log, in seconds. Records that are still missing then count as lost."""
+"""The maximum time without growth of the log, in seconds. Records that are still missing after this time are regarded
+as lost."""
 
 STORED_INTERVAL_S = 0.05
 
@@ -46,7 +48,7 @@ class RunTopic:
 
 @contextmanager
 def run_topic(admin: Admin, plan: TopicSpec, new_name: Callable[[], str]) -> Iterator[RunTopic]:
-    """Provide the topic of a run.
+    """Create the topic of a run if necessary, and delete a new topic at the end.
 
     :param new_name: returns the name of a topic that does not exist yet.
     """
@@ -75,7 +77,7 @@ def partitions_of(admin: Admin, topic: str) -> list[TopicPartition]:
 
 
 def leaders_of(admin: Admin, topic: str) -> tuple[Leader, ...]:
-    """Return the leaders of a topic with the partitions that each leads."""
+    """Return the leaders of a topic, each with the partitions that it leads."""
     (found,) = admin.describe_topics([topic])
     led: dict[int, list[int]] = {}
     for each in found.partitions:
@@ -97,7 +99,7 @@ def beginnings_of(admin: Admin, topic: str) -> dict[int, int]:
 def await_stored(offsets_sum: Callable[[], int], expected: int, clock: Clock, pause: Callable[[float], object]) -> int:
     """Wait until the log has all records, or has not grown for `STORED_PATIENCE_S`. Return the sum of its end offsets.
 
-    :param offsets_sum: returns the present sum of the end offsets.
+    :param offsets_sum: returns the current sum of the end offsets.
     :param expected: the expected sum.
     :param pause: a function that sleeps for a number of seconds.
     """

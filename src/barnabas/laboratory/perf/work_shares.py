@@ -15,7 +15,7 @@ def share_partitions(partitions: Sequence[int], count: int) -> list[tuple[int, .
 
 
 def share_records(records: int, limits: Sequence[int]) -> list[int]:
-    """Return the number of records of each process: an even share, but at most the process's limit.
+    """Return the number of records of each process: an even share, but at most the limit of the process.
 
     >>> share_records(10, [2, 100, 100]), share_records(10, [1, 1])
     ([2, 4, 4], [1, 1])

@@ -1,8 +1,8 @@
 """The worker processes of a run, each with its own interpreter.
 
-The command and a worker exchange messages over a pipe; a thread of the worker receives them. Workers ignore Ctrl-C: the
-command sends `STOP` to all of them, so that each can send its result so far. If the command's process dies, the pipe
-closes, and the worker ends, too.
+The parent process and a worker exchange messages over a pipe. A thread of the worker receives the messages. Workers
+ignore Ctrl-C. Instead, the parent sends `STOP` to all workers, so that each worker can still send its partial result.
+If the parent dies, the pipe closes, and the worker also ends.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from barnabas.laboratory.perf.produce_workload import loss_warnings_disabled
 from barnabas.laboratory.perf.run_control import RunControl, RunFailedError
 
 GO, ENDS, STOP = "go", "ends", "stop"
-"""Messages to a worker: start (with a start time that all workers share), the end offsets of the topic, stop."""
+"""Messages to a worker: start (with a start time that all workers share), the end offsets of the topic, and stop."""
 
 READY, PROGRESS, DONE, FAILED = "ready", "progress", "done", "failed"
-"""Messages from a worker: it waits for `GO`, a sample, its result, its error."""
+"""Messages from a worker: the worker waits for `GO`, a sample of its progress, its result, or its error."""
 
 LEAVE_PATIENCE_S = 10.0
 
@@ -48,7 +48,7 @@ class WorkerLink:
         threading.Thread(target=self._listen, name="barnabas-perf-link", daemon=True).start()
 
     def send(self, kind: str, value: object = None) -> None:
-        """Send a message to the command. Stop the workload if the command has died."""
+        """Send a message to the parent process. Stop the workload if the parent has died."""
         try:
             self._connection.send((kind, value))
         except OSError:
@@ -144,7 +144,7 @@ class Workers:
         self.send(self._pipes, kind, value)
 
     def await_all(self, names: Iterable[str], kind: str, patience_s: float | None = None) -> dict[str, Any]:
-        """Wait for a message of a kind from each of the named workers. Return the values.
+        """Wait until each of the named workers has sent a message of the given kind. Return the values of the messages.
 
         :param patience_s: the longest time without any message, in seconds; None for no limit.
         :raises BarnabasError: if a worker failed.
@@ -155,7 +155,7 @@ class Workers:
             open_pipes = {pipe: name for name, pipe in self._pipes.items() if (name, DONE) not in self._received}
             readable = wait(list(open_pipes), patience_s)
             if not readable:
-                raise RunFailedError(f"the processes sent nothing for {patience_s:g} s")
+                raise RunFailedError(f"the worker processes sent no message for {patience_s:g} s")
             for pipe in readable:
                 self._take(open_pipes[pipe], pipe)  # type: ignore[index, arg-type]
         return {name: self._received[name, kind] for name in wanted}
@@ -192,7 +192,7 @@ class Workers:
 
 @contextmanager
 def _ctrl_c_ignored() -> Iterator[None]:
-    """Ignore Ctrl-C during the block. Child processes that start in it inherit this."""
+    """Ignore Ctrl-C during the block. Child processes started inside the block also ignore Ctrl-C."""
     if threading.current_thread() is not threading.main_thread():
         yield
         return

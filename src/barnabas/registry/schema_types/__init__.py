@@ -1,1 +1,2 @@
-"""The schema types Avro, JSON Schema and Protobuf: each parses, writes a canonical form, and checks compatibility."""
+"""The schema types Avro, JSON Schema and Protobuf: each type parses schemas, writes them in canonical form, and checks
+compatibility."""

@@ -1,7 +1,8 @@
-"""Avro schemas: parsed and compared by Apache Avro's library, and written like Avro's Java library writes them.
+"""Avro schemas: parsed and compared by Apache Avro's Python library, and written in the same form as by Avro's Java
+library.
 
-The written form matters: Confluent's registry treats two schemas as equal if Java writes them alike, and serializers
-look schemas up by this text.
+The form matters: Confluent's registry treats two schemas as equal if the Java library writes the same text for both.
+Serializers look up schemas by this text.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ _NAMED_ATTRIBUTES = {
     "fixed": ("doc", "size"),
 }
 _RESERVED = frozenset({"doc", "fields", "items", "name", "namespace", "size", "symbols", "values", "type", "aliases"})
-"""Attributes of some kind of type, which Java's library drops in types of another kind."""
+"""Attributes that Avro reserves for some kinds of types. The Java library drops them in other kinds of types."""
 _FIELD_ATTRIBUTES = ("name", "type", "doc", "default", "order", "aliases")
 
 
@@ -39,7 +40,7 @@ class AvroSchema:
         names = avro.name.Names()
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # Avro requires that invalid logical types are ignored
+                warnings.simplefilter("ignore")  # the specification ignores invalid logical types
                 for _name, dependency in dependencies:
                     avro.schema.make_avsc_object(_decode(dependency), names)
                 self.parsed = avro.schema.make_avsc_object(self._data, names)
@@ -48,7 +49,8 @@ class AvroSchema:
 
     @cached_property
     def text(self) -> str:
-        """The schema as Java's library writes it: attributes in its order, and without redundant namespaces."""
+        """The schema as the Java library writes it: with the library's order of attributes, and without redundant
+        namespaces."""
         return compact_json(_written(self._data, "", lambda props: props))
 
     @cached_property
@@ -91,7 +93,7 @@ Arrange = Callable[[dict[str, Any]], dict[str, Any]]
 
 
 def _written(data: Any, space: str, arrange: Arrange) -> Any:
-    """Return a schema as Java's library writes it inside a namespace."""
+    """Return a schema as the Java library writes it inside a namespace."""
     if isinstance(data, list):
         return [_written(each, space, arrange) for each in data]
     if isinstance(data, str):

@@ -1,8 +1,8 @@
-"""Checks whether one JSON Schema accepts all values that another one accepts, which all compatibility levels are based
-on.
+"""Checks whether one JSON Schema accepts all values that another one accepts. All compatibility levels use this check.
 
 The check compares keyword by keyword and is conservative: keywords that it cannot evaluate (`not`, `if`,
-`propertyNames` and others) may stay or be removed, but adding or changing one counts as incompatible.
+`propertyNames` and others) may stay or be removed. If a change adds or alters such a keyword, the check reports an
+incompatibility.
 
 Like Confluent's registry, the check distinguishes open and closed objects. A new property of an open object may meet
 existing values of another type, so it is incompatible. With `additionalProperties` false it is compatible.
@@ -35,7 +35,7 @@ NOT_JUDGED = (
 )
 SAME_OR_ABSENT = ("pattern", "format", "contentEncoding", "contentMediaType")
 WORK_MAX = 20_000
-"""The number of comparisons at which two schemas count as too large to compare."""
+"""The maximum number of comparisons of subschemas. If two schemas need more, they are too large to compare."""
 
 
 def incompatibilities(reader: Document, writer: Document) -> list[str]:
@@ -83,11 +83,11 @@ class _Comparison:
         found_reader, found_writer = reader.resolved(), writer.resolved()
         if found_reader is None or found_writer is None:
             if found_reader is found_writer and reader.get("$ref") == writer.get("$ref"):
-                return  # both refer to the same unknown schema
+                return  # both schemas refer to the same unknown schema
             yield f"{where}: a $ref points to a schema that does not exist"
             return
         pair = (id(found_reader.schema), id(found_writer.schema))
-        if pair in self._under_way:  # a recursive schema: compatible if everything else is
+        if pair in self._under_way:  # a recursive schema: compatible if all other parts are compatible
             return
         self._under_way.add(pair)
         try:
@@ -198,7 +198,7 @@ def _types(part: Part) -> set[str]:
         return {_type_of(json.loads(each)) for each in values}
     given = part.get("type", ALL_TYPES)
     if isinstance(given, dict) or (isinstance(given, list) and not all(isinstance(each, str) for each in given)):
-        raise _NotComparedError("#: a type that is a schema (draft 3) is not compared")
+        raise _NotComparedError("#: types that are schemas (draft 3) are not supported")
     types = {given} if isinstance(given, str) else set(given)
     return types | {"integer"} if "number" in types else types
 

@@ -1,7 +1,7 @@
-"""Resolves `$ref` in JSON Schemas: within the document, to an `$id`, to an anchor, or to another document.
+"""Resolves `$ref` in JSON Schemas: references within the document, to an `$id`, to an anchor, or to another document.
 
-A reference is resolved against the base URI of its schema (draft 7, section 8.2; draft 2020-12, section 8.2.1). The
-base of a document without an `$id` is the name by which others refer to it.
+A reference is resolved against the base URI of its schema (draft 7, section 8.2; draft 2020-12, section 8.2.1). If a
+document has no `$id`, its base URI is the name by which other schemas refer to it.
 """
 
 from __future__ import annotations
@@ -15,9 +15,9 @@ from urllib.parse import unquote, urljoin
 JsonValue = Any
 
 REFERENCES_MAX = 50
-"""The maximum length of a chain of references; longer chains count as circular."""
+"""The maximum length of a chain of references; longer chains are regarded as circular."""
 _VALUES = ("enum", "const", "default", "examples", "example")
-"""Keywords that contain values, in which `$id` does not name a schema."""
+"""Keywords that contain plain values. An `$id` in such a value does not name a schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +27,7 @@ class Document:
     root: JsonValue
     others: Mapping[str, JsonValue]
     _places: dict[str, tuple[JsonValue, str]] = field(default_factory=dict, compare=False, repr=False)
-    """Schemas and their base URIs by URI, with `#name` for anchors."""
+    """Each schema with its base URI, by its own URI. URIs of anchors end with `#name`."""
 
     def __post_init__(self) -> None:
         self._places[""] = (self.root, _own_base(self.root, ""))
@@ -55,14 +55,14 @@ class Document:
         return _written(self) == _written(other)
 
     def find(self, reference: str, base: str) -> Part | None:
-        """Return the schema that a reference points to; None: it does not exist.
+        """Return the schema that a reference points to; None if it does not exist.
 
         :param base: the base URI of the schema with the reference.
         """
         name, fragment = _split(reference)
         wanted = _joined(base, name) if name else base
         if wanted not in self._places:
-            wanted = name  # other documents may also be named literally in the reference
+            wanted = name  # a reference may also contain the literal name of another document
         if name and wanted not in self._places:
             return None
         fragment = unquote(fragment)
@@ -85,11 +85,12 @@ class Part:
         return Part(schema, _own_base(schema, self.base), self.document)
 
     def changed(self, schema: JsonValue) -> Part:
-        """Return this schema with other keywords and the same base URI."""
+        """Return a schema with changed keywords and the same base URI."""
         return Part(schema, self.base, self.document)
 
     def get(self, keyword: str, default: JsonValue = None) -> JsonValue:
-        """Return the value of a keyword; the default for a missing keyword and for the schemas true and false."""
+        """Return the value of a keyword; the default if the keyword is missing, or if the schema is `true` or
+        `false`."""
         return self.schema.get(keyword, default) if isinstance(self.schema, dict) else default
 
     def has(self, *keywords: str) -> bool:
@@ -111,7 +112,8 @@ class Part:
         return self.schema is True or self.schema == {}
 
     def resolved(self) -> Part | None:
-        """Return the schema that a `$ref` points to, or this one without a `$ref`; None: it does not exist."""
+        """Return the schema that a `$ref` points to, or this schema if it has no `$ref`; None if the target does not
+        exist."""
         part, seen = self, 0
         while isinstance(part.schema, dict) and isinstance(part.schema.get("$ref"), str):
             found = part.document.find(part.schema["$ref"], part.base)
@@ -142,7 +144,7 @@ def _at_pointer(part: Part, pointer: str) -> Part | None:
 
 
 def _subschemas(root: JsonValue, base: str) -> Iterator[tuple[dict[str, JsonValue], str]]:
-    """Yield every object that may be a schema, with the base URI of its context."""
+    """Yield every object that may be a schema, with the base URI that applies there."""
     waiting = [(root, base)]
     while waiting:
         found, outer = waiting.pop()
@@ -165,7 +167,7 @@ def _own_base(schema: JsonValue, outer: str) -> str:
 
 
 def _id_of(schema: JsonValue) -> str | None:
-    """Return `$id`, or draft 4's `id`, without its fragment; None: there is none, or only an anchor."""
+    """Return `$id`, or draft 4's `id`, without its fragment; None if there is none, or if it is only an anchor."""
     if not isinstance(schema, dict):
         return None
     given = schema.get("$id", schema.get("id"))
@@ -189,5 +191,5 @@ def _split(uri: str) -> tuple[str, str]:
 def _joined(base: str, name: str) -> str:
     try:
         return urljoin(base, name)
-    except ValueError:  # base or name is not a valid URI
+    except ValueError:  # the base or the reference is not a valid URI
         return name

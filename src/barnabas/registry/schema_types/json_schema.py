@@ -32,7 +32,7 @@ class JsonSchema:
 
     @cached_property
     def text(self) -> str:
-        """The schema without white space, with attributes in their order."""
+        """The schema without white space, with attributes in their original order."""
         return compact_json(self._data)
 
     @cached_property
@@ -52,5 +52,5 @@ def _decode(text: str) -> Any:
     except ValueError as error:
         raise SchemaSyntaxError(f"invalid JSON: {error}") from error
     if not isinstance(data, (dict, bool)):
-        raise SchemaSyntaxError(f"a JSON Schema is an object, true or false, not {data!r}")
+        raise SchemaSyntaxError(f"a JSON Schema must be an object, true or false, not {data!r}")
     return data

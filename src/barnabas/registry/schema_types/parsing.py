@@ -14,7 +14,7 @@ def parse(content: Content, dependencies: Sequence[tuple[str, str]]) -> Schema:
     :param dependencies: name and text of all direct and indirect references, each after its own dependencies.
     :raises SchemaSyntaxError: the text is not a valid schema of its type.
     """
-    # Import the library of a type only when it is needed: most registries use one type.
+    # Import the library of a schema type only on demand, because most registries use only one type.
     try:
         if content.schema_type == AVRO:
             from barnabas.registry.schema_types.avro import AvroSchema  # noqa: PLC0415

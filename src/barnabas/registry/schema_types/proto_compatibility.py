@@ -1,8 +1,8 @@
-"""Checks whether one Protobuf schema correctly reads messages of another one in the wire format.
+"""Checks whether one Protobuf schema correctly reads wire-format messages of another schema.
 
-The rules are those of Confluent's registry. Fields are identified by number, so names do not matter. A type may change
-to another type with the same encoding. Unknown fields are skipped. Incompatible are: a removed message, a field removed
-from a remaining oneof, and a field that is required on one side only.
+The rules are the same as in Confluent's registry. Fields are identified by number, so names do not matter. A type may
+change to another type with the same encoding. Unknown fields are skipped. A removed message, a field removed from a
+remaining oneof, and a field required on one side only are incompatible.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def incompatibilities(
 
 @dataclass(frozen=True, slots=True)
 class _Side:
-    """A file, and the messages of its imports by full name."""
+    """One side of a comparison: a file, and the messages of its imports by full name."""
 
     file: File
     imported: dict[str, Message]
@@ -43,7 +43,7 @@ class _Side:
 
 @dataclass(frozen=True, slots=True)
 class _Sides:
-    """Both sides of a comparison, and the pairs of imported types already compared."""
+    """Both sides of a comparison, and the pairs of imported types that are already compared."""
 
     reader: _Side
     writer: _Side
@@ -95,7 +95,8 @@ def _fields(sides: _Sides, now: Message, before: Message, where: str) -> Iterato
 
 
 def _moved_together(now: Message, before: Message, where: str) -> Iterator[str]:
-    """Yield fields moved into one oneof that could be set together before, because a oneof keeps only one field."""
+    """Yield fields that were moved into the same oneof. Earlier, both could be set together, but a oneof keeps only one
+    field."""
     old = {field.number: _oneof(before, field) for field in before.field}
     for index, declared in enumerate(now.oneof_decl):
         members = [f for f in now.field if f.HasField("oneof_index") and f.oneof_index == index and f.number in old]
@@ -152,7 +153,7 @@ def _entry(owner: Message, field: Field) -> Message | None:
 
 
 def _within(file: File, type_name: str) -> str:
-    """Return a type name without the package of its own file, because the package may change."""
+    """Return a type name relative to the package of its file, because the package may change."""
     return type_name.removeprefix(f".{file.package}.") if file.package else type_name.removeprefix(".")
 
 

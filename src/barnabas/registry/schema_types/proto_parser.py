@@ -1,7 +1,7 @@
-"""Parses a .proto file to a descriptor, whose names and rules protobuf's own library then resolves and checks.
+"""Parses a .proto file to a descriptor. The protobuf library then resolves the names and checks the rules.
 
 The syntax is proto2 and proto3; groups and editions are rejected. Custom options are skipped: `has_more` is then true,
-because the descriptor lacks a part of the text.
+because the descriptor does not contain the whole text.
 """
 
 from __future__ import annotations
@@ -40,11 +40,11 @@ class Tokens:
 
     @property
     def is_at_end(self) -> bool:
-        """True if all tokens were taken."""
+        """True if all tokens are consumed."""
         return self._at >= len(self._words)
 
     def peek(self) -> str:
-        """Return the next token without taking it; empty at the end."""
+        """Return the next token without consuming it; empty at the end."""
         return "" if self.is_at_end else self._words[self._at][1]
 
     def take(self) -> str:
@@ -55,16 +55,16 @@ class Tokens:
         return self._words[self._at - 1][1]
 
     def take_if(self, *words: str) -> str:
-        """Take and return the next token if it is one of the given ones; otherwise return an empty string."""
+        """Consume and return the next token if it is one of the given tokens. Otherwise return an empty string."""
         return self.take() if self.peek() in words and not self.is_at_end else ""
 
     def expect(self, word: str) -> None:
-        """Take the next token, which must be `word`."""
+        """Consume the next token, which must be `word`."""
         if (found := self.take()) != word:
             raise self.error(f"{word!r} is expected instead of {found!r}")
 
     def name(self) -> str:
-        """Take a name, which may contain dots."""
+        """Consume and return a name, which may contain dots."""
         kind = "" if self.is_at_end else self._words[self._at][0]
         word = self.take()
         if kind != "name" and word not in ("inf", "nan"):
@@ -72,7 +72,7 @@ class Tokens:
         return word
 
     def string(self) -> str:
-        """Take one or more adjacent strings, joined."""
+        """Consume one or more adjacent strings, and return them joined."""
         parts = []
         while not self.is_at_end and self._words[self._at][0] == "string":
             parts.append(_unquoted(self.take()))
@@ -81,7 +81,7 @@ class Tokens:
         return "".join(parts)
 
     def integer(self) -> int:
-        """Take an integer in decimal, hexadecimal or octal notation."""
+        """Consume and return an integer in decimal, hexadecimal or octal notation."""
         word = self.take()
         sign, digits = (-1, word[1:]) if word.startswith("-") else (1, word)
         if word == "-":
@@ -146,7 +146,7 @@ class ProtoParser:
     def __init__(self, text: str, name: str) -> None:
         self.file = File(name=name)
         self.has_more = False
-        """True if the descriptor lacks a part of the text."""
+        """True if the descriptor does not contain the whole text."""
         self._tokens = Tokens(text)
         self._parse_file()
 
@@ -271,7 +271,7 @@ class ProtoParser:
 
     @staticmethod
     def _add_synthetic_oneofs(message: Message) -> None:
-        """Add a oneof for each optional field of proto3 after all others, as protoc does."""
+        """Add a oneof for each optional field of proto3, after all other oneofs, as protoc does."""
         for field in message.field:
             if field.proto3_optional:
                 field.oneof_index = len(message.oneof_decl)
@@ -303,7 +303,7 @@ class ProtoParser:
         else:
             is_enum = isinstance(owner, Enum)
             for first, last in self._ranges(ENUM_MAX if is_enum else EXTENSION_MAX - 1):
-                # In messages `end` is exclusive, in enums it is inclusive.
+                # In messages, `end` is exclusive; in enums, it is inclusive.
                 owner.reserved_range.add(start=first, end=last if is_enum else last + 1)
         tokens.expect(";")
 
@@ -357,7 +357,7 @@ class ProtoParser:
         tokens.expect("]")
 
     def _parse_option(self, options: Any) -> None:
-        """Set an option that protobuf knows; skip others."""
+        """Parse an option. Set it if protobuf knows it, otherwise skip it."""
         tokens = self._tokens
         if tokens.peek() == "(":
             self._skip_option()
@@ -405,7 +405,7 @@ def _set_type(field: Field, kind: str) -> None:
     if kind in SCALARS:
         field.type = SCALARS[kind]
     else:
-        field.type_name = kind  # a message or an enum; protobuf's library resolves it
+        field.type_name = kind  # a message or an enum: the protobuf library resolves the name
 
 
 def _camel_case(name: str) -> str:

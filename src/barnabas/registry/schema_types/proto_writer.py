@@ -18,7 +18,7 @@ _TYPE_NAMES = {number: name for name, number in SCALARS.items()}
 
 
 def write(file: File, *, full_names: bool = False) -> str:
-    """Return the text of a resolved file, with blank lines as in Confluent's registry.
+    """Return the text of a resolved descriptor, with blank lines as in Confluent's registry.
 
     :param full_names: True to write all type names with their package.
     """
@@ -29,7 +29,7 @@ def in_order(file: File) -> File:
     """Return a copy of a descriptor in the order of Confluent's normal form.
 
     Imports are sorted by name; fields, constants and reserved ranges by number. Messages keep their order, because
-    records refer to their message type by position. A oneof is at the position of its first field.
+    records refer to their message type by position. A oneof has the position of its first field.
     """
     ordered = File()
     ordered.CopyFrom(file)
@@ -57,7 +57,7 @@ def _order_message(message: Message, *, is_proto3: bool) -> None:
 
 
 def _order_enum(enum: Enum, *, is_open: bool) -> None:
-    """Sort the constants but keep the default first: zero in proto3, the first constant in proto2."""
+    """Sort the constants of an enum, but keep the default first: zero in proto3, the first constant in proto2."""
     first = 0 if is_open or not enum.value else enum.value[0].number
     enum.value.sort(key=lambda value: (value.number != first, value.number))
     enum.reserved_range.sort(key=lambda each: (each.start, each.end))

@@ -1,6 +1,6 @@
 """Protobuf schemas: the text of a .proto file, or its descriptor in base64, which some serializers send.
 
-Both are written as the same text. Protobuf's own library resolves names and checks all other rules.
+Both become the same canonical text. The protobuf library resolves names and checks all other rules.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from barnabas.registry.schema_types.proto_writer import in_order, write
 from barnabas.registry.schema_types.schema import Schema, SchemaSyntaxError
 
 OWN_NAME = "default.proto"
-"""The file name of a schema without a name; subjects identify registered schemas."""
+"""The file name of a schema. Registered schemas have no file names, because subjects identify them."""
 KNOWN_IMPORT = re.compile(r"google/(protobuf|type)/(\w+)\.proto")
-"""Imports that Python packages provide: protobuf, and googleapis-common-protos if it is installed."""
+"""Matches imports that Python packages provide: protobuf, and googleapis-common-protos if it is installed."""
 BASE64 = re.compile(r"[A-Za-z0-9+/\s]+=*")
 """Matches base64 in a stripped text; trailing white space would make the match quadratic."""
 
@@ -68,13 +68,13 @@ class ProtobufSchema:
         return base64.b64encode(self.file.SerializeToString()).decode()
 
     def read_incompatibilities(self, writer: Schema) -> list[str]:
-        """Return the reasons why messages of `writer` would be misread in Protobuf's wire format."""
+        """Return the reasons why this schema would misread messages of `writer` in Protobuf's wire format."""
         assert isinstance(writer, ProtobufSchema)
         return incompatibilities(self.file, writer.file, self._imported, writer._imported)
 
 
 def _decode(text: str, name: str) -> tuple[File, bool]:
-    """Return the descriptor of a text or a base64 descriptor, and whether the descriptor lacks a part of the text."""
+    """Return the descriptor of a text or a base64 descriptor, and whether the descriptor omits a part of the text."""
     if BASE64.fullmatch(text.strip()):
         try:
             file = File.FromString(base64.b64decode(text, validate=False))
@@ -112,7 +112,7 @@ def _add_known_import(pool: descriptor_pool.DescriptorPool, name: str, known: se
     try:
         descriptor = importlib.import_module(f"google.{found[1]}.{found[2]}_pb2").DESCRIPTOR
     except ImportError:
-        return  # the descriptor pool reports the missing import
+        return  # ignore the error here: the descriptor pool reports the missing import
     for dependency in descriptor.dependencies:
         _add_known_import(pool, dependency.name, known)
     pool.AddSerializedFile(descriptor.serialized_pb)
@@ -129,7 +129,7 @@ def _unambiguous(file: File, pool: descriptor_pool.DescriptorPool, name: str) ->
 
 
 def _is_same(text: str, file: File, pool: descriptor_pool.DescriptorPool, name: str) -> bool:
-    """Return whether a text resolves to the same types as the descriptor; short names might resolve to others."""
+    """Return whether a text resolves to the same types as the descriptor. Short names might resolve to other types."""
     again = ProtoParser(text, f"{name}.proto").file
     again.package = f"{file.package}.{name}" if file.package else name
     resolved = File()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 NESTING_MAX = 100
-"""The maximum nesting depth of a schema, far above that of real schemas."""
+"""The maximum nesting depth of a schema. Real schemas are nested much less."""
 
 
 class SchemaSyntaxError(ValueError):
@@ -26,5 +26,6 @@ class Schema(Protocol):
         ...
 
     def read_incompatibilities(self, writer: Schema) -> list[str]:
-        """Return the reasons why this schema cannot read data of `writer`, of the same type; empty if it can."""
+        """Return the reasons why this schema cannot read data of `writer`, a schema of the same type. Return an empty
+        sequence if it can."""
         ...
