@@ -171,7 +171,10 @@ class Broker:
             raise
 
     async def _start(self) -> None:
-        """Run the startup steps. Each step adds its shutdown step to `_stopping`, which runs these in reverse order."""
+        """Run the startup steps.
+
+        Each step adds its shutdown step to `_stopping`, which runs the shutdown steps in reverse order.
+        """
         self._open_files = OpenFiles(open_files_limit(), self.config.max_connections, self._count_logs)
         # Bind the listeners first. If an address is in use, the start fails before any log changes. Early clients wait
         # in the backlog, so their connections are not refused.

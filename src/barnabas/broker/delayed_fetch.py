@@ -1,9 +1,10 @@
 """A fetch that waits in the purgatory for records, from a consumer, a follower, or any other reader.
 
-A fetch waits until its sources have `min_bytes` of new records, until the result of a read changes for another reason
-(leadership lost, topic deleted, log truncated), or until `max_wait_ms` have passed. The pipeline also completes the
-fetch if waiting requests use too much memory, or if another request arrives on the same connection. The handler then
-reads again and responds. The wait is cancelled when the connection closes, for example because the broker stops.
+A fetch waits until its sources have `min_bytes` of new records, or until `max_wait_ms` have passed. The wait also ends
+if the result of a read changes for another reason (leadership lost, topic deleted, log truncated). The pipeline also
+completes the fetch if waiting requests use too much memory, or if another request arrives on the same connection. The
+handler then reads again and responds. The wait is cancelled when the connection closes, for example because the broker
+stops.
 
 Invariant: a source has no reference to a fetch that is no longer waiting. The memory of a waiting fetch counts as the
 `kept_bytes` of its `LaterReply`.

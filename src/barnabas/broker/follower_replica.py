@@ -217,10 +217,10 @@ class FollowerReplica:
         if self.log.is_newer_than_tree and offset < end:
             raise StorageError(
                 f"cannot truncate the log: the metadata store was older than {self.log.folder.parent} or another"
-                f" replica's log, and broker {self.leader}, the leader of epoch {self.leader_epoch}, lacks the records"
-                f" from offset {offset} to {end - 1}, of epochs up to {self.log.leader_epochs.latest}. These records"
+                f" replica's log. Broker {self.leader}, the leader of epoch {self.leader_epoch}, lacks the records from"
+                f" offset {offset} to {end - 1}, of leader epochs up to {self.log.leader_epochs.latest}. These records"
                 " may be acknowledged, so this replica keeps them and stays out of the in-sync replicas. To discard"
-                f" them, stop this broker and move {self.log.folder} elsewhere. To keep them instead, see"
+                f" the records, stop this broker and move {self.log.folder} elsewhere. To keep the records, see"
                 ' "The tree from a backup" in docs/how-to/operations.md'
             )
 

@@ -218,7 +218,7 @@ class FollowerSession:
         self.mentions: dict[Position, None] = {}
         """The partitions whose high watermark or log start offset may have changed since the last response."""
         self.change_count = 0
-        """The number of events that made partitions ready."""
+        """The number of partition events since the session began."""
         self.is_urgent = False
         """True if a request of a producer, consumer or administrator waits for a fetch of the follower."""
         self._listener: ReadListener | None = None

@@ -304,7 +304,7 @@ class GroupService:
     def error_of(self, group_id: str) -> ErrorCode:
         """Return the error for lookups of a group, or NONE.
 
-        If `__consumer_offsets` does not exist, there are no groups and no errors.
+        If `__consumer_offsets` does not exist, no group exists, and the result is NONE.
         """
         found = self._find(group_id)
         if isinstance(found, CoordinatorShard) or (not self.has_topic and not self.runtime.is_closed):

@@ -67,7 +67,7 @@ class RoleTransitions:
         leads_on = isinstance(replica, LeaderReplica) and leader == self._broker_id
         await self.resign(replica, why, leads_on=leads_on)
         if isinstance(replica, LeaderReplica) and info.state.is_doubted and not replica.log.is_offline:
-            # A replica whose log is newer than the metadata store has caused a new election, and this leader may have
+            # A replica whose log is newer than the metadata store has caused this election. This leader may have
             # acknowledged records that the next leader lacks. After any other election, the next leader has all
             # acknowledged records.
             replica.log.mark_newer_than_tree()
@@ -82,7 +82,7 @@ class RoleTransitions:
     async def resign(self, replica: Replica, why: str, *, leads_on: bool = False) -> None:
         """End a role, and wait until none of its work is in progress.
 
-        :param leads_on: True if this broker also leads in the next epoch.
+        :param leads_on: True if this broker also leads in the next leader epoch.
         """
         self._events.publish(RoleEnded(replica))
         error = _has_ended(replica, why)

@@ -172,8 +172,8 @@ class TopicDeletion:
     async def end_all(self, live_names: Collection[str]) -> None:
         """Complete the pending deletions.
 
-        A deletion is pending if another broker has begun it, if the consumer groups were not loaded, or if the metadata
-        store rejected the deletion after the deletion note.
+        A deletion is pending if another broker has begun it, or if the consumer groups were not loaded. It is also
+        pending if the metadata store rejected the deletion after the deletion note.
 
         :param live_names: the names of all existing topics.
         """

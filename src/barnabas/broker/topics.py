@@ -457,7 +457,7 @@ class Topics:
     async def open_created(self, info: TopicInfo) -> Topic:
         """Create the logs of a topic that this broker has just created in the metadata store.
 
-        The caller must hold `changing`.
+        The caller must hold the lock `changing`.
 
         :raises BarnabasError: a log cannot be created, or a setting is invalid.
         """
@@ -466,7 +466,7 @@ class Topics:
     def apply_settings(self, topic: Topic, settings: Mapping[str, str]) -> None:
         """Apply topic settings that this broker has just written to the metadata store.
 
-        The caller must hold `changing`.
+        The caller must hold the lock `changing`.
 
         :raises ApiError: a setting is invalid.
         """
@@ -660,7 +660,7 @@ class Topics:
             await self.reread_while_changing(names)
 
     async def reread_while_changing(self, names: Iterable[str]) -> None:
-        """Read topics from the metadata store and apply them. The caller must hold `changing`.
+        """Read topics from the metadata store and apply them. The caller must hold the lock `changing`.
 
         :raises CoordinationError: the metadata store is unreachable.
         """
@@ -729,7 +729,9 @@ class Topics:
             await self.replicas.resign(replica, "the topic is missing from the metadata store")
 
     async def delete_replicas(self, topic: Topic) -> StorageError | None:
-        """Remove a deleted topic from memory, and rename its partition directories. The caller must hold `changing`.
+        """Remove a deleted topic from memory, and rename its partition directories.
+
+        The caller must hold the lock `changing`.
 
         :returns: the error of the first directory that could not be renamed, or None.
         """

@@ -448,8 +448,8 @@ class ClassicGroup:
     def _rejoined_static(self, member: Member, old_leader: str | None, can_skip: bool) -> JoinResult:
         """Return the join result of a restarted static member if no rebalance is necessary.
 
-        If the member is the leader but does not support `skip_assignment`, the result has its old id as the leader id,
-        so that it does not assign again.
+        A group leader that does not support `skip_assignment` must not assign again. So its result contains its old
+        member id as the leader id.
         """
         is_leader = member.member_id == self.members.leader_id
         if can_skip:

@@ -45,8 +45,8 @@ class JoinRequest:
     `member_id` is empty for a member without an id. A member with a `group_instance_id` is a static member (KIP-345). A
     negative `rebalance_timeout_ms` (JoinGroup version 0) means the session timeout. If `require_member_id` is True
     (JoinGroup version 4 and later, KIP-394), a new dynamic member gets a member id and must join again with this id. If
-    `supports_skip_assignment` is True (JoinGroup version 9, KIP-814), a restarted static leader may get the reply that
-    it is still the leader but must not assign partitions.
+    `supports_skip_assignment` is True (JoinGroup version 9, KIP-814), a restarted static leader may get a reply that it
+    still leads but must not assign partitions.
     """
 
     session_timeout_ms: int

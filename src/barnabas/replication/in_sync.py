@@ -251,8 +251,8 @@ class RemoteReplicas:
 
         It never decreases.
 
-        While an ISR change is pending, the members of both the old and the new ISR are included (the *maximal ISR* in
-        KIP-497), because either may be in effect. The high watermark does not rise before each included follower has
+        While an ISR change is pending, the members of both the old and the new ISR are included, because either may be
+        in effect (the *maximal ISR* in KIP-497). The high watermark does not rise before each included follower has
         fetched in this epoch.
 
         A follower outside the ISR that has caught up is also included, until it joins or falls behind. Otherwise, if a
@@ -321,8 +321,8 @@ class RemoteReplicas:
 
         A follower joins the ISR if it meets the same conditions, and additionally:
 
-        - it has all records below the high watermark and all records of earlier epochs, because the previous leader may
-          have acknowledged more than this leader knows;
+        - it has all records below the high watermark and all records of earlier epochs. The previous leader may have
+          acknowledged more records than this leader knows;
         - the log start offset that it has reported is not below the leader's. Otherwise, deleted records could reappear
           if it became leader after a power failure (KIP-107).
 

@@ -130,7 +130,7 @@ def transfer_leadership(
     The new leader is the first live in-sync replica, in the order of the replicas, that is not in `leaving`. In a
     controlled shutdown, `leaving` contains the leader itself. If `leaving` is empty, the preferred replica becomes
     leader if it can lead. Only the current leader may write this state. Records above the high watermark are lost if
-    the new leader has not fetched them, so the caller should first wait until the new leader has caught up.
+    the new leader has not fetched them. So the caller should first wait until the new leader has caught up.
 
     :param leaving: the brokers that are shutting down or may lack records.
     """

@@ -29,7 +29,10 @@ LOOK_S = 0.02
 """The interval in seconds between checks whether reassignments that only remove replicas are complete."""
 
 WAIT_S_MAX = 5.0
-"""The maximum wait for these reassignments in seconds. They take milliseconds, unless a partition has no leader."""
+"""The maximum wait in seconds for reassignments that only remove replicas.
+
+They take milliseconds, unless a partition has no leader.
+"""
 
 
 @serves(AlterPartitionReassignmentsRequest)

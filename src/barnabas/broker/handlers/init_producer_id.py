@@ -1,8 +1,8 @@
 """InitProducerId, versions 0 to 6: assign a producer id to an idempotent producer (KIP-98).
 
-As in Kafka, a producer without a transactional id gets a new producer id each time, even if the request contains its
-current producer id (version 3, KIP-360). Transactions are not supported. Requests with a transactional id get the error
-that all clients treat as fatal (see FindCoordinator).
+As in Kafka, a producer without a transactional id always gets a new producer id, even if the request contains its
+current id (version 3, KIP-360). Transactions are not supported. Requests with a transactional id get the error that all
+clients treat as fatal (see FindCoordinator).
 """
 
 from __future__ import annotations

@@ -203,9 +203,9 @@ class ServedApi:
     The scheduler spreads such requests over time, so that other requests do not have to wait for all of them.
     """
     answers_any_version: bool = False
-    """True if a request with an unsupported version gets a response of version 0.
+    """True if a request with an unsupported version gets a version 0 response.
 
-    The handler then gets None as the request.
+    The handler then gets None instead of the request.
     """
     entries_max: int = ENTRIES_MAX
     bytes_max: int = BYTES_MAX

@@ -9,7 +9,7 @@ even if other clients send many expensive requests.
 A small request runs immediately, and a long request runs in slices. If many clients send a burst-prone request at the
 same time, these requests are spread over several iterations. For some APIs, consecutive requests run together as a run,
 and requests that are too large for a run are divided into pieces (`RunRules`). As in Kafka, a request with an
-unsupported API or version ends the connection with one log line, because no response format is supported by both sides.
+unsupported API or version ends the connection with one log line. There is no response format that both sides support.
 
 When a request waits, it releases the memory of its frame, and only counts with the memory that it still needs
 (`ConnectionContext.release_frame`). A waiting task must not have a reference to the frame.

@@ -1,15 +1,11 @@
 """The settings of brokers, topics and groups.
 
-| module | |
-|---|---|
-| `static` | the declarations of a broker's settings |
-| `loading` | reads these settings from file, environment and flags |
-| `dynamic` | values that are changed while the broker runs, and stored in the metadata store |
-| `in_force` | the effective value of each setting, and its source |
-| `topic_table` | the declarations of all topic settings |
-| `topic_config` | the settings of a topic over the defaults of the broker |
-| `resources` | the settings of each resource type, for requests that describe or change settings |
-| `rules` | the valid values of a setting |
-| `kafka_names` | Kafka's settings that have another name in Barnabas, or no effect |
-| `unused` | Kafka's settings that are stored without effect |
+- `static` declares the static settings of a broker, and `loading` reads them from file, environment and flags.
+- `dynamic` contains the settings that are changed while the broker runs, and stored in the metadata store.
+- `in_force` determines the effective value of each broker setting, and its source.
+- `topic_table` declares the topic settings, and `topic_config` combines them with the broker's defaults.
+- `resources` describes and changes settings on behalf of administrators.
+- `rules` checks the values of settings.
+- `kafka_names` translates Kafka's settings that have another name in Barnabas.
+- `unused` declares Kafka's settings that are stored but have no effect.
 """
