@@ -194,7 +194,7 @@ def test_replica_that_missed_the_step_and_starts_first_begins_no_epoch_again(run
         assert leader.info().state.isr == (leader.id,)
         (refusal,) = set(history.refusals)
         assert f"the metadata store was older than {cluster.folder / str(3 - leader.id)}" in refusal
-        assert f"broker {leader.id}, the leader of epoch" in refusal
+        assert f"Broker {leader.id}, the leader of epoch" in refusal
         assert "lacks the records from offset 2 to" in refusal
 
     run(scenario)
