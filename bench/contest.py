@@ -56,7 +56,7 @@ class Contender:
         return f"{self.driver.name} with {SERVERS[self.server].title}"
 
     def records(self, job: Job) -> int:
-        """Return the number of records of this contender."""
+        """Return the number of records that this contender processes, given the number in the job."""
         return max(RECORDS_MIN, round(job.records * self.share))
 
 
@@ -152,7 +152,7 @@ class Contest:
         *,
         into_fresh_memory: bool = False,
     ) -> Run:
-        """Run a contender once with the topic of the job.
+        """Measure one run of a contender with the topic of the job.
 
         :param into_fresh_memory: True to prepare no memory for this run and later runs (`bench.memory`).
         """

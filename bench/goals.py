@@ -76,7 +76,7 @@ def flatness(case: Case, row: Row) -> str | None:
 
 
 def memory(case: Case, row: Row) -> str | None:
-    """Return the memory peak of Barnabas with any client of the case."""
+    """Return the highest memory peak of Barnabas over all clients of the case."""
     del row
     peaks = [run.memory_server_mib for each in case.rows if each.server == BARNABAS for run in each.runs]
     return f"{max(peaks):.0f} MiB" if peaks else None

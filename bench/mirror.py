@@ -48,7 +48,7 @@ COMMAND = [sys.executable, *BARNABAS]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The records of a scenario."""
+    """A scenario: the size and the number of the mirrored records, and the producer's settings."""
 
     size: int
     records: int

@@ -1,4 +1,4 @@
-"""Compare the metrics of brokers with those of three exporters for Kafka: kafka_exporter, kminion and Burrow.
+"""Compare the metrics of brokers with the metrics of three exporters for Kafka: kafka_exporter, kminion and Burrow.
 
     JAVA_HOME=$(tools/java_home.sh) .venv/bin/python tools/exporters_suite.py
     .venv/bin/python tools/exporters_suite.py --checkouts ~/src

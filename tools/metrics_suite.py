@@ -95,7 +95,7 @@ class Prometheus:
             raise SystemExit(f"Prometheus rejects {expression}: {error.read().decode()}") from None
 
     def firing(self) -> set[str]:
-        """Return the firing alerts, except those in `OF_THE_MACHINE`."""
+        """Return the firing alerts, except the alerts in `OF_THE_MACHINE`."""
         alerts = self.ask("alerts")["alerts"]
         return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"} - OF_THE_MACHINE
 

@@ -143,7 +143,7 @@ def warm_up_of(job: Job) -> Job:
 
 
 def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: float = 0.0) -> Experiment:
-    """Return the experiment of a load that produces records.
+    """Return the experiment that measures a load of produced records.
 
     :param scrapes_per_s: the rate at which the metrics of the checkout are scraped. The base is not scraped, because it
         may have no metrics.
@@ -171,7 +171,7 @@ def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: f
 
 
 def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
-    """Return the experiment of a consumer. confluent-kafka writes the records once per side."""
+    """Return the experiment that measures a consumer. confluent-kafka writes the records once per side."""
     job = replace(load.job, topic="measured")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -191,7 +191,7 @@ def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
 
 
 def stall(name: str) -> Experiment:
-    """Return the experiment of a scenario of `bench.stalls`: the longest wait of another client."""
+    """Return the experiment that runs a scenario of `bench.stalls` and measures the longest wait of another client."""
 
     def turn(side: Side, folder: Path) -> Results:
         played = play(SCENARIOS[name], folder, STALL_LIMIT_S, side.environment)
@@ -204,7 +204,7 @@ def stall(name: str) -> Experiment:
 
 
 def commits(seconds: float) -> Experiment:
-    """Return the experiment of W15."""
+    """Return the experiment that measures W15: commits of consumer groups."""
     rate = Case(f"commits of {groups.CLIENTS} clients", "commits/s", is_rate=True)
     wait = Case("worst wait of another client", "ms")
 
@@ -219,7 +219,7 @@ def commits(seconds: float) -> Experiment:
 
 
 def start() -> Experiment:
-    """Return the experiment of a broker start with an empty log directory."""
+    """Return the experiment that measures the start of a broker with an empty log directory."""
     case = Case("time to ready", "s")
 
     def turn(side: Side, folder: Path) -> Results:
@@ -231,7 +231,7 @@ def start() -> Experiment:
 
 
 def memory(records: int) -> Experiment:
-    """Return the experiment of resident memory: after the start of the broker, and after writing and reading
+    """Return the experiment that measures resident memory: after the start of the broker, and after writing and reading
     records."""
     after_start, after_load = Case("after start", "MiB"), Case("after a load", "MiB")
     writing = Load("send", Job("produce", records, topic="measured"))
@@ -252,8 +252,8 @@ def memory(records: int) -> Experiment:
 
 
 def many_partitions(topics: int, each: int) -> Experiment:
-    """Return the experiment of many partitions with one record each: start, memory, and a Metadata request for all
-    partitions."""
+    """Return the experiment that measures many partitions with one record each: broker start, memory, and a Metadata
+    request."""
     ready, resident, listed = Case("start", "s"), Case("memory after start", "MiB"), Case("Metadata request", "ms")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -279,7 +279,7 @@ def many_partitions(topics: int, each: int) -> Experiment:
 
 
 def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
-    """Return the experiment of a load that appends to a large log. Each turn adds to the log."""
+    """Return the experiment that measures appends to a large log. Each turn makes the log larger."""
     job = replace(load.job, topic="measured")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -298,7 +298,7 @@ def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
 
 
 def recovery(size_bytes: int) -> Experiment:
-    """Return the experiment of a start after SIGKILL, with unflushed batches of one record."""
+    """Return the experiment that measures a start after SIGKILL, with unflushed batches of one record."""
     case = Case("start after kill -9", "s")
 
     def turn(side: Side, folder: Path) -> Results:
@@ -313,7 +313,7 @@ def recovery(size_bytes: int) -> Experiment:
 
 
 def compaction(megabytes: int) -> Experiment:
-    """Return the experiment of the log cleaner: MB/s, and the CPU time of broker and cleaner."""
+    """Return the experiment that measures the log cleaner: MB/s, and the CPU time of broker and cleaner."""
     case = Case("cleaner", "MB/s", is_rate=True)
 
     def turn(side: Side, folder: Path) -> Results:

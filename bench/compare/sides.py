@@ -32,7 +32,7 @@ BUILT_FROM = ("src", "pyproject.toml", "setup.py", "MANIFEST.in")
 CHECKOUT = "checkout"
 """The title of the side that is built from the working tree."""
 KEPT = 8
-"""The number of installations that stay in the cache."""
+"""The maximum number of installations in the cache."""
 MARK = "installed-by-bench-compare"
 SITE = "site"
 INSTALL_LIMIT_S = 900.0
