@@ -1,4 +1,4 @@
-"""Draws the numbers of departures and their mean delays by month."""
+"""The picture of the departures: their numbers by month, and their delays."""
 
 from __future__ import annotations
 

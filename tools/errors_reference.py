@@ -1,7 +1,7 @@
 """Generate docs/reference/errors.md: log events, exit codes, error codes and exceptions, each with its remedy.
 
-`python tools/errors_reference.py` writes the page. The log events come from `barnabas.log_lines`. The other tables are
-in this module.
+`python tools/errors_reference.py` writes the page. The log events come from `barnabas.log_lines`, the other tables from
+this module.
 """
 
 from __future__ import annotations
@@ -30,6 +30,28 @@ event: its name stays the same in later releases, while the text of the line may
 |---|---|
 """
 EXIT_CODES = {
+    "CLUSTER_AUTHORIZATION_FAILED": (
+        "The principal may not do this. Only `super.users` manage users.",
+        "Use the credentials of an administrator.",
+    ),
+    "DUPLICATE_RESOURCE": ("The request names a user twice.", "Name each user and mechanism once."),
+    "ILLEGAL_SASL_STATE": (
+        "The listener does not use SASL, or a SASL request came at the wrong time.",
+        "Check `security_protocol` and the port of the listener.",
+    ),
+    "RESOURCE_NOT_FOUND": ("The user has no SCRAM credentials.", "Check the name with `barnabas user list`."),
+    "SASL_AUTHENTICATION_FAILED": (
+        "The user name, the password or the token is not valid.",
+        "Check the credentials. The broker's log has the reason.",
+    ),
+    "UNACCEPTABLE_CREDENTIAL": (
+        "A user name, a salt or a number of iterations is out of bounds.",
+        "Use a printable name and 4096 to 16384 iterations.",
+    ),
+    "UNSUPPORTED_SASL_MECHANISM": (
+        "The listener does not offer the SASL mechanism.",
+        "Use a mechanism that the message lists, or add it to `sasl.enabled.mechanisms`.",
+    ),
     0: ("The command succeeded.", ""),
     1: (
         "The command failed, or it found a fault (`audit`, `cluster status`, `log dump`).",
@@ -46,6 +68,28 @@ EXIT_CODES = {
 """The exit codes of the command, with meaning and remedy."""
 
 CODES = {
+    "CLUSTER_AUTHORIZATION_FAILED": (
+        "The principal may not do this. Only `super.users` manage users.",
+        "Use the credentials of an administrator.",
+    ),
+    "DUPLICATE_RESOURCE": ("The request names a user twice.", "Name each user and mechanism once."),
+    "ILLEGAL_SASL_STATE": (
+        "The listener does not use SASL, or a SASL request came at the wrong time.",
+        "Check `security_protocol` and the port of the listener.",
+    ),
+    "RESOURCE_NOT_FOUND": ("The user has no SCRAM credentials.", "Check the name with `barnabas user list`."),
+    "SASL_AUTHENTICATION_FAILED": (
+        "The user name, the password or the token is not valid.",
+        "Check the credentials. The broker's log has the reason.",
+    ),
+    "UNACCEPTABLE_CREDENTIAL": (
+        "A user name, a salt or a number of iterations is out of bounds.",
+        "Use a printable name and 4096 to 16384 iterations.",
+    ),
+    "UNSUPPORTED_SASL_MECHANISM": (
+        "The listener does not offer the SASL mechanism.",
+        "Use a mechanism that the message lists, or add it to `sasl.enabled.mechanisms`.",
+    ),
     "BROKER_NOT_AVAILABLE": (
         "A broker that the request names is not registered.",
         "Start the broker, or name another one.",
@@ -284,7 +328,7 @@ EXCEPTIONS = {
         "The message names the table and the reason.",
     ),
 }
-"""The public exceptions, by their names within the package `barnabas`, with meaning and remedy."""
+"""The public exceptions, by their names below `barnabas`, with meaning and remedy."""
 
 
 def rows_of(table: dict[str, tuple[str, str]]) -> str:

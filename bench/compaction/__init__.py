@@ -1,2 +1,1 @@
-"""Log compaction: the operations of the codec on one thread, and the complete cleaner compared with Apache Kafka's
-cleaner."""
+"""Log compaction: the codec's operations on one thread, and the complete cleaner beside Apache Kafka's."""

@@ -1,9 +1,9 @@
-"""The compared workloads by name. Each workload has experiments. A turn of an experiment runs one side once.
+"""The compared workloads by name. Each has experiments; a turn of an experiment runs one side once.
 
-Each turn has a new broker process. Addresses and hash seeds differ between processes, so their effects average out.
-Each side uses its own `barnabas perf`. Both sides use confluent-kafka and the clients of W14, W15 and `partitions` from
-the checkout. The workloads are defined in `bench/workloads` (W1 to W12), `bench/stalls` (W14), `bench/groups.py` (W15,
-commits of 50 clients), `bench/partitions.py` (`partitions`, `recovery`) and `bench/compaction`.
+Each turn has a new broker process: addresses and hash seeds differ between processes, so their effects average out.
+`barnabas perf` is that of the side. confluent-kafka and the clients of W14, W15 and `partitions` are those of the
+checkout for both sides. The workloads are defined in `bench/workloads` (W1 to W12), `bench/stalls` (W14),
+`bench/groups.py` (W15, commits of 50 clients), `bench/partitions.py` (`partitions`, `recovery`) and `bench/compaction`.
 """
 
 from __future__ import annotations
@@ -43,12 +43,10 @@ STALLS = (
     *("join-empty-protocols", "entries-metadata", "compress-expanding", "large-produce", "large-batch"),
     *("create-topics", "list-partitions", "fetch-partitions", "rebalance-groups", "wake-polls"),
 )
-"""The default scenarios of W14. In these scenarios the broker responds to requests. `W14:NAME` runs any other
-scenario."""
+"""The default scenarios of W14: those in which the broker responds to requests. `W14:NAME` runs any other scenario."""
 UP = ("up", "--port", "0", "--data", "folder")
 STALL_S = {"create-topics": 12.0, "list-partitions": 30.0, "fetch-partitions": 30.0}
-"""The approximate duration of a turn of these scenarios, including the preparation. All other scenarios take
-`STALL_USUAL_S`."""
+"""The approximate duration of their turns with the preparation. All other scenarios take `STALL_USUAL_S`."""
 STALL_USUAL_S = 5.0
 PROBE = "127.0.0.1:1"
 
@@ -57,7 +55,7 @@ Results = Mapping[str, Measurement]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One measured value of a turn.
+    """One figure of a turn.
 
     :param is_rate: True if larger is better, False if smaller is better.
     """
@@ -75,8 +73,7 @@ class Experiment:
     :param turn: runs a side in a folder, and returns the measurements by case name.
     :param turn_s: the approximate duration of a turn.
     :param needs: the commands of `barnabas` that both sides must have, with their options.
-    :param prepare: fills a directory once per side, for all turns of the side. With None, each turn has an empty
-    directory.
+    :param prepare: fills a folder once per side, which all its turns then use. None: each turn has an empty folder.
     """
 
     workload: str
@@ -106,7 +103,7 @@ class Load:
         self.job = job
 
     def needs(self) -> Sequence[Sequence[str]]:
-        """Return the commands of `barnabas` that the load uses."""
+        """Return the commands of `barnabas` that the load runs."""
         own = [] if self._mode == "confluent" else [self._perf(PROBE, replace(self.job, topic="probe"))]
         return (UP, *own)
 
@@ -122,7 +119,7 @@ class Load:
         else:
             command = side.command(self._perf(broker.bootstrap, job))
         outcome = parse_report(run_client(command, TURN_LIMIT_S).output)
-        return replace(outcome, uncounted=round(job.rate or 0))  # the warm-up of `perf latency`: one second
+        return replace(outcome, uncounted=round(job.rate or 0))  # `perf latency` does not count the first second
 
     def measure(self, side: Side, broker: MeasuredBroker, job: Job) -> tuple[Outcome, float]:
         """Run the load once. Return its result, and the broker's CPU seconds per million records."""
@@ -143,7 +140,7 @@ def warm_up_of(job: Job) -> Job:
 
 
 def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: float = 0.0) -> Experiment:
-    """Return the experiment that measures a load of produced records.
+    """Return the experiment of a load that writes.
 
     :param scrapes_per_s: the rate at which the metrics of the checkout are scraped. The base is not scraped, because it
         may have no metrics.
@@ -171,7 +168,7 @@ def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: f
 
 
 def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
-    """Return the experiment that measures a consumer. confluent-kafka writes the records once per side."""
+    """Return the experiment of a consumer. confluent-kafka writes the records once per side."""
     job = replace(load.job, topic="measured")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -191,7 +188,7 @@ def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
 
 
 def stall(name: str) -> Experiment:
-    """Return the experiment that runs a scenario of `bench.stalls` and measures the longest wait of another client."""
+    """Return the experiment of a scenario of `bench.stalls`: the longest wait of another client."""
 
     def turn(side: Side, folder: Path) -> Results:
         played = play(SCENARIOS[name], folder, STALL_LIMIT_S, side.environment)
@@ -204,7 +201,7 @@ def stall(name: str) -> Experiment:
 
 
 def commits(seconds: float) -> Experiment:
-    """Return the experiment that measures W15: commits of consumer groups."""
+    """Return the experiment of W15."""
     rate = Case(f"commits of {groups.CLIENTS} clients", "commits/s", is_rate=True)
     wait = Case("worst wait of another client", "ms")
 
@@ -219,7 +216,7 @@ def commits(seconds: float) -> Experiment:
 
 
 def start() -> Experiment:
-    """Return the experiment that measures the start of a broker with an empty log directory."""
+    """Return the experiment of a start with an empty folder."""
     case = Case("time to ready", "s")
 
     def turn(side: Side, folder: Path) -> Results:
@@ -231,8 +228,7 @@ def start() -> Experiment:
 
 
 def memory(records: int) -> Experiment:
-    """Return the experiment that measures resident memory: after the start of the broker, and after writing and reading
-    records."""
+    """Return the experiment of memory: resident after the start, and after writing and reading records."""
     after_start, after_load = Case("after start", "MiB"), Case("after a load", "MiB")
     writing = Load("send", Job("produce", records, topic="measured"))
     reading = Load("records", Job("consume", records, topic="measured"))
@@ -252,8 +248,7 @@ def memory(records: int) -> Experiment:
 
 
 def many_partitions(topics: int, each: int) -> Experiment:
-    """Return the experiment that measures many partitions with one record each: broker start, memory, and a Metadata
-    request."""
+    """Return the experiment of many partitions with one record each: start, memory, and a Metadata request for all."""
     ready, resident, listed = Case("start", "s"), Case("memory after start", "MiB"), Case("Metadata request", "ms")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -266,7 +261,7 @@ def many_partitions(topics: int, each: int) -> Experiment:
         with MeasuredBroker(folder / "data", environment=side.environment) as broker:
             at_start = broker.memory_mib
             seconds = partitions.seconds_of(broker, frame(MetadataRequest(topics=None), 7))
-            broker.stop(LONG_LIMIT_S)  # shut down cleanly for the next start
+            broker.stop(LONG_LIMIT_S)  # the next start needs a clean shutdown
         return {
             ready.name: Measurement(broker.ready_s),
             resident.name: Measurement(at_start),
@@ -279,7 +274,7 @@ def many_partitions(topics: int, each: int) -> Experiment:
 
 
 def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
-    """Return the experiment that measures appends to a large log. Each turn makes the log larger."""
+    """Return the experiment of a load that writes to a log with much data. Each turn adds to the log."""
     job = replace(load.job, topic="measured")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -298,7 +293,7 @@ def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
 
 
 def recovery(size_bytes: int) -> Experiment:
-    """Return the experiment that measures a start after SIGKILL, with unflushed batches of one record."""
+    """Return the experiment of a start after SIGKILL, with unflushed batches of one record."""
     case = Case("start after kill -9", "s")
 
     def turn(side: Side, folder: Path) -> Results:
@@ -313,7 +308,7 @@ def recovery(size_bytes: int) -> Experiment:
 
 
 def compaction(megabytes: int) -> Experiment:
-    """Return the experiment that measures the log cleaner: MB/s, and the CPU time of broker and cleaner."""
+    """Return the experiment of the log cleaner: MB/s, and the CPU time of broker and cleaner."""
     case = Case("cleaner", "MB/s", is_rate=True)
 
     def turn(side: Side, folder: Path) -> Results:
@@ -325,7 +320,7 @@ def compaction(megabytes: int) -> Experiment:
 
 
 def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Iterator[Experiment]:
-    """Return the experiments of W4, with or without metrics scrapes.
+    """Return the experiments of W4, with or without scrapes.
 
     :param share: see `experiments`.
     """
@@ -338,7 +333,7 @@ def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Ite
 
 
 def only_by_name(share: float = 1.0) -> Iterator[Experiment]:
-    """Yield the experiments that run only if the user names them."""
+    """Yield the experiments that only run if they are named."""
     yield from one_producer("W4:scraped", share, SCRAPES_PER_S)
     for name in SCENARIOS:
         if name not in STALLS:
@@ -346,7 +341,7 @@ def only_by_name(share: float = 1.0) -> Iterator[Experiment]:
 
 
 def experiments(share: float = 1.0) -> Iterator[Experiment]:
-    """Yield the experiments that run by default, in order.
+    """Yield the default experiments in order.
 
     :param share: the share of records, commits and partitions. A value below 1 only shows that the experiments work.
     """
@@ -383,8 +378,7 @@ def workload_names() -> list[str]:
 
 
 def chosen(names: Sequence[str], share: float = 1.0) -> list[Experiment]:
-    """Return the experiments with the given names: of a whole workload, or a single one such as `W4:send`. Without
-    names, return all experiments.
+    """Return the experiments of workloads, or single ones such as `W4:send`. Without names return all.
 
     :raises ValueError: if a name is unknown.
     """

@@ -1,4 +1,4 @@
-"""The interface of measured servers, and the common part of servers that speak Kafka's protocol."""
+"""The interface of measured servers, and the common part of those that speak Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.processes import ClientError, ServerProcess
 START_LIMIT_S = 90.0
 ADMIN_LIMIT_S = 30.0
 LOG_ERRORS = 3
-"""The syslog level of errors, because librdkafka uses syslog levels."""
+"""The level of errors in syslog, which librdkafka uses."""
 BLOCK_BYTES = 512
 """The unit of st_blocks (stat(2))."""
 
@@ -29,7 +29,7 @@ BLOCK_BYTES = 512
 class Server(ABC):
     """A broker in a separate process.
 
-    :param folder: an empty directory for the configuration and data of the broker.
+    :param folder: an empty folder for its configuration and data.
     """
 
     name: ClassVar[str]
@@ -37,7 +37,7 @@ class Server(ABC):
     protocol: ClassVar[str]
     """The protocol of its clients: kafka, amqp or jms (ActiveMQ's own protocol and STOMP)."""
     settings: ClassVar[str]
-    """The setup of the broker, as a sentence for docs/benchmarks.md."""
+    """The setup of the broker, as a sentence for the page."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,8 +76,7 @@ class Server(ABC):
 
     @abstractmethod
     def data_folders(self, topic: str) -> list[Path]:
-        """Return the directories that contain the data of a topic; empty for a broker that stores data only in
-        memory."""
+        """Return the folders that contain the data of a topic; empty for a broker that stores in memory only."""
 
     def start(self) -> None:
         """Start the broker, and wait until it accepts connections.
@@ -110,7 +109,7 @@ class Server(ABC):
             time.sleep(0.05)
 
     def stored_bytes(self, topic: str) -> int:
-        """Return the size of a topic's files. Holes in preallocated files are not counted."""
+        """Return the size of a topic's files. Preallocated holes do not count."""
         return sum(folder_bytes(folder) for folder in self.data_folders(topic))
 
     def record_count(self, topic: str) -> int | None:
@@ -120,7 +119,7 @@ class Server(ABC):
 
     @property
     def pids(self) -> list[int]:
-        """The processes of the server. Child processes of these processes are measured as well."""
+        """The processes of the server. Their children count, too."""
         return [self.process.pid]
 
     def cpu_s(self) -> float:
@@ -155,9 +154,9 @@ class KafkaServer(Server):
             self._wait_for_replicas(admin, topic)
 
     def _wait_for_replicas(self, admin: AdminClient, topic: str) -> None:
-        """Wait until all replicas of a topic are in sync, so that a run starts with all replicas.
+        """Wait until all replicas of a topic are in sync, so that a run starts with all of them.
 
-        :raises ClientError: if the time limit is exceeded.
+        :raises ClientError: if the time limit is over.
         """
         limit_s = time.monotonic() + ADMIN_LIMIT_S
         while True:
@@ -171,7 +170,7 @@ class KafkaServer(Server):
     def delete_topic(self, topic: str) -> None:
         admin = AdminClient(self._settings)
         for future in admin.delete_topics([topic]).values():
-            with contextlib.suppress(KafkaException):  # not every peer can delete topics, and each run uses a new name
+            with contextlib.suppress(KafkaException):  # not every peer can delete topics; each run uses a new name
                 future.result(ADMIN_LIMIT_S)
 
     def record_count(self, topic: str) -> int | None:
@@ -185,7 +184,7 @@ class KafkaServer(Server):
 
 
 def free_port() -> int:
-    """Return a free port."""
+    """Return a port without a listener."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -193,7 +192,7 @@ def free_port() -> int:
 
 
 def folder_bytes(folder: Path, pattern: str = "*") -> int:
-    """Return the total allocated size of all files below a directory. Files may disappear during the call."""
+    """Return the total size of all files below a folder without holes. Files may disappear meanwhile."""
     total = 0
     for path in folder.rglob(pattern):
         with contextlib.suppress(FileNotFoundError):

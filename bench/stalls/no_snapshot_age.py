@@ -1,5 +1,4 @@
-"""`python -m bench.stalls.no_snapshot_age up ...` runs a broker that renders its metrics for each scrape instead of
-caching them."""
+"""A broker that renders its metrics again for each scrape: `python -m bench.stalls.no_snapshot_age up ...`."""
 
 from __future__ import annotations
 

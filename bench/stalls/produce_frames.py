@@ -1,4 +1,4 @@
-"""Encodes Produce requests."""
+"""The encoding of Produce requests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""`python -m bench.stalls.slow_disk SECONDS up ...` runs `barnabas up` as if the disk had a slow fsync."""
+"""A broker on a disk with a slow fsync: `python -m bench.stalls.slow_disk SECONDS up ...`, otherwise like
+`barnabas`.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from barnabas.storage import OsFileSystem
 
 
 def later(operation: Callable[..., Any], delay_s: float) -> Callable[..., Any]:
-    """Return a function that delays an operation and then runs it."""
+    """Return an operation with an additional delay."""
 
     def delayed(*arguments: Any) -> Any:
         time.sleep(delay_s)
@@ -21,7 +23,7 @@ def later(operation: Callable[..., Any], delay_s: float) -> Callable[..., Any]:
 
 
 def slow_down(delay_s: float) -> None:
-    """Delay every fsync of this process. Other operations are not delayed."""
+    """Delay every fsync of this process. Other operations stay as fast as they are."""
     for name in ("fsync", "fsync_folder"):
         setattr(OsFileSystem, name, later(getattr(OsFileSystem, name), delay_s))
 

@@ -3,8 +3,8 @@
 All code that needs the time takes a `Clock` argument, so tests advance the time by hand instead of sleeping.
 
 Wall time, in milliseconds since the epoch, is for stored and displayed timestamps. Monotonic time, in seconds, is for
-timeouts and sessions. `Clock.expiry_ms` is the time that decides which data has expired. It is None while the wall
-clock may be wrong, because a deletion cannot be undone.
+timeouts and sessions. `Clock.expiry_ms` decides about the deletion of expired data: a wall clock may be a year ahead
+for a few seconds, and a deletion cannot be undone.
 """
 
 from __future__ import annotations
@@ -17,9 +17,7 @@ from typing import Protocol
 from barnabas.model import NO_TIMESTAMP
 
 JUMP_S_MAX = 10.0
-"""The maximum wall clock adjustment within `HOLD_S` seconds that is not treated as a jump, in seconds. NTP steps are
-smaller.
-"""
+"""The maximum change of the wall clock in each `HOLD_S` that is not a jump, in seconds. NTP steps are smaller."""
 
 HOLD_S = 600.0
 """The time after a jump of the wall clock during which no data expires, in seconds."""
@@ -39,31 +37,29 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return the time of a clock that never goes backward, in seconds. Only the difference between two readings is
-        meaningful.
-        """
+        """Return seconds of a clock that never goes back. Only the difference of two readings has a meaning."""
         ...
 
     def since_boot(self) -> float:
-        """Return the time of a clock that never goes backward, in seconds.
+        """Return seconds of a clock that never goes back.
 
         On Linux, this clock also advances while the machine is suspended.
         """
         ...
 
     def expiry_ms(self) -> int | None:
-        """Return the wall time for deciding which data has expired, or None if the wall clock may be wrong and no data
-        may expire.
+        """Return the wall time for decisions about expired data; None if the wall clock may be wrong, so no data may
+        expire.
 
         Only a `GuardedClock` returns None. Programs that delete data by time use a `GuardedClock`.
         """
         ...
 
     def stored_ms(self) -> int:
-        """Return the wall time to store in a record that will be deleted by age, or NO_TIMESTAMP if the clock may be
-        wrong.
+        """Return the wall time for a record whose age decides later about its deletion; NO_TIMESTAMP if the clock may
+        be wrong.
 
-        A wrong timestamp in the record cannot be detected later, for example after a restart.
+        After a restart the clock may be right, but a wrong timestamp in the record cannot be detected.
         """
         ...
 
@@ -71,12 +67,12 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the operating system."""
 
-    # Use the functions of `time` directly: each request calls them several times, and a Python method would add
-    # overhead.
+    # The functions of `time` are attributes, without a Python method around them: each request calls them several
+    # times.
     time_s = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
-    """Sleep with microsecond precision. `Clock` has no `sleep`, because most code waits for events instead."""
+    """Sleep, for threads that need a precision of microseconds. `Clock` has no `sleep`: other code waits for events."""
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -93,7 +89,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock for tests. Its time changes only when a test calls `advance` or `jump`.
+    """A clock that only `advance` and `jump` change.
 
     >>> clock = ManualClock(start_ms=1_000)
     >>> clock.advance(2.5)
@@ -133,17 +129,16 @@ class ManualClock:
         self._elapsed_s += seconds
 
     def jump(self, seconds: float) -> None:
-        """Move wall time forward or backward, without changing monotonic time."""
+        """Change wall time alone, forward or back."""
         self._start_ms += round(seconds * 1000)
 
 
 class GuardedClock:
-    """A clock that prevents data from expiring while its wall time may be wrong.
+    """A clock that lets no data expire while its wall time may be wrong.
 
     The clock compares wall time with the time since boot. After a jump of wall time that the time since boot does not
-    confirm, no data expires for `HOLD_S` seconds. After `HOLD_S` seconds without another jump, the clock trusts the new
-    wall time. Adjustments of less than `JUMP_S_MAX` within `HOLD_S` seconds are not jumps, and they do not add up over
-    longer periods.
+    confirm, no data expires for `HOLD_S` seconds. After `HOLD_S` seconds without a further jump, the new wall time
+    counts as right. A change of less than `JUMP_S_MAX` in each `HOLD_S` is no jump; small corrections do not add up.
 
     >>> wall = ManualClock(start_ms=1_000)
     >>> clock = GuardedClock(wall)
@@ -155,8 +150,8 @@ class GuardedClock:
     """
 
     def __init__(self, clock: Clock) -> None:
-        # Use the methods of `clock` directly: each request calls them several times, and another Python method would
-        # add overhead.
+        # The functions of the clock are attributes, without a Python method around them: each request calls them
+        # several times.
         self.time_ms = clock.time_ms
         self.time_s = clock.time_s
         self.monotonic = clock.monotonic
@@ -179,23 +174,22 @@ class GuardedClock:
             if abs(jump_s) > JUMP_S_MAX or now_s - self._course_read_s >= HOLD_S:
                 self._course_s = (low_s + high_s) / 2
                 self._course_read_s = now_s
-            # Return the same reading that was checked above: the clock may jump before another reading.
+            # The reading that was checked must be the one returned: the clock may jump between two readings.
             return None if now_s < self._held_until_s else round(wall_s * 1000)
 
     def stored_ms(self) -> int:
         wall_s, boot_s = self.time_s(), self.since_boot()
         if abs(wall_s - boot_s - self._course_s) > JUMP_S_MAX:
-            # Either the wall clock jumped, or the thread was suspended between the two readings. `expiry_ms`
-            # distinguishes the cases.
+            # The wall clock may have jumped, or the thread was suspended between the two readings. `expiry_ms` checks
+            # both.
             wall_ms = self.expiry_ms()
             return NO_TIMESTAMP if wall_ms is None else wall_ms
         return int(wall_s * 1000) if boot_s >= self._held_until_s else NO_TIMESTAMP
 
     def compare_with_last_life(self, last_ms: int) -> None:
-        """Prevent data from expiring for `HOLD_S` seconds unless the broker was stopped only briefly.
+        """Let no data expire for `HOLD_S` if this start is not shortly after the end of the previous run of the broker.
 
-        If the last activity was long ago, either the broker was stopped for that long, or the wall clock is wrong. The
-        broker cannot distinguish the two cases.
+        Either the machine was off for that time, or its clock is wrong. The broker cannot distinguish the two cases.
 
         :param last_ms: the wall time of the last activity before this start, such as the last write to a file.
         """
@@ -213,10 +207,9 @@ class GuardedClock:
             log.warning("%s; no data expires for %.0f minutes", why, HOLD_S / 60)
 
     def _read_course(self) -> tuple[float, float, float, float]:
-        """Return a lower and an upper bound of the difference between wall time and boot time, then the boot time and
-        the wall time.
+        """Return the lower and the upper bound of (wall time - boot time), the boot time, and the wall time.
 
-        The bounds allow for a suspension of the thread between two readings.
+        The thread may be suspended between two readings; the bounds include the time of the suspension.
         """
         before_s = self.since_boot()
         wall_s = self.time_s()

@@ -188,13 +188,13 @@ class BarnabasError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """True if the same call may succeed later without any change by the caller."""
+        """True if the same call may succeed later although the caller changes nothing."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The type and the arguments of an exception as a value. Each call of `error` returns a new exception.
+    """The type and the arguments of an exception as a value; `error` returns a new exception at each call.
 
     A raised exception gets another traceback entry each time it is raised again. Each entry keeps the local variables
     of its function alive.
@@ -401,9 +401,7 @@ class DeserializationError(BarnabasError):
 
 
 RENAMED = {"KafkaError": "ApiError"}
-"""The current names of renamed errors, by deprecated name. Deprecated names work for one more release
-(docs/reference/api-stability.md).
-"""
+"""Deprecated names of errors by old name. They stay for one release (docs/reference/api-stability.md)."""
 
 
 def warn_of_old_name(module: str, name: str) -> None:

@@ -1,7 +1,7 @@
 """The format of log lines, as text or JSON, and the partition and event of each line.
 
-A line has a partition if a `TopicPartition` is among the arguments of its message, as in `log.warning("%s: an append
-failed", partition)`. It also has one if the call has `extra=about(partition)`, or runs within `lines_about(partition)`.
+A line has a partition in three cases. A `TopicPartition` is among the arguments of its message, as in `log.warning("%s:
+an append failed", partition)`; the call has `extra=about(partition)`; or the call runs within `lines_about(partition)`.
 Log collectors need not parse the text.
 
 A line that an operator acts on has an event: `extra=event(LogEvent.LOG_OFFLINE)`. The name of an event stays the same
@@ -37,7 +37,7 @@ _subject: ContextVar[TopicPartition | None] = ContextVar("subject of log lines",
 
 
 class LogEvent(StrEnum):
-    """The events of log lines that require action by an operator.
+    """The events of the log lines that require an action of an operator.
 
     :ivar advice: the meaning of the event, and the remedy.
     """
@@ -92,6 +92,23 @@ class LogEvent(StrEnum):
     CONNECTION_REFUSED = (
         "connection.refused",
         "Connections exceed a limit. Raise max.connections, or find the client that opens them.",
+    )
+    HANDSHAKE_FAILED = (
+        "connection.handshake-failed",
+        "A TLS handshake failed. The line gives the reason: most often the client does not trust the broker's CA, or"
+        " presents no valid certificate.",
+    )
+    AUTHENTICATION_FAILED = (
+        "connection.authentication-failed",
+        "A client failed to authenticate. Check its user name, password or token, and the address in the line.",
+    )
+    KEYS_NOT_READ = (
+        "tokens.keys-not-read",
+        "The broker cannot read the key set for OAUTHBEARER. Check the URL and the identity provider.",
+    )
+    CERTIFICATE_NOT_RELOADED = (
+        "tls.not-reloaded",
+        "A changed certificate or key file is not valid. Connections use the previous one; replace the file.",
     )
     FILES_SHORT = "files.short", "The limit of open files is too low. Raise it (ulimit -n)."
     TREE_OLDER = (
@@ -152,9 +169,9 @@ def about(what: TopicPartition | str) -> dict[str, str | int]:
 
 @contextmanager
 def lines_about(partition: TopicPartition) -> Iterator[None]:
-    """Return a context manager that adds a partition to log lines.
+    """Return a context manager.
 
-    The log lines of this thread inside the context contain `partition`, unless a line names another partition.
+    Log lines of this thread inside it concern `partition`, unless a line names another one.
     """
     token = _subject.set(partition)
     try:
@@ -166,9 +183,7 @@ def lines_about(partition: TopicPartition) -> Iterator[None]:
 def lines_about_partition(
     method: Callable[Concatenate[Owner, TopicPartition, Given], Outcome],
 ) -> Callable[Concatenate[Owner, TopicPartition, Given], Outcome]:
-    """Decorate a method whose first argument is a partition, so that its log lines contain that partition (see
-    `lines_about`).
-    """
+    """Decorate a method whose first argument is a partition: its log lines concern this partition (`lines_about`)."""
 
     @functools.wraps(method)
     def do(owner: Owner, partition: TopicPartition, /, *arguments: Given.args, **named: Given.kwargs) -> Outcome:
@@ -222,7 +237,7 @@ class JsonLines(Lines):
         line.update(_subject_of(record))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        import json  # noqa: PLC0415 - only JSON log lines need this module
+        import json  # noqa: PLC0415  plain lines do without
 
         return json.dumps(line)
 

@@ -150,6 +150,7 @@ class Stage:
             "log_cleaner_enable": False,
             "auto_leader_rebalance_enable": False,
             "replica_fetch_backoff_ms": 5_000,
+            "allow_anonymous": True,
             **settings,
         }
         served = {key: SERVED[key] for key in api_keys}

@@ -30,7 +30,7 @@ def performed(name: str) -> tuple[list[LineRecord], Counter[CountKey]]:
     counted: Counter[CountKey] = Counter()
 
     def note(broker: Broker) -> None:
-        for listener, pipeline in ((CLIENTS, broker.requests), (BROKERS, broker._replication.requests)):
+        for listener, pipeline in zip((CLIENTS, BROKERS), broker.pipelines, strict=False):
             for kind, count in pipeline.counts.counts().items():
                 code = None if kind.error_code == NO_RESPONSE else kind.error_code
                 counted[CountKey(kind.api_key, kind.version, listener, kind.client_id, code)] += count

@@ -30,7 +30,6 @@ from barnabas.clock import Clock
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.errors import BarnabasError, ErrorCode, StorageError
 from barnabas.model import TopicPartition
-from barnabas.net.server_connection import Limits
 from barnabas.protocol.apis import declared_apis
 from barnabas.protocol.codec import decode_response, request_frame
 from barnabas.protocol.declare import message_of
@@ -93,7 +92,7 @@ class Threads(BrokerThreads):
 class NoListener:
     """Nobody connects."""
 
-    def __init__(self, _: Limits) -> None: ...
+    def __init__(self, *_: object) -> None: ...
     def listen(self, _host: str, port: int) -> int:
         return port or 9092
 

@@ -303,6 +303,7 @@ class SimulatedCluster:
         }
         return BrokerConfig(
             broker_id=machine.number,
+            allow_anonymous=True,
             host=machine.name,
             port=PORT,
             data=str(Path(DATA)),

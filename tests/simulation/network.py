@@ -75,7 +75,7 @@ class Network:
 
     def listener_of(self, host: Host) -> Callable[[Limits], SimulatedListener]:
         """Return what makes listeners on a host."""
-        return lambda limits: SimulatedListener(self, host, limits)
+        return lambda limits, *_: SimulatedListener(self, host, limits)
 
     def new_stream(self, host: Host) -> SimulatedStream:
         """Return one end of a connection, for a host."""
@@ -89,8 +89,10 @@ class Network:
         client_id: str = "barnabas",
         connect_timeout_s: float = DEFAULT_TIMEOUT_S,
         software_version: str = "unknown",
+        security: object = None,
     ) -> ClientConnection:
         """Connect as `barnabas.net.client_connection.dial` does."""
+        assert security is None, "the simulated network has no TLS"
         loop = asyncio.get_running_loop()
         mine = HOST.get()
         assert mine

@@ -21,6 +21,8 @@ class FakeLink:
         self.on_hang_up: Callable[[str], None] = lambda _reason: None
         self.kept_bytes: list[int] = []
         self.can_keep = True
+        self.is_admitted = False
+        self.closing_reason: str | None = None
 
     def release_frame(self, size: int) -> bool:
         self.kept_bytes.append(size)
@@ -32,6 +34,12 @@ class FakeLink:
     def push(self, chunks: Iterable[Chunk]) -> None:
         if not self.is_gone:
             self.pushed += chunks
+
+    def admit(self) -> None:
+        self.is_admitted = True
+
+    def close_after_response(self, reason: str) -> None:
+        self.closing_reason = reason
 
     def hang_up(self, reason: str) -> None:
         if not self.is_gone:

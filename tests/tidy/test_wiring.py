@@ -40,6 +40,7 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
         "client/client_lifecycle.py": ("atexit",),
         "coordination/zookeeper/session.py": ("_connect", "_invoke", "_read_response"),
         "log_lines.py": ("excepthook",),
+        "net/tls.py": ("maximum_version", "minimum_version"),
         "protocol/declare.py": ("__fields__", "__message__"),
         "records/codec_pure/decoding.py": ("__annotations__", "__dataclass_fields__"),
         "registry/schema_types/proto_parser.py": (
@@ -57,6 +58,7 @@ REVIEWED: dict[str, dict[str, tuple[str, ...]]] = {
         "client/producer/accumulator.py": ("closed", "owner"),
         "net/client_connection.py": ("in_place_receiver",),
         "net/stream.py": ("length",),
+        "net/tls_stream.py": ("length",),
     },
     "of a client: the object is made before the part that it calls": {
         "client/audit/log_counting.py": ("listener",),

@@ -1,6 +1,4 @@
-"""Divides the records of a batch into windows. The batch header has only the latest timestamp, so this module reads the
-timestamp of each record.
-"""
+"""Divides the records of a batch into windows. The header has only the latest timestamp, so this reads the records."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import contextlib
-import errno
 import functools
 import logging
 import uuid
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import barnabas
-from barnabas.addresses import host_port
 from barnabas.broker.background_tasks import BackgroundTasks, setter_for_threads
 from barnabas.broker.broker_events import (
     Events,
@@ -36,6 +34,7 @@ from barnabas.broker.handlers.fetch import FetchSessions
 from barnabas.broker.identity import Identity
 from barnabas.broker.isr_updates import IsrUpdates
 from barnabas.broker.life_counters import LifeCounters
+from barnabas.broker.listeners import ALL_ADDRESSES, Listeners, explaining_address, inter_broker_security
 from barnabas.broker.log_cleaner import LogCleaner
 from barnabas.broker.log_moves import LogMoves
 from barnabas.broker.loop_watch import LoopWatch
@@ -47,27 +46,29 @@ from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.open_files import OpenFiles, open_files_limit
 from barnabas.broker.partition_reassignment import PartitionReassignment
 from barnabas.broker.parts import Parts
-from barnabas.broker.pipeline.call import BROKERS, CLIENTS, ServedApis
+from barnabas.broker.pipeline.call import ServedApis
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.readiness import STARTING, STOPPING, Readiness
 from barnabas.broker.replica_logs import log_configs
 from barnabas.broker.replication import Replication
+from barnabas.broker.sasl_mechanisms import SaslMechanisms
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
+from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.throttles import Throttles
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
+from barnabas.broker.user_credentials import UserCredentials
 from barnabas.clock import GuardedClock
 from barnabas.coordination import topic_deletions, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.life_counters import read_life_counters
 from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
-from barnabas.coordination.values import BrokerRegistration
-from barnabas.errors import BarnabasError, DataFolderError, UnavailableError, reason_of
+from barnabas.coordination.values import BROKER_LISTENER, BrokerRegistration
+from barnabas.errors import BarnabasError, DataFolderError, reason_of
 from barnabas.metrics.metric import Sample
-from barnabas.net.listener import Listener
 from barnabas.net.server_connection import Limits
 from barnabas.storage.data_folders import DataFolders
 from barnabas.storage.filesystem import make_folder_to_stay
@@ -100,6 +101,7 @@ class Broker:
     """
 
     identity: Identity
+    users: UserCredentials
     settings: DynamicSettings
     membership: Membership
     topics: Topics
@@ -134,7 +136,7 @@ class Broker:
         self._on_failed = on_failed
         environment = self._environment = environment or Environment()
         self.clock = GuardedClock(environment.clock)
-        self.port = 0
+        self.host, self.port = "", 0
         self.scheduler = CooperativeScheduler(self.clock.monotonic)
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, environment.random_source.random_below
@@ -145,7 +147,7 @@ class Broker:
         self._stopping = contextlib.ExitStack()
         self._threads = environment.threads()
         self._tasks: list[asyncio.Task[None]] = []
-        self._inter_broker_port = 0
+        self.pipelines: list[RequestPipeline] = []
         self._is_started = False
         self._takes_telemetry = False
         self._is_leaving = False
@@ -178,8 +180,7 @@ class Broker:
         self._open_files = OpenFiles(open_files_limit(), self.config.max_connections, self._count_logs)
         # Bind the listeners first. If an address is in use, the start fails before any log changes. Early clients wait
         # in the backlog, so their connections are not refused.
-        self._listen_to_clients()
-        self._listen_to_brokers()
+        self._listen()
         self._listen_to_zookeeper_clients()
         await self._open_tree()
         await self._open_logs()
@@ -212,8 +213,7 @@ class Broker:
         if self._is_started:
             await self._shut_down_leadership()
         self._replication.close()
-        await self._listener.finish(FINISH_S)
-        self._listener.close()
+        await self._listeners.finish_clients(FINISH_S)
         if self._zookeeper:
             await self._zookeeper.finish(FINISH_S)
         await self._end_tasks()
@@ -225,20 +225,12 @@ class Broker:
 
     # -- startup steps ------------------------------------------------------------------------------
 
-    def _listen_to_clients(self) -> None:
-        self._limits = self._new_limits()
-        self._listener = self._environment.listen(self._limits)
-        self._stopping.callback(self._listener.close)
-        self.port = self._listen(self._listener, self.config.host, self.config.port, "--port")
-
-    def _listen_to_brokers(self) -> None:
-        self._inter_broker = self._environment.listen(self._limits)
-        self._stopping.callback(self._inter_broker.close)
-        if self.config.zookeeper_connect:
-            host = self.config.inter_broker_host or self.config.host
-            self._inter_broker_port = self._listen(
-                self._inter_broker, host, self.config.inter_broker_port, "inter.broker.port"
-            )
+    def _listen(self) -> None:
+        self._listeners = Listeners(self.config, self._environment, self._new_limits(), self.clock)
+        self._stopping.callback(self._listeners.close)
+        self._listeners.listen()
+        main = self._listeners.clients[0]
+        self.host, self.port = main.config.host or ALL_ADDRESSES, main.port
 
     def _listen_to_zookeeper_clients(self) -> None:
         if not self.config.zookeeper_listener:
@@ -253,7 +245,7 @@ class Broker:
             self.config.zookeeper_listener_max_client_cnxns,
         )
         self._stopping.callback(zookeeper.close)
-        with self._explaining_address(zookeeper.host, zookeeper.port, "--zookeeper-listener"):
+        with explaining_address(zookeeper.host, zookeeper.port, "--zookeeper-listener"):
             zookeeper.listen()
 
     async def _open_tree(self) -> None:
@@ -269,10 +261,14 @@ class Broker:
                 _cluster_id_of(self._environment.random_source.new_id()),
                 known_cluster_id(self._environment.filesystem, self.config.folders),
             ),
-            self.config.advertised_host or self.config.host,
-            self.config.advertised_port or self.port,
+            tuple(each.endpoint for each in self._listeners.open),
             self.config.rack,
         )
+        random_bytes = self._environment.random_source.random_bytes
+        self.users = UserCredentials(tree, self._in_metadata_thread, random_bytes)
+        await self.users.load(Path(self.config.bootstrap_users_file) if self.config.bootstrap_users_file else None)
+        self._mechanisms = SaslMechanisms(self.config, self.users, self.clock, random_bytes)
+        self._stopping.callback(self._mechanisms.close)
         self.settings = DynamicSettings(self.config, tree, self._in_metadata_thread, self._put_into_force)
         self.config = self.settings.broker.config
 
@@ -337,6 +333,7 @@ class Broker:
             lambda: self.membership.epoch,
             self._environment,
             self._throttles,
+            inter_broker_security(self.config),
         )
         self._stopping.callback(self._replication.close)
         self._replication.begin()
@@ -384,6 +381,7 @@ class Broker:
             self.reassignment.run(),
             self.producer_ids.run(),
             self._life_counters.run(),
+            self._listeners.run(),
             background.begin_with_groups(tree, self._in_metadata_thread, must_move=must_move),
             *background.all(logs, self._reserve),
         )
@@ -407,8 +405,8 @@ class Broker:
             self._stopping.callback(loop_watch.stop)
 
     def _serve_clients(self) -> None:
-        # `stop` closes the listener first, so that requests end before `stop` closes the components that they use.
-        self._stopping.callback(self._listener.close)
+        # `stop` closes the listeners first, so that requests end before `stop` closes their components.
+        self._stopping.callback(self._listeners.close)
         self.parts = Parts(
             topics=self.topics,
             replicas=self.topics.replicas,
@@ -427,15 +425,19 @@ class Broker:
             scheduler=self.scheduler,
             clock=self.clock,
             telemetry=self.telemetry,
+            users=self.users,
+            super_users=SuperUsers(self.config.super_users, is_secured=self._listeners.authenticates),
             served=self._served_here(),
         )
-        self.requests = RequestPipeline(self.parts.bind_all(), self.scheduler, CLIENTS)
-        self._listener.accept(self.requests.new_handler)
+        served = self.parts.bind_all()
+        for each in self._listeners.clients:
+            self.pipelines.append(self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers))
+        self.requests = self.pipelines[0]
 
     def _serve_brokers(self) -> None:
-        if self.config.zookeeper_connect:
-            self._stopping.callback(self._inter_broker.close)
-            self._inter_broker.accept(self._replication.requests.new_handler)
+        for each in self._listeners.brokers:
+            served = self._replication.served
+            self.pipelines.append(self._listeners.serve(each, served, self.scheduler, self._mechanisms.servers))
 
     def _serve_zookeeper_clients(self) -> None:
         if self._zookeeper:
@@ -458,8 +460,8 @@ class Broker:
             self.groups,
             ends,
             self.fetch_sessions,
-            [self.requests, self._replication.requests],
-            {CLIENTS.name: self._listener, BROKERS.name: self._inter_broker},
+            self.pipelines,
+            {each.config.name: each.listener for each in self._listeners.open},
             self._logs,
             self._environment.filesystem,
             self.telemetry,
@@ -482,6 +484,7 @@ class Broker:
         update = await self.topics.apply_update(read)
         if update.is_everything or any(change.settings for change in update.changes):
             await self.settings.reread()
+            await self.users.reread()
         if update.brokers is not None:
             await self.membership.check_registration(update.brokers)
         return update
@@ -510,21 +513,6 @@ class Broker:
         self._logs.set_file_delete_delay(config.file_delete_delay_ms)
         await self.topics.apply_defaults(config)
 
-    def _listen(self, listener: Listener, host: str, port: int, flag: str) -> int:
-        with self._explaining_address(host, port, flag):
-            return listener.listen(host, port)
-
-    @contextlib.contextmanager
-    def _explaining_address(self, host: str, port: int, flag: str) -> Iterator[None]:
-        """Replace an OSError from binding an address with an UnavailableError that suggests a remedy."""
-        try:
-            yield
-        except OSError as error:
-            hint = (
-                f"; choose another with {flag}, or {flag} 0 for a free one" if error.errno == errno.EADDRINUSE else ""
-            )
-            raise UnavailableError(f"cannot listen on {host_port(host, port)}: {error.strerror}{hint}") from None
-
     def _new_limits(self) -> Limits:
         """Return the limits for client connections from the current settings."""
         config = self.config
@@ -536,6 +524,7 @@ class Broker:
             connections_per_host_max=lambda: self.config.max_connections_per_ip,
             idle_s_max=config.connections_max_idle_ms / 1000,
             partial_frame_s_max=config.socket_partial_request_timeout_ms / 1000,
+            authentication_s_max=config.authentication_timeout_ms / 1000,
         )
 
     def _new_telemetry(self) -> ClientTelemetry:
@@ -630,17 +619,19 @@ class Broker:
 
     def _registration(self) -> BrokerRegistration:
         own = self.identity
+        replication = own.endpoint(BROKER_LISTENER)
         return BrokerRegistration(
             own.node_id,
-            own.host,
-            own.port,
+            own.main.host,
+            own.main.port,
             self.clock.time_ms(),
             replication_host=self.config.inter_broker_host,
-            replication_port=self._inter_broker_port,
+            replication_port=0 if replication is None else replication.port,
             rack=own.rack,
             folder_id=self._logs.folder_id,
             is_leaving=self._is_leaving,
             release=barnabas.__version__,
+            endpoints=() if own.has_usual_listeners else own.endpoints,
         )
 
     def _in_metadata_thread(self, function: Callable[..., Any], *arguments: Any) -> asyncio.Future[Any]:

@@ -24,7 +24,6 @@ from barnabas.coordination.metadata_store import MetadataStore
 from barnabas.metrics import otlp
 from barnabas.net.client_connection import ClientConnection, dial
 from barnabas.net.listener import Listener
-from barnabas.net.server_connection import Limits
 from barnabas.storage.filesystem import FileSystem, MeasuredFileSystem
 
 BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
@@ -44,10 +43,10 @@ class Environment:
 
     :param threads: creates the broker's threads for work that may block.
     :param new_threads: creates a thread pool with a number of threads and a name. The broker uses these pools to load
-        and close logs in parallel, and to wait for cleaners.
+        and close logs in parallel, to wait for cleaners, and for TLS handshakes and passwords.
     :param new_cleaner: creates the object that compacts logs. Its argument is a function that returns monotonic
         seconds.
-    :param listen: creates a listener with limits for client connections.
+    :param listen: creates a listener. The arguments are those of `Listener`.
     :param dial: connects to a host and port, as `barnabas.net.client_connection.dial` does.
     :param open_metadata_store: opens a session with the metadata store in the settings.
     :param boot_id: returns the id of the machine's current boot.
@@ -62,7 +61,7 @@ class Environment:
     threads: Callable[[], BrokerThreads] = BrokerThreads
     new_threads: Callable[[int, str], Executor] = ThreadPoolExecutor
     new_cleaner: Callable[[Callable[[], float]], AnyCleaner] = CleanerProcess
-    listen: Callable[[Limits], Listener] = Listener
+    listen: Callable[..., Listener] = Listener
     dial: Callable[..., Awaitable[ClientConnection]] = dial
     open_metadata_store: Callable[[BrokerConfig, Path, Clock], MetadataStore] = open_metadata_store
     random_source: RandomSource = field(default_factory=RandomSource)

@@ -15,8 +15,10 @@ from barnabas.broker.handlers.elect_leaders import elect_leaders_here
 from barnabas.broker.handlers.metadata import known_topics
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.replica_fetch import CheckBroker, replica_fetch
-from barnabas.broker.pipeline.call import BROKERS, ServedApi, ServedApis
-from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
+from barnabas.broker.handlers.sasl_authenticate import sasl_authenticate
+from barnabas.broker.handlers.sasl_handshake import sasl_handshake
+from barnabas.broker.pipeline.call import ServedApi, ServedApis
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.requested_elections import RequestedElections
 from barnabas.broker.topics import Topics
@@ -24,7 +26,15 @@ from barnabas.clock import Clock
 
 SERVED: dict[int, ServedApi] = {
     served.api.key: served
-    for served in (replica_fetch, api_versions, offset_for_leader_epoch, elect_leaders_here, known_topics)
+    for served in (
+        replica_fetch,
+        api_versions,
+        offset_for_leader_epoch,
+        elect_leaders_here,
+        known_topics,
+        sasl_handshake,
+        sasl_authenticate,
+    )
 }
 
 
@@ -42,7 +52,7 @@ class InterBrokerParts:
     served: ServedApis
 
 
-def inter_broker_requests(
+def inter_broker_apis(
     topics: Topics,
     replicas: ReplicaManager,
     follower_sessions: FollowerSessions,
@@ -50,7 +60,7 @@ def inter_broker_requests(
     elections: RequestedElections,
     scheduler: CooperativeScheduler,
     clock: Clock,
-) -> RequestPipeline:
-    """Return the request pipeline of the inter-broker listener."""
+) -> ServedApis:
+    """Return the APIs of the inter-broker listener, bound to their parts."""
     parts = InterBrokerParts(topics, replicas, follower_sessions, check_broker, elections, scheduler, clock, SERVED)
-    return RequestPipeline({key: each.bind(parts) for key, each in SERVED.items()}, scheduler, BROKERS)
+    return {key: each.bind(parts) for key, each in SERVED.items()}

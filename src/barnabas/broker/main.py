@@ -89,7 +89,7 @@ async def _run(broker: Broker, stop: asyncio.Event) -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
-    sys.stdout.write(f"ready {host_port(broker.config.host, broker.port)}\n")
+    sys.stdout.write(f"ready {host_port(broker.host, broker.port)}\n")
     sys.stdout.flush()
     try:
         await stop.wait()

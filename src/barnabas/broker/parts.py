@@ -21,8 +21,10 @@ from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.requested_elections import RequestedElections
 from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.topic_admin import TopicAdmin
 from barnabas.broker.topics import Topics
+from barnabas.broker.user_credentials import UserCredentials
 from barnabas.clock import Clock
 from barnabas.storage.data_folders import DataFolders
 
@@ -48,6 +50,8 @@ class Parts:
     scheduler: CooperativeScheduler
     clock: Clock
     telemetry: ClientTelemetry
+    users: UserCredentials
+    super_users: SuperUsers
     served: ServedApis
 
     def bind_all(self) -> ServedApis:

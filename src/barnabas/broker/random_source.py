@@ -23,10 +23,12 @@ class RandomSource:
 
     :param random_below: returns a random number from 0 to its argument, exclusive.
     :param new_id: returns a new UUID.
+    :param random_bytes: returns this many random bytes, for nonces and secrets.
     """
 
     random_below: Callable[[int], int] = secrets.randbelow
     new_id: Callable[[], uuid.UUID] = uuid.uuid4
+    random_bytes: Callable[[int], bytes] = secrets.token_bytes
 
     def new_broker_epoch(self) -> int:
         """Return a broker epoch that no client can guess: a random positive number of 63 bits."""

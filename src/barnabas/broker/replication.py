@@ -13,18 +13,19 @@ from barnabas.broker.broker_events import Events, RoleBegan, RoleEnded
 from barnabas.broker.environment import Environment
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.inter_broker import inter_broker_requests
+from barnabas.broker.inter_broker import inter_broker_apis
 from barnabas.broker.metadata_propagation import MetadataPropagation
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.replica import Replica
 from barnabas.broker.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.requested_elections import RequestedElections
+from barnabas.broker.settings.listeners import inter_broker_listener
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.throttles import FollowerThrottle, LeaderThrottle, Throttles
 from barnabas.broker.topics import Topics
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import Node, TopicPartition
-from barnabas.net.client_connection import ClientConnection
+from barnabas.net.client_connection import ClientConnection, ConnectionSecurity
 
 CONNECT_TIMEOUT_S = 10.0
 
@@ -36,6 +37,7 @@ class Replication:
 
     :param own_epoch: returns the broker epoch of this broker's registration.
     :param throttles: the replication throttles.
+    :param security: the TLS and SASL of connections to other brokers; None without both.
     """
 
     def __init__(
@@ -47,7 +49,9 @@ class Replication:
         own_epoch: Callable[[], int],
         environment: Environment,
         throttles: Throttles,
+        security: ConnectionSecurity | None = None,
     ) -> None:
+        self._security = security
         self._topics = topics
         self._events = events
         self._own_epoch = own_epoch
@@ -66,10 +70,11 @@ class Replication:
         sessions = FollowerSessions(environment.random_source.random_below, throttle)
         self.elections = RequestedElections(topics, config.broker_id, self.connect, scheduler)
         self.propagation = MetadataPropagation(topics, config.broker_id, self.connect)
-        self.requests = inter_broker_requests(
+        self._listener = inter_broker_listener(config)
+        self.served = inter_broker_apis(
             topics, topics.replicas, sessions, self._check_broker, self.elections, scheduler, environment.clock
         )
-        """The request pipeline for requests of other brokers."""
+        """The APIs for other brokers."""
 
     def begin(self) -> None:
         """Start fetching for all followers on this broker."""
@@ -98,10 +103,8 @@ class Replication:
     def _address_of(self, broker_id: int) -> Node | None:
         """Return the inter-broker address of a live broker."""
         broker = self._topics.image.brokers.get(broker_id)
-        if broker is None or not broker.registration.replication_port:
-            return None
-        registration = broker.registration
-        return Node(registration.id, registration.replication_host or registration.host, registration.replication_port)
+        endpoint = None if broker is None else broker.registration.endpoint(self._listener)
+        return None if endpoint is None else Node(broker_id, endpoint.host, endpoint.port)
 
     async def connect(self, broker_id: int) -> ClientConnection:
         """Connect to the inter-broker listener of another broker.
@@ -119,7 +122,12 @@ class Replication:
 
     async def _dial(self, host: str, port: int) -> ClientConnection:
         return await self._dial_broker(
-            host, port, client_id=self._client_id, connect_timeout_s=CONNECT_TIMEOUT_S, software_version=__version__
+            host,
+            port,
+            client_id=self._client_id,
+            connect_timeout_s=CONNECT_TIMEOUT_S,
+            software_version=__version__,
+            security=self._security,
         )
 
     def _check_broker(self, broker_id: int, broker_epoch: int) -> None:

@@ -44,6 +44,7 @@ from barnabas.protocol.messages.metadata import (
     MetadataResponse,
     MetadataResponseTopic,
 )
+from barnabas.security.protocols import SecurityProtocol
 
 if TYPE_CHECKING:
     from barnabas.protocol.messages.find_coordinator import FindCoordinatorResponse
@@ -814,7 +815,16 @@ class Cluster:
 
 
 def dial_with(config: ClientConfig) -> Dial:
-    """Return a function that connects to (host, port) with the timeouts and the client id of `config`."""
+    """Return a function that connects to (host, port) with the timeouts, client id and security of `config`.
+
+    :raises ConfigurationError: a certificate file is not valid.
+    """
+    security = None
+    if config.security_protocol is not SecurityProtocol.PLAINTEXT:
+        # Imported here because most clients have no TLS, and start faster without the import.
+        from barnabas.client.security import connection_security  # noqa: PLC0415
+
+        security = connection_security(config)
 
     async def connect(host: str, port: int) -> Channel:
         return await dial(
@@ -823,6 +833,7 @@ def dial_with(config: ClientConfig) -> Dial:
             client_id=config.client_id,
             connect_timeout_s=config.connect_timeout_ms / 1000,
             software_version=__version__,
+            security=security,
         )
 
     return connect

@@ -21,6 +21,9 @@ from typing import Any, NamedTuple, TypeVar
 
 from barnabas.addresses import PORT_MAX, Address, split_host_port
 from barnabas.errors import ConfigurationError
+from barnabas.security.jaas import parse_jaas
+from barnabas.security.protocols import SASL_MECHANISMS, SecurityProtocol
+from barnabas.security.secrets import Secret
 
 DEFAULT_PORT = 9092
 NO_LIMIT = 2**31 - 1
@@ -211,6 +214,52 @@ def _rack(name: str, value: object) -> str:
 
 RACK = Rule(_rack, "str", "text")
 
+
+def _protocol(name: str, value: object) -> SecurityProtocol:
+    if isinstance(value, SecurityProtocol):
+        return value
+    try:
+        return SecurityProtocol(str(value).strip().upper())
+    except ValueError:
+        names = ", ".join(each.value for each in SecurityProtocol)
+        raise ConfigurationError(f"{name}={value!r} must be one of {names}") from None
+
+
+PROTOCOL = Rule(
+    _protocol,
+    'Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]',
+    ", ".join(f"`{each.value}`" for each in SecurityProtocol),
+)
+
+
+def _secret(name: str, value: object) -> Secret | None:
+    if value is None or isinstance(value, Secret):
+        return value
+    if not isinstance(value, str) or not value:
+        raise ConfigurationError(f"{name} must be a non-empty string")
+    return Secret(value)
+
+
+SECRET = Rule(_secret, "str | None", "text")
+
+
+def _host_check(name: str, value: object) -> bool:
+    words = {"https": True, "": False, "none": False}
+    word = str(value).strip().lower()
+    return words[word] if word in words else _boolean(name, value)
+
+
+HOST_CHECK = Rule(_host_check, "bool", "`true`, `false`")
+
+
+def _token_function(name: str, value: object) -> object:
+    if value is not None and not callable(value):
+        raise ConfigurationError(f"{name} must be a function that returns a token, or None")
+    return value
+
+
+TOKEN_FUNCTION = Rule(_token_function, "Callable[[], str] | None", "a function without arguments")
+
 RESET_POLICIES = {
     "earliest": "earliest",
     "latest": "latest",
@@ -264,10 +313,107 @@ class ClientConfig:
         "Producers and consumers push their metrics to brokers that request them (KIP-714). Needs `barnabas[otel]`.",
     )
 
+    security_protocol: SecurityProtocol = setting(  # noqa: RUF009  as its neighbours
+        SecurityProtocol.PLAINTEXT,
+        PROTOCOL,
+        "The protocol of connections: `SSL` is TLS; `SASL_SSL` is TLS with a user name or token.",
+    )
+    ssl_cafile: str | None = setting(
+        None,
+        OPTIONAL_TEXT,
+        "PEM file with the CA certificates that the client trusts. Default: those of the operating system.",
+        "ssl_ca_location",
+        "ssl_truststore_location",
+    )
+    ssl_certfile: str | None = setting(
+        None,
+        OPTIONAL_TEXT,
+        "PEM file with the certificate chain of the client, and its private key unless `ssl_keyfile` is set.",
+        "ssl_certificate_location",
+        "ssl_keystore_location",
+    )
+    ssl_keyfile: str | None = setting(
+        None, OPTIONAL_TEXT, "PEM file with the private key of the client.", "ssl_key_location"
+    )
+    ssl_password: Secret | None = setting(  # noqa: RUF009  as its neighbours
+        None, SECRET, "Password of an encrypted private key. See `sasl_password`.", "ssl_key_password"
+    )
+    ssl_check_hostname: bool = setting(
+        True,
+        HOST_CHECK,
+        "The certificate of a broker must name its host. Do not switch this off outside of tests.",
+        "ssl_endpoint_identification_algorithm",
+    )
+    ssl_verify: bool = setting(
+        True,
+        BOOLEAN,
+        "A trusted CA must have signed the certificate of a broker. Do not switch this off outside of tests.",
+        "enable_ssl_certificate_verification",
+    )
+    sasl_mechanism: str = setting(
+        "SCRAM-SHA-512",
+        _choice({each.lower(): each for each in SASL_MECHANISMS}),
+        "The SASL mechanism.",
+        "sasl_mechanisms",
+    )
+    sasl_username: str | None = setting(None, OPTIONAL_TEXT, "User name.", "sasl_plain_username")
+    sasl_password: Secret | None = setting(  # noqa: RUF009  as its neighbours
+        None,
+        SECRET,
+        "Password, or its source: `${file:PATH}`, `${env:NAME}` or `${command:PROGRAM ARGUMENTS}`.",
+        "sasl_plain_password",
+    )
+    sasl_oauth_token: Callable[[], str] | None = setting(  # noqa: RUF009  as its neighbours
+        None, TOKEN_FUNCTION, "Returns the token for OAUTHBEARER; called on a thread for each authentication."
+    )
+    sasl_jaas_config: Secret | None = setting(  # noqa: RUF009  as its neighbours
+        None, SECRET, "The setting of Kafka's Java clients, instead of `sasl_username` and `sasl_password`."
+    )
+
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
             value = field.metadata["rule"].check(field.name, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
+        self._take_jaas()
+        self._check_security()
+
+    def _take_jaas(self) -> None:
+        """Use the options of `sasl_jaas_config`."""
+        if self.sasl_jaas_config is None:
+            return
+        module, options = parse_jaas(self.sasl_jaas_config.reveal())
+        if module not in {"PlainLoginModule", "ScramLoginModule"}:
+            raise ConfigurationError(
+                f"sasl_jaas_config names {module}; it can name PlainLoginModule or ScramLoginModule. OAUTHBEARER needs"
+                " sasl_oauth_token"
+            )
+        object.__setattr__(self, "sasl_username", self.sasl_username or options.get("username"))
+        if self.sasl_password is None and options.get("password"):
+            object.__setattr__(self, "sasl_password", Secret(options["password"]))
+
+    def _check_security(self) -> None:
+        """Check that no security setting is ignored or missing.
+
+        :raises ConfigurationError: a setting needs another security protocol, or a credential is missing.
+        """
+        protocol = self.security_protocol
+        if not protocol.uses_tls:
+            for name in ("ssl_cafile", "ssl_certfile", "ssl_keyfile", "ssl_password"):
+                if getattr(self, name) is not None:
+                    raise ConfigurationError(f"{name} needs security_protocol SSL or SASL_SSL, not {protocol.value}")
+        if self.ssl_keyfile is not None and self.ssl_certfile is None:
+            raise ConfigurationError("ssl_keyfile needs ssl_certfile, the certificate of the key")
+        if not protocol.uses_sasl:
+            for name in ("sasl_username", "sasl_password", "sasl_oauth_token"):
+                if getattr(self, name) is not None:
+                    raise ConfigurationError(
+                        f"{name} needs security_protocol SASL_SSL or SASL_PLAINTEXT, not {protocol.value}"
+                    )
+        elif self.sasl_mechanism == "OAUTHBEARER":
+            if self.sasl_oauth_token is None:
+                raise ConfigurationError("OAUTHBEARER needs sasl_oauth_token, a function that returns the token")
+        elif self.sasl_username is None or self.sasl_password is None:
+            raise ConfigurationError(f"{self.sasl_mechanism} needs sasl_username and sasl_password")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -541,7 +687,6 @@ SOLE_VALUES = {
     # Both isolation levels have the same effect, because there are no transactions.
     "isolation_level": ("read_uncommitted", "read_committed"),
     "partitioner_ignore_keys": ("false",),
-    "security_protocol": ("plaintext",),
     "statistics_interval_ms": ("0",),
 }
 """Settings of other clients with the values that Barnabas accepts, because they change nothing. Other values are not
@@ -562,6 +707,7 @@ NOT_YET = frozenset(
     }
 )
 FAMILIES_NOT_YET = ("sasl_", "ssl_")
+"""The prefixes of further settings of other clients: those for Kerberos, OAuth over HTTP, and Java's key stores."""
 
 FUNCTIONS = frozenset({"key_serializer", "value_serializer", "key_deserializer", "value_deserializer"})
 """Settings of other clients that are keyword arguments of Barnabas's clients."""

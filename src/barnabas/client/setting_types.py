@@ -22,6 +22,18 @@ class ClientSettings(TypedDict, total=False):
     metadata_max_age_ms: int
     metadata_max_idle_ms: int
     enable_metrics_push: bool
+    security_protocol: Literal["PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"]
+    ssl_cafile: str | None
+    ssl_certfile: str | None
+    ssl_keyfile: str | None
+    ssl_password: str | None
+    ssl_check_hostname: bool
+    ssl_verify: bool
+    sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
+    sasl_username: str | None
+    sasl_password: str | None
+    sasl_oauth_token: Callable[[], str] | None
+    sasl_jaas_config: str | None
 
 
 class ProducerSettings(ClientSettings, total=False):

@@ -1,4 +1,4 @@
-"""The dynamic configuration of topics, brokers and groups in the metadata store.
+"""The dynamic configuration of topics, brokers, groups and users in the metadata store.
 
 A change starts from the configuration in the metadata store and not from the image of the broker, so that concurrent
 changes at two brokers are both kept. When the function returns, the change is durable, and a notification for the other
@@ -82,12 +82,20 @@ def change_broker_config(
 
 def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
     """Return the configurations by group, without those in damaged nodes."""
+    return _read_configs(tree, paths.GROUP_CONFIGS, paths.group_config)
+
+
+def read_user_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
+    """Return the SCRAM credentials in Kafka's format, by user and mechanism, without those in damaged nodes."""
+    return _read_configs(tree, paths.USER_CONFIGS, paths.user_config)
+
+
+def _read_configs(tree: MetadataStore, parent: str, path_of: Callable[[str], str]) -> dict[str, dict[str, str]]:
     try:
-        parts = tree.children(paths.GROUP_CONFIGS)
+        parts = tree.children(parent)
     except NoNodeError:
         return {}
-    names = usable_names(tree, paths.GROUP_CONFIGS, parts)
-    found = {name: _read_config(tree, paths.group_config(name)) for name in names}
+    found = {name: _read_config(tree, path_of(name)) for name in usable_names(tree, parent, parts)}
     return {name: config for name, config in found.items() if config is not None}
 
 
@@ -100,6 +108,12 @@ def change_group_config(
     """
     path = paths.group_config(group_id)
     return _change(tree, path, changed, ChangeNotification(settings=(path,)), known, keeps_empty=False)
+
+
+def change_user_config(tree: MetadataStore, user: str, changed: Changed) -> dict[str, str]:
+    """Change the SCRAM credentials of a user; return the new ones. A user without credentials has no node."""
+    path = paths.user_config(user)
+    return _change(tree, path, changed, ChangeNotification(settings=(path,)), None, keeps_empty=False)
 
 
 def _read_config(tree: MetadataStore, path: str) -> dict[str, str] | None:

@@ -23,6 +23,7 @@ CONFIGS = "/config"
 TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
+USER_CONFIGS = "/config/users"
 CONSUMERS = "/consumers"
 CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
@@ -32,6 +33,10 @@ DELETED_TOPIC_IDS = "/admin/deleted_topic_ids"
 REMOVED_REPLICAS = "/admin/removed_replicas"
 OFFSETS_MOVED = "/admin/offsets_in_log"
 """The node that exists once the offsets of groups with a coordinator are in `__consumer_offsets`."""
+DECOY_SECRET = "/admin/scram_decoy_secret"
+"""The secret from which brokers derive the salts of unknown users."""
+USERS_IMPORTED = "/admin/bootstrap_users_imported"
+"""The node that exists once a broker has imported the first users."""
 
 _SAFE = re.compile(r"[A-Za-z0-9._~-]+")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._~-]")
@@ -129,6 +134,11 @@ def broker_config(name: str) -> str:
 def group_config(group_id: str) -> str:
     """`/config/groups/ctr`: the configuration of a group."""
     return f"{GROUP_CONFIGS}/{encode_name(group_id)}"
+
+
+def user_config(user: str) -> str:
+    """`/config/users/alice`: the SCRAM credentials of a user."""
+    return f"{USER_CONFIGS}/{encode_name(user)}"
 
 
 def group(group_id: str) -> str:

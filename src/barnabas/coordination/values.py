@@ -66,6 +66,27 @@ ignore do not count.
 """
 
 
+class BrokerEndpoint(NamedTuple):
+    """The advertised address of one listener.
+
+    :ivar listener: the name of the listener in upper case.
+    :ivar protocol: its security protocol, such as `SASL_SSL`.
+    """
+
+    listener: str
+    host: str
+    port: int
+    protocol: str = "PLAINTEXT"
+
+
+CLIENT_LISTENER, BROKER_LISTENER = "PLAINTEXT", "REPLICATION"
+"""The listeners that `BrokerRegistration.host` and `replication_host` describe."""
+_USUAL = {(CLIENT_LISTENER, "PLAINTEXT"), (BROKER_LISTENER, "PLAINTEXT")}
+SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
+ENDPOINTS_MAX = 64
+"""The maximum number of endpoints of a broker; further ones are ignored."""
+
+
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """The registration of a live broker in the ephemeral node `/brokers/ids/<id>`.
@@ -77,6 +98,7 @@ class BrokerRegistration:
     :param is_leaving: True if the broker is shutting down. It must not become a leader or join the ISR.
     :param release: the release of Barnabas; empty if unknown.
     :param epoch: the broker epoch, a random number; 0 for a broker of release 0.1, which uses `created_at`.
+    :param endpoints: all endpoints; empty for a broker with the listeners PLAINTEXT and REPLICATION only.
     """
 
     id: int
@@ -90,6 +112,20 @@ class BrokerRegistration:
     is_leaving: bool = False
     release: str = ""
     epoch: int = 0
+    endpoints: tuple[BrokerEndpoint, ...] = ()
+
+    def endpoint(self, listener: str) -> BrokerEndpoint | None:
+        """Return the endpoint of a listener; None if the broker does not have the listener."""
+        return next((each for each in self.all_endpoints() if each.listener == listener), None)
+
+    def all_endpoints(self) -> tuple[BrokerEndpoint, ...]:
+        """Return the endpoints of all listeners."""
+        if self.endpoints:
+            return self.endpoints
+        clients = BrokerEndpoint(CLIENT_LISTENER, self.host, self.port)
+        if not self.replication_port:
+            return (clients,)
+        return clients, BrokerEndpoint(BROKER_LISTENER, self.replication_host or self.host, self.replication_port)
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,10 +283,16 @@ class CommittedOffset:
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
     """Return the data of `/brokers/ids/<id>`: Kafka's version 5 and additional fields of Barnabas."""
-    endpoints = [f"PLAINTEXT://{host_port(broker.host, broker.port)}"]
-    if broker.replication_port:
+    endpoints = [
         # Without brackets: release 0.1.0 would take brackets for a part of an IPv6 address.
-        endpoints.append(f"REPLICATION://{broker.replication_host}:{broker.replication_port}")
+        f"{BROKER_LISTENER}://{broker.replication_host}:{broker.replication_port}"
+        if each.listener == BROKER_LISTENER and not broker.endpoints
+        else f"{each.listener}://{host_port(each.host, each.port)}"
+        for each in broker.all_endpoints()
+    ]
+    protocols = {CLIENT_LISTENER: "PLAINTEXT", BROKER_LISTENER: "PLAINTEXT"}
+    if broker.endpoints:
+        protocols = {each.listener: each.protocol for each in broker.endpoints}
     return _dump(
         {
             "version": 5,
@@ -259,7 +301,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
             "jmx_port": -1,
             "timestamp": str(broker.timestamp_ms),
             "endpoints": endpoints,
-            "listener_security_protocol_map": {"PLAINTEXT": "PLAINTEXT", "REPLICATION": "PLAINTEXT"},
+            "listener_security_protocol_map": protocols,
             "rack": broker.rack or None,
             "features": {},
             "folder_id": broker.folder_id,
@@ -276,7 +318,10 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
     name = path.rsplit("/", 1)[1]
     try:
         broker_id = whole_number(name, 0, BROKER_ID_MAX)
-        replication_host, replication_port = _replication_endpoint(fields)
+        endpoints = _endpoints(fields)
+        _, replication_host, replication_port, _ = next(
+            (each for each in endpoints if each.listener == BROKER_LISTENER), BrokerEndpoint(BROKER_LISTENER, "", 0)
+        )
         return BrokerRegistration(
             broker_id,
             host(fields.value("host")),
@@ -289,17 +334,30 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
             is_leaving=fields.boolean("is_leaving"),
             release=fields.string("release", ""),
             epoch=fields.integer("epoch", 0, BROKER_EPOCH_MAX, 0),
+            endpoints=() if all((each.listener, each.protocol) in _USUAL for each in endpoints) else endpoints,
         )
     except BadValueError as error:
         raise DamagedNodeError(path, str(error)) from error
 
 
-def _replication_endpoint(fields: Fields) -> tuple[str, int]:
-    for endpoint in fields.sequence("endpoints", ()):
-        if isinstance(endpoint, str) and endpoint.startswith("REPLICATION://"):
-            name, _, number = endpoint.removeprefix("REPLICATION://").rpartition(":")
-            return host(name), port(number)
-    return "", 0
+def _endpoints(fields: Fields) -> tuple[BrokerEndpoint, ...]:
+    """Return the valid endpoints; other programs may register further ones."""
+    protocols = fields.mapping("listener_security_protocol_map", {})
+    found = []
+    for endpoint in fields.sequence("endpoints", ())[:ENDPOINTS_MAX]:
+        if not isinstance(endpoint, str):
+            continue
+        name, separator, address = endpoint.partition("://")
+        protocol = protocols.get(name, "PLAINTEXT")
+        if not separator or not is_text(name) or protocol not in SECURITY_PROTOCOLS:
+            continue
+        host_name, _, number = address.rpartition(":")
+        try:
+            found.append(BrokerEndpoint(name, host(host_name), port(number), protocol))
+        except BadValueError:
+            if name == BROKER_LISTENER:
+                raise
+    return tuple(found)
 
 
 def encode_topic(topic: TopicAssignment) -> bytes:

@@ -20,15 +20,18 @@ import errno
 import functools
 import os
 import socket
+import ssl
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from barnabas.addresses import host_port
 from barnabas.errors import (
     ApiError,
+    AuthenticationError,
     BarnabasError,
     DisconnectedError,
     ErrorCode,
@@ -38,6 +41,8 @@ from barnabas.errors import (
     UnsupportedVersionError,
 )
 from barnabas.net.stream import FrameReader, OpenStream, Stream
+from barnabas.net.tls import TlsContext, reason_of_failure, secure
+from barnabas.net.tls_stream import TlsStream
 from barnabas.protocol.codec import (
     API_VERSIONS_KEY,
     Buffer,
@@ -49,6 +54,11 @@ from barnabas.protocol.codec import (
 )
 from barnabas.protocol.declare import api_name, message_of, response_of
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest, ApiVersionsResponse
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateRequest, SaslAuthenticateResponse
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeRequest, SaslHandshakeResponse
+
+if TYPE_CHECKING:
+    from barnabas.security.sasl import SaslClient
 
 FETCH_KEY = 1
 """The API key of Fetch, as a number, so that clients that never fetch need not import the messages."""
@@ -144,11 +154,31 @@ class RequestBackoff:
         return max(0.0, self._not_before_s - now_s) if self.is_slow else 0.0
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionSecurity:
+    """The security of connections to brokers.
+
+    :param tls: the context of TLS connections; None without TLS.
+    :param new_sasl_client: creates the client side of the SASL mechanism for each authentication; called on a thread,
+        since a function of the application may supply the token. None without SASL.
+    """
+
+    tls: TlsContext | None = None
+    new_sasl_client: Callable[[], SaslClient] | None = None
+
+
 T = TypeVar("T")
 
+REAUTHENTICATION_SHARE = 0.85
+"""The share of a session's lifetime after which the client authenticates again; Java's client uses 0.85 to 0.95."""
+SASL_STEPS_MAX = 8
+"""The maximum number of messages of one authentication; SCRAM needs two."""
 PLACE_BYTES = 1024 * 1024
 """The maximum number of bytes, beyond the requested bytes, that are allocated for a response before it arrives."""
 CORRELATION_ID_MAX = 0x7FFFFFFF
+TLS_ALERT = b"\x15\x03"
+"""The first bytes of an alert, with which a TLS listener answers bytes that are not TLS."""
+REASON_CHARACTERS_MAX = 500
 DEFAULT_TIMEOUT_S = 30.0
 
 
@@ -189,21 +219,29 @@ async def dial(
     client_id: str = "barnabas",
     connect_timeout_s: float = DEFAULT_TIMEOUT_S,
     software_version: str = "unknown",
+    security: ConnectionSecurity | None = None,
 ) -> ClientConnection:
-    """Connect to a broker and request the versions that it serves.
+    """Connect to a broker, request the versions that it serves, and authenticate.
 
     :param client_id: the name that the broker sees.
+    :param security: TLS and SASL; None for a connection without both.
     :param connect_timeout_s: the maximum time in seconds for the connection and the first exchange together.
     :raises DisconnectedError: no broker listens at the address, or the broker closed the connection.
     :raises TimedOutError: the connection took too long.
+    :raises AuthenticationError: the certificate of the broker is not accepted, or the broker rejects the credentials.
     """
     loop = asyncio.get_running_loop()
     try:
         async with asyncio.timeout(connect_timeout_s):
             sock = await _connect(loop, host, port)
-            connection = ClientConnection(loop, partial(Stream, loop, sock), host_port(host, port), client_id)
+            open_stream: OpenStream = partial(Stream, loop, sock)
+            if security is not None and security.tls is not None:
+                open_stream = await _open_tls(loop, sock, security.tls, host, port)
+            connection = ClientConnection(loop, open_stream, host_port(host, port), client_id)
             try:
                 await connection.negotiate(software_version, connect_timeout_s)
+                if security is not None and security.new_sasl_client is not None:
+                    await connection.authenticate(security.new_sasl_client, connect_timeout_s)
             except BaseException:
                 connection.close()
                 raise
@@ -215,6 +253,28 @@ async def dial(
     except OSError as error:
         reason = error.strerror or str(error)
         raise DisconnectedError(f"cannot connect to {host_port(host, port)}: {reason}", reason) from None
+
+
+async def _open_tls(
+    loop: asyncio.AbstractEventLoop, sock: socket.socket, tls: TlsContext, host: str, port: int
+) -> OpenStream:
+    """Run the TLS handshake; return what creates the stream.
+
+    :raises AuthenticationError: the certificate of the broker is not accepted, or the broker demands another one.
+    :raises DisconnectedError: the broker does not speak TLS, or has closed the connection.
+    """
+    tls.reload()
+    address = host_port(host, port)
+    try:
+        secured = await secure(loop, sock, tls.current, host)
+    except ssl.SSLCertVerificationError as error:
+        raise AuthenticationError(
+            f"{address}: {reason_of_failure(error)}; check ssl_cafile, and the host names in the broker's certificate"
+        ) from None
+    except OSError as error:
+        reason = reason_of_failure(error)
+        raise DisconnectedError(f"the TLS handshake with {address} failed: {reason}", reason) from None
+    return partial(TlsStream, loop, secured)
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
@@ -255,13 +315,18 @@ async def _addresses(loop: asyncio.AbstractEventLoop, host: str, port: int) -> l
     try:
         with contextlib.suppress(socket.gaierror):  # not an address, but a host name, whose lookup may take long
             return look_up(flags=socket.AI_NUMERICHOST)
-        # Use a thread instead of an executor: executors no longer work when a client delivers its last records at
-        # interpreter exit.
-        answer: concurrent.futures.Future[Any] = concurrent.futures.Future()
-        threading.Thread(target=_settle_by, args=(answer, look_up), name="barnabas-name", daemon=True).start()
-        return await asyncio.wrap_future(answer, loop=loop)
+        return await _on_thread(loop, look_up)
     except UnicodeError as error:
         raise OSError(f"{host!r} is not a valid host name: {error}") from None
+
+
+async def _on_thread(loop: asyncio.AbstractEventLoop, call: Callable[[], T]) -> T:
+    """Return the result of a call on a thread of its own."""
+    # Use a thread instead of an executor: executors no longer work when a client delivers its last records at
+    # interpreter exit.
+    answer: concurrent.futures.Future[T] = concurrent.futures.Future()
+    threading.Thread(target=_settle_by, args=(answer, call), name="barnabas-client", daemon=True).start()
+    return await asyncio.wrap_future(answer, loop=loop)
 
 
 def _settle_by(answer: concurrent.futures.Future[T], call: Callable[[], T]) -> None:
@@ -313,6 +378,7 @@ class ClientConnection:
         self._timer_at_s = 0.0
         self._correlation_id = 0
         self._failure: Failure | None = None
+        self._session: asyncio.Task[None] | None = None  # authenticates again before the session ends
         self.on_progress: Callable[[], None] | None = None
         """A callback for callers with many requests in flight, which handle several events together. It is called after
         all responses of one read were delivered, when waiting chunks have been sent, and when the connection ends.
@@ -453,6 +519,49 @@ class ClientConnection:
         self._versions = {api.api_key: range(api.min_version, api.max_version + 1) for api in response.api_keys}
         self._newest.clear()
 
+    async def authenticate(self, new_client: Callable[[], SaslClient], timeout_s: float) -> None:
+        """Authenticate with SASL. If the session has an end, authenticate again before it.
+
+        :param new_client: creates the client side of the mechanism; called on a thread.
+        :raises AuthenticationError: the broker rejects the credentials, or cannot prove its own identity.
+        """
+        client = await _on_thread(self._loop, new_client)
+        handshake = SaslHandshakeRequest(mechanism=client.mechanism)
+        chosen: SaslHandshakeResponse = await self.send(handshake, version=1, timeout_s=timeout_s)
+        if chosen.error_code:
+            offered = ", ".join(chosen.mechanisms) or "no mechanism"
+            code = ErrorCode.of(chosen.error_code).name
+            raise AuthenticationError(f"{self.address} refuses {client.mechanism} ({code}); it offers {offered}")
+        message = client.first()
+        for _ in range(SASL_STEPS_MAX):
+            request = SaslAuthenticateRequest(auth_bytes=message)
+            response: SaslAuthenticateResponse = await self.send(request, timeout_s=timeout_s)
+            if response.error_code:
+                reason = response.error_message or ErrorCode.of(response.error_code).name
+                raise AuthenticationError(
+                    f"{self.address} rejects {client.mechanism}: {reason[:REASON_CHARACTERS_MAX]}"
+                )
+            # SCRAM hashes the password thousands of times, which would block the event loop.
+            message = await _on_thread(self._loop, partial(client.respond, bytes(response.auth_bytes)))
+            if client.is_complete:
+                if response.session_lifetime_ms > 0:
+                    self._authenticate_again_in(response.session_lifetime_ms / 1000, new_client, timeout_s)
+                return
+        raise AuthenticationError(f"{self.address} did not complete {client.mechanism} in {SASL_STEPS_MAX} steps")
+
+    def _authenticate_again_in(self, lifetime_s: float, new_client: Callable[[], SaslClient], timeout_s: float) -> None:
+        pause_s = lifetime_s * REAUTHENTICATION_SHARE
+
+        async def again() -> None:
+            await asyncio.sleep(pause_s)
+            try:
+                await self.authenticate(new_client, timeout_s)
+            except BarnabasError as error:
+                self._failure = self._failure or Failure.of(error)
+                self._stream.close(error)
+
+        self._session = self._loop.create_task(again())
+
     def _frame(self, request: object, version: int) -> list[Any]:
         if not self._stream.is_open:
             raise (
@@ -484,10 +593,12 @@ class ClientConnection:
             self._take([frame])
 
     def _on_bytes(self, data: memoryview) -> None:
+        is_first = not self._versions
         try:
             frames = self._reader.feed(data)
         except MalformedMessageError as error:
-            self._refuse(error)
+            speaks_tls = is_first and bytes(data[:2]) == TLS_ALERT
+            self._refuse(MalformedMessageError("it speaks TLS; set security_protocol to SSL") if speaks_tls else error)
         else:
             self._take(frames)
 
@@ -556,6 +667,8 @@ class ClientConnection:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
+        if self._session is not None and self._session is not asyncio.current_task(self._loop):
+            self._session.cancel()
         self._outbox.clear()
         while self._pending:
             self._pending.popleft().on_answer(None, self._failure.error())

@@ -8,9 +8,12 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
+import ssl
 from collections import Counter
+from concurrent.futures import Executor
 from functools import partial
 
+from barnabas.errors import AuthenticationError
 from barnabas.log_lines import LogEvent, event
 from barnabas.net.server_connection import (
     Endpoints,
@@ -21,9 +24,13 @@ from barnabas.net.server_connection import (
     WaitingMemory,
 )
 from barnabas.net.stream import OpenStream, Stream
+from barnabas.net.tls import TlsContext, TlsHandshake, peer_subject, reason_of_failure
+from barnabas.net.tls_stream import TlsStream
 
 ACCEPT_PAUSE_S = 0.5
 SWEEP_S = 1.0
+FAILURE_PERIOD_S = 10.0
+FAILURES_PER_PERIOD = 10
 
 log = logging.getLogger(__name__)
 
@@ -52,25 +59,69 @@ class ConnectionCount:
             del self._by_host[host]
 
 
+class ConnectionResources:
+    """The connection counts and the memory of requests that listeners with the same limits share."""
+
+    def __init__(self, limits: Limits) -> None:
+        self.count = ConnectionCount(limits)
+        self.memory = RequestMemory(limits.queued_bytes_max)
+        self.waiting_memory = WaitingMemory(limits.queued_bytes_max // WaitingMemory.PARTS)
+
+
+class HandshakeFailures:
+    """Logs failed TLS handshakes, at most `FAILURES_PER_PERIOD` lines in `FAILURE_PERIOD_S` seconds."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._period_ends_s = 0.0
+        self._count = 0
+
+    def report(self, address: str, reason: str) -> None:
+        """Log the failure of a handshake, or only count it."""
+        now_s = self._loop.time()
+        if now_s >= self._period_ends_s:
+            if self._count > FAILURES_PER_PERIOD:
+                log.warning("%d further TLS handshakes failed", self._count - FAILURES_PER_PERIOD)
+            self._period_ends_s, self._count = now_s + FAILURE_PERIOD_S, 0
+        self._count += 1
+        if self._count <= FAILURES_PER_PERIOD:
+            extra = event(LogEvent.HANDSHAKE_FAILED)
+            log.warning("the TLS handshake with %s failed: %s; closed the connection", address, reason, extra=extra)
+
+
 class Listener:
     """Accepts connections on one address; a handler responds to their requests.
 
     Use it from the thread of the event loop in which it was created.
+
+    :param resources: the memory and the connection counts that several listeners share; None for its own.
+    :param tls: the context of TLS connections, and the threads for handshakes; None for connections without TLS.
     """
 
     new_handler: HandlerFactory
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(
+        self,
+        limits: Limits,
+        resources: ConnectionResources | None = None,
+        tls: tuple[TlsContext, Executor] | None = None,
+    ) -> None:
         self.limits = limits
         self.loop = asyncio.get_running_loop()
-        self.memory = RequestMemory(limits.queued_bytes_max)
-        self.waiting_memory = WaitingMemory(limits.queued_bytes_max // WaitingMemory.PARTS)
-        self._count = ConnectionCount(limits)
+        self._tls = tls
+        self._handshakes: dict[TlsHandshake, float] = {}  # the handshakes in progress, with their deadlines
+        resources = resources or ConnectionResources(limits)
+        self.memory = resources.memory
+        self.waiting_memory = resources.waiting_memory
+        self._count = resources.count
         self._connections: set[ServerConnection] = set()
         self.accepted_count = 0
         """The number of accepted connections since the start, without refused connections."""
         self.refused_count = 0
         """The number of connections that the limits refused since the start."""
+        self.failed_handshake_count = 0
+        """The number of TLS handshakes that failed since the start."""
+        self._refusals = HandshakeFailures(self.loop)
         self.is_finishing = False
         self._sock: socket.socket | None = None
         self._sweeping: asyncio.TimerHandle | None = None
@@ -130,6 +181,8 @@ class Listener:
     def close(self) -> None:
         """Stop listening and end all connections."""
         self._stop_listening()
+        for handshake in list(self._handshakes):
+            handshake.abort(ConnectionAbortedError("the listener closes"))
         for connection in list(self._connections):
             connection.close()
 
@@ -170,11 +223,23 @@ class Listener:
             self.loop.call_later(ACCEPT_PAUSE_S, self._accept_again)
             return
         endpoints = Endpoints(str(address[0]), int(address[1]), str(sock.getsockname()[0]))
-        if not self.admit(partial(Stream, self.loop, sock), endpoints):
+        if not self._is_within_limits(endpoints):
             sock.close()
+        elif self._tls is None:
+            self._serve(partial(Stream, self.loop, sock), endpoints)
+        else:
+            context, threads = self._tls
+            self._begin_handshake(sock, context.current, threads, endpoints)
 
     def admit(self, open_stream: OpenStream, endpoints: Endpoints) -> bool:
         """Serve an accepted connection; return False if the limits do not allow another connection."""
+        if not self._is_within_limits(endpoints):
+            return False
+        self._serve(open_stream, endpoints)
+        return True
+
+    def _is_within_limits(self, endpoints: Endpoints) -> bool:
+        """Count a connection; return False, and count nothing, if the limits do not allow another connection."""
         refusal = self._count.admit(endpoints.host)
         if refusal:
             self.refused_count += 1
@@ -182,8 +247,38 @@ class Listener:
             log.warning("refusing the connection from %s: %s", endpoints.address, refusal, extra=extra)
             return False
         self.accepted_count += 1
-        self._connections.add(ServerConnection(self, open_stream, endpoints))
         return True
+
+    def _serve(self, open_stream: OpenStream, endpoints: Endpoints) -> None:
+        self._connections.add(ServerConnection(self, open_stream, endpoints))
+
+    def _begin_handshake(
+        self, sock: socket.socket, context: ssl.SSLContext, threads: Executor, endpoints: Endpoints
+    ) -> None:
+        def on_done(secured: ssl.SSLSocket | None, error: Exception | None) -> None:
+            del self._handshakes[handshake]
+            if secured is not None and not self.is_finishing:
+                try:
+                    subject = peer_subject(secured)
+                    self._serve(partial(TlsStream, self.loop, secured), endpoints._replace(subject=subject))
+                except AuthenticationError as refusal:  # no principal for this certificate
+                    error = refusal
+                else:
+                    return
+            self._count.leave(endpoints.host)
+            if secured is not None:
+                secured.close()
+            if error is not None:
+                self.failed_handshake_count += 1
+                self._refusals.report(endpoints.address, reason_of_failure(error))
+
+        try:
+            handshake = TlsHandshake(self.loop, sock, context, threads, on_done)
+        except OSError:  # the client has gone already
+            sock.close()
+            self._count.leave(endpoints.host)
+            return
+        self._handshakes[handshake] = self.loop.time() + self.limits.authentication_s_max
 
     def _accept_again(self) -> None:
         if self._sock:
@@ -193,6 +288,9 @@ class Listener:
         now_s = self.loop.time()
         for connection in list(self._connections):
             connection.check_deadlines(now_s)
+        for handshake, deadline_s in list(self._handshakes.items()):
+            if now_s > deadline_s:
+                handshake.abort(TimeoutError(f"not complete within {self.limits.authentication_s_max:g} s"))
         self._check_unread_answers()
         self._sweeping = self.loop.call_later(SWEEP_S, self._sweep)
 

@@ -32,6 +32,7 @@ from barnabas.errors import BarnabasError
 from barnabas.log_lines import LogEvent, event
 from barnabas.net.stream import RECEIVE_BYTES, FrameReader, OpenStream
 from barnabas.protocol.codec import Chunk
+from barnabas.security.principal import DistinguishedName
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +55,9 @@ class Limits:
     number of open connections, from `max.connections` and the limit of open files. `connections_per_host_max`: returns
     the maximum number from one address (`max.connections.per.ip`). Both limits can change while the broker runs.
     `idle_s_max`: the maximum idle time of a connection (`connections.max.idle.ms`). `partial_frame_s_max`: the maximum
-    time from the first to the last byte of a request; a large request may take longer.
+    time from the first to the last byte of a request; a large request may take longer. `authentication_s_max`: the
+    maximum time for the TLS handshake, and for the authentication after it. `must_authenticate`: True if clients have
+    small limits until `ConnectionContext.admit`.
     """
 
     frame_bytes_max: int = 100 * 1024 * 1024
@@ -63,6 +66,8 @@ class Limits:
     connections_per_host_max: Callable[[], int] = lambda: 10_000
     idle_s_max: float = 600.0
     partial_frame_s_max: float = 30.0
+    authentication_s_max: float = 10.0
+    must_authenticate: bool = False
 
 
 class RequestMemory:
@@ -203,6 +208,8 @@ WAITING_BYTES_MAX = 1024 * 1024
 TURN_S = 0.005
 """The time in seconds after which a connection yields to the event loop, so that it can serve other connections."""
 UNSENT_BYTES_MAX = 1024 * 1024
+UNAUTHENTICATED_BYTES_MAX = 64 * 1024
+"""The maximum size of a request, and of all queued requests, of a client that has not authenticated."""
 SMALL_BYTES = 64 * 1024
 """The maximum size in bytes of a small request. A connection reads small requests even if other connections wait for
 memory.
@@ -241,6 +248,8 @@ class Endpoints(NamedTuple):
     """The port of the client."""
     local_host: str
     """The address of this machine to which the client connected."""
+    subject: DistinguishedName | None = None
+    """The subject of the client's certificate; None without TLS or without a certificate."""
 
     @property
     def address(self) -> str:
@@ -305,6 +314,14 @@ class ConnectionContext(Protocol):
         """Close the connection; log the reason unless it is empty."""
         ...
 
+    def admit(self) -> None:
+        """End the limits of clients that have not authenticated."""
+        ...
+
+    def close_after_response(self, reason: str) -> None:
+        """Close the connection after the response to the executing request; start no later request."""
+        ...
+
 
 HandlerFactory: TypeAlias = "Callable[[ConnectionContext], RequestHandler]"
 """Creates the handler of an accepted connection."""
@@ -339,6 +356,8 @@ class ServerConnection:
     __slots__ = (
         "_answered_bytes",
         "_answering",
+        "_authenticates_until_s",
+        "_closing_reason",
         "_ends_with_client",
         "_frames",
         "_handler",
@@ -367,7 +386,12 @@ class ServerConnection:
         self.is_gone = False
         self._handler = listener.new_handler(self)
         self._frames: deque[Frame] = deque()
-        self._reader = FrameReader(listener.limits.frame_bytes_max)
+        limits = listener.limits
+        must_authenticate = limits.must_authenticate
+        self._reader = FrameReader(UNAUTHENTICATED_BYTES_MAX if must_authenticate else limits.frame_bytes_max)
+        # The deadline of the authentication; 0 for an admitted client.
+        self._authenticates_until_s = listener.loop.time() + limits.authentication_s_max if must_authenticate else 0.0
+        self._closing_reason: str | None = None  # the reason to close after the response; None to stay open
         self._answering: asyncio.Task[None] | None = None
         self._ends_with_client = False  # True if the executing request ends with its client
         self._scheduled = False
@@ -415,6 +439,9 @@ class ServerConnection:
         if not self._stream.is_open:
             return
         limits = self._listener.limits
+        if self._authenticates_until_s and now_s > self._authenticates_until_s:
+            self.close(f"the client has not authenticated within {limits.authentication_s_max:g} s")
+            return
         is_waited_for = self._listener.memory.is_waited_for
         if is_waited_for and self._is_in_the_way(now_s):
             self.close(
@@ -501,6 +528,13 @@ class ServerConnection:
         if not self.is_gone:
             self.close(reason)
 
+    def admit(self) -> None:
+        self._authenticates_until_s = 0.0
+        self._reader.frame_bytes_max = self._listener.limits.frame_bytes_max
+
+    def close_after_response(self, reason: str) -> None:
+        self._closing_reason = reason
+
     def release_frame(self, size: int) -> bool:
         if self._answering is None:
             return True
@@ -524,7 +558,8 @@ class ServerConnection:
         held = self._count()
         if not self._stream.is_open or self._in_line or self._listener.is_finishing:
             return
-        too_many = len(self._frames) > REQUESTS_WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
+        bytes_max = UNAUTHENTICATED_BYTES_MAX if self._authenticates_until_s else WAITING_BYTES_MAX
+        too_many = len(self._frames) > REQUESTS_WAITING_MAX or self._waiting_bytes > bytes_max
         if too_many or self._stream.unsent_bytes > UNSENT_BYTES_MAX:
             self._stream.pause_reading()
         elif has_memory or self._has_memory(held):
@@ -610,7 +645,7 @@ class ServerConnection:
         loop = self._listener.loop
         turn_ends_s = loop.time() + TURN_S
         try:
-            while self._frames and self._stream.unsent_bytes <= UNSENT_BYTES_MAX:
+            while self._frames and self._closing_reason is None and self._stream.unsent_bytes <= UNSENT_BYTES_MAX:
                 reply = self._handler.carry_out(self._frames)
                 size = self._take(reply.frame_count)
                 answers += reply.answer
@@ -655,6 +690,8 @@ class ServerConnection:
 
     def _go_on(self) -> None:
         """Decide on the next step after requests were executed."""
+        if self._closing_reason is not None and not self._answering and not self._stream.unsent_bytes:
+            self.close(self._closing_reason)
         if self._is_at_rest():
             return
         can_go_on = not self._answering and self._stream.unsent_bytes <= UNSENT_BYTES_MAX

@@ -88,11 +88,11 @@ class FrameReader:
     [bytearray(b'!')]
     """
 
-    __slots__ = ("_allowed", "_filled", "_frame", "_frame_bytes_max", "_place", "_places", "_size")
+    __slots__ = ("_allowed", "_filled", "_frame", "_place", "_places", "_size", "frame_bytes_max")
 
     def __init__(self, frame_bytes_max: int, allowed: Callable[[int], int] | None = None) -> None:
         self._allowed = allowed
-        self._frame_bytes_max = frame_bytes_max
+        self.frame_bytes_max = frame_bytes_max
         self._size = -1  # the size of the incomplete frame; -1 while the size is incomplete
         self._frame = bytearray()  # the incomplete frame, or the first bytes of its size
         self._places = _Places()
@@ -149,7 +149,7 @@ class FrameReader:
         """
         if self._size < 0 and not self._frame and len(data) >= SIZE_BYTES:
             (size,) = _SIZE.unpack_from(data)
-            if SIZE_BYTES + size == len(data) and size <= self._frame_bytes_max:  # the usual case
+            if SIZE_BYTES + size == len(data) and size <= self.frame_bytes_max:  # the usual case
                 return [bytes(data[SIZE_BYTES:])]
         return [bytes(frame) if isinstance(frame, memoryview) else frame for frame in self.feed_views(data)]
 
@@ -163,7 +163,7 @@ class FrameReader:
         view, end = memoryview(data), len(data)
         while (begin := position + SIZE_BYTES) <= end:
             (size,) = _SIZE.unpack_from(data, position)
-            if not 0 <= size <= self._frame_bytes_max:
+            if not 0 <= size <= self.frame_bytes_max:
                 self._refuse(size)
             position = begin + size
             if position > end:
@@ -185,7 +185,7 @@ class FrameReader:
             if len(self._frame) < SIZE_BYTES:
                 return position
             (size,) = _SIZE.unpack_from(self._frame)
-            if not 0 <= size <= self._frame_bytes_max:
+            if not 0 <= size <= self.frame_bytes_max:
                 self._refuse(size)
             self._check_allowed(size, 0)
             self._size = size
@@ -209,7 +209,7 @@ class FrameReader:
             raise MalformedMessageError(f"a frame of {size} bytes ({asked})")
 
     def _refuse(self, size: int) -> NoReturn:
-        raise MalformedMessageError(f"a frame of {size} bytes (the maximum is {self._frame_bytes_max})")
+        raise MalformedMessageError(f"a frame of {size} bytes (the maximum is {self.frame_bytes_max})")
 
 
 RECEIVE_BYTES = 256 * 1024
@@ -231,7 +231,7 @@ _MORE_FOLLOWS = getattr(socket, "MSG_MORE", 0)
 """The socket flag for more data to follow, so that the kernel does not send a separate packet for this chunk."""
 
 
-class _ReceivePlace:
+class ReceivePlace:
     """A receive buffer that many streams use in turn."""
 
     __slots__ = ("buffer",)
@@ -255,10 +255,15 @@ class _ReceivePlaces(threading.local):
     """
 
     def __init__(self) -> None:
-        self.place = _ReceivePlace()
+        self.place = ReceivePlace()
 
 
 _places = _ReceivePlaces()
+
+
+def receive_place() -> ReceivePlace:
+    """Return the receive buffer of the current thread."""
+    return _places.place
 
 
 class InPlaceReceiver(Protocol):
@@ -337,7 +342,7 @@ class Stream:
         self._loop = loop
         self._sock = sock
         self._fd = sock.fileno()
-        self._place = _places.place
+        self._place = receive_place()
         self._on_bytes = on_bytes
         self._on_drained = on_drained
         self._on_closed = on_closed
@@ -398,7 +403,8 @@ class Stream:
         self._sock.close()
         on_closed = self._on_closed
         # Drop the references to the owner, which refers to the stream: without this cycle, both are freed immediately.
-        self._on_bytes, self._on_drained, self._on_closed, self.in_place_receiver = _ignore, _ignore, _ignore, None
+        self._on_bytes, self._on_drained, self._on_closed = ignore_callback, ignore_callback, ignore_callback
+        self.in_place_receiver = None
         on_closed(error)
 
     def _readable(self) -> None:
@@ -493,7 +499,7 @@ class Stream:
             self._out[0] = memoryview(cast(Buffer, self._out[0]))[sent:]
 
 
-def _ignore(*_: object) -> None:
+def ignore_callback(*_: object) -> None:
     """Do nothing. Replaces the callbacks of a stream that has ended."""
 
 

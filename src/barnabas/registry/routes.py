@@ -60,7 +60,7 @@ class Call:
     def body(self) -> Any:
         """Return the JSON value of the body.
 
-        :raises RegistryError: the body is not valid JSON (400), or empty (422).
+        :raises RegistryError: 400, 422.
         """
         if not self.request.body.strip():
             raise RegistryError.invalid_body("the body is empty; it must be a JSON object")

@@ -53,7 +53,7 @@ class Level(enum.StrEnum):
     def of(cls, name: object) -> Level:
         """Return the compatibility level with this name, in upper or lower case.
 
-        :raises RegistryError: there is no such level (42203).
+        :raises RegistryError: 42203.
         """
         try:
             return cls(str(name).lower())
@@ -94,7 +94,7 @@ def check_config(values: Mapping[str, Any]) -> None:
     """Check the types of settings; unknown settings pass.
 
     :raises InvalidValueError: a setting has the wrong type.
-    :raises RegistryError: the compatibility level does not exist (42203).
+    :raises RegistryError: 42203: the compatibility level does not exist.
     """
     level = values.get("compatibilityLevel")
     if level is not None:

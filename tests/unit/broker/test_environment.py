@@ -72,7 +72,7 @@ class Network:
         self.limits: list[Limits] = []
         self.handlers: list[object] = []
 
-    def make(self, limits: Limits) -> Any:
+    def make(self, limits: Limits, *_: object) -> Any:
         self.limits.append(limits)
         return self
 

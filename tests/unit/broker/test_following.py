@@ -15,9 +15,10 @@ import pytest
 from barnabas.broker import replica_fetcher
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.inter_broker import inter_broker_requests
+from barnabas.broker.inter_broker import inter_broker_apis
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.pipeline.call import BROKERS
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.rules import LONG_MAX
@@ -59,8 +60,12 @@ class LeadersEnd:
         self.broker_epoch = 9
         topics, replicas = cast(Topics, self.topics), cast(ReplicaManager, self.topics)
         self.listener.accept(
-            inter_broker_requests(
-                topics, replicas, self.sessions, self.check_broker, cast("Any", None), scheduler, SYSTEM_CLOCK
+            RequestPipeline(
+                inter_broker_apis(
+                    topics, replicas, self.sessions, self.check_broker, cast("Any", None), scheduler, SYSTEM_CLOCK
+                ),
+                scheduler,
+                BROKERS,
             ).new_handler
         )
 

@@ -6,11 +6,12 @@ import pytest
 
 from barnabas.broker.identity import BrokerAddress, Identity, address_of, addresses
 from barnabas.broker.metadata_image import MetadataImage
-from barnabas.coordination.values import BrokerRegistration, LiveBroker
+from barnabas.broker.pipeline.call import ListenerName
+from barnabas.coordination.values import BrokerEndpoint, BrokerRegistration, LiveBroker
 from tests.support.fake_link import connection_state
 
 CONNECTION = connection_state("10.0.0.9", "10.0.0.2")
-OWN = Identity(2, "castle", "two.example", 9092, "north")
+OWN = Identity(2, "castle", (BrokerEndpoint("PLAINTEXT", "two.example", 9092),), "north")
 
 
 def image_of(*registrations: BrokerRegistration) -> MetadataImage:
@@ -35,7 +36,7 @@ def test_this_broker_says_itself_where_it_is_registered_or_not(registered: list[
 
 @pytest.mark.parametrize("host", ["", "0.0.0.0", "::"])
 def test_broker_that_listens_on_all_addresses_is_where_the_client_reached_it(host: str) -> None:
-    own = Identity(2, "castle", host, 9092)
+    own = Identity(2, "castle", (BrokerEndpoint("PLAINTEXT", host, 9092),))
     image = image_of(BrokerRegistration(1, "0.0.0.0", 1))
     assert addresses(image, own, CONNECTION) == [
         BrokerAddress(1, "0.0.0.0", 1, None),  # only that broker knows better
@@ -49,3 +50,16 @@ def test_address_of_one_broker_is_that_of_all_and_none_where_it_does_not_live() 
     assert address_of(2, image, OWN, CONNECTION) == BrokerAddress(2, "two.example", 9092, "north")
     assert address_of(3, image, OWN, CONNECTION) is None
     assert address_of(-1, image, OWN, CONNECTION) is None
+
+
+def test_client_gets_the_addresses_of_the_listener_that_it_uses() -> None:
+    own = Identity(
+        2, "castle", (BrokerEndpoint("PLAINTEXT", "two", 9092), BrokerEndpoint("SECURE", "two", 9093, "SSL"))
+    )
+    endpoints = BrokerEndpoint("PLAINTEXT", "one", 1), BrokerEndpoint("SECURE", "one.example", 2, "SSL")
+    image = image_of(BrokerRegistration(1, "one", 1, endpoints=endpoints), BrokerRegistration(3, "three", 3))
+    connection = connection_state(listener=ListenerName("SECURE", "SSL"))
+    assert addresses(image, own, connection) == [
+        BrokerAddress(1, "one.example", 2, None),
+        BrokerAddress(2, "two", 9093, None),
+    ]

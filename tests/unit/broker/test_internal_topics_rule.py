@@ -256,7 +256,17 @@ READ_ONLY = {
 OF_GROUPS = {
     "DeleteGroups", "Heartbeat", "JoinGroup", "LeaveGroup", "OffsetCommit", "OffsetDelete", "SyncGroup",
 }  # fmt: skip
-PARTS_WITHOUT_TOPICS = {"clock", "fetch_sessions", "identity", "producer_ids", "scheduler", "served", "telemetry"}
+PARTS_WITHOUT_TOPICS = {
+    "clock",
+    "fetch_sessions",
+    "identity",
+    "producer_ids",
+    "scheduler",
+    "served",
+    "super_users",
+    "telemetry",
+    "users",
+}
 
 
 def test_each_api_that_reaches_topics_is_tried_or_changes_none() -> None:

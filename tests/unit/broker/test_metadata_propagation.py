@@ -18,6 +18,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.metadata_propagation import MetadataPropagation
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.dynamic import DynamicSettings
+from barnabas.coordination.values import BrokerEndpoint
 from barnabas.errors import DisconnectedError
 from barnabas.protocol.messages.create_partitions import CreatePartitionsRequest, CreatePartitionsTopic
 from barnabas.protocol.messages.create_topics import CreatableTopic, CreateTopicsRequest
@@ -103,7 +104,7 @@ class Maker:
 
     async def ask_for(self, *names: str) -> list[int]:
         request = MetadataRequest(topics=[MetadataRequestTopic(name=each) for each in names])
-        identity = Identity(1, "castle", "here", 9001, "")
+        identity = Identity(1, "castle", (BrokerEndpoint("PLAINTEXT", "here", 9001),))
         parts = self.topics, self.topic_admin, self.settings, identity, self.propagation, self.others.scheduler
         response = await self.others.scheduler.finish(metadata.function(*parts, request, CALL))
         if not isinstance(response, MetadataResponse):

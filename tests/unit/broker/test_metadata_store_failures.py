@@ -16,6 +16,7 @@ from barnabas.broker.identity import Identity
 from barnabas.broker.metadata_image import MetadataImage
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.coordination.values import BrokerEndpoint
 from barnabas.errors import ApiError, CoordinationError, ErrorCode
 from barnabas.protocol.codec import encode_bytes
 from barnabas.protocol.messages.describe_groups import DescribeGroupsRequest
@@ -48,7 +49,7 @@ PARTS = SimpleNamespace(
     topic_admin=SimpleNamespace(create_with_defaults=fail),
     groups=SimpleNamespace(group_ids=list, error_of=lambda _name: ErrorCode.COORDINATOR_NOT_AVAILABLE),
     settings=SimpleNamespace(config=BrokerConfig()),
-    identity=Identity(0, "c", "here", 1),
+    identity=Identity(0, "c", (BrokerEndpoint("PLAINTEXT", "here", 1),)),
     propagation=SimpleNamespace(until_known=nobody_to_ask),
     scheduler=CooperativeScheduler(lambda: 0.0),
 )

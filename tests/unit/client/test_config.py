@@ -65,10 +65,10 @@ def test_idempotence_allows_no_more_than_five_requests_in_flight():
         (ConsumerConfig, {"linger.ms": 1}, "'linger.ms' is a setting of Producer, not of Consumer"),
         (ProducerConfig, {"message.max.bytes": 1}, "known are"),
         (ProducerConfig, {"queue.buffering.max.messages": 1}, "known are"),
-        (ProducerConfig, {"sasl.mechanism": "PLAIN"}, "'sasl.mechanism' is not supported yet"),
-        (ProducerConfig, {"ssl_cafile": "ca.pem"}, "'ssl_cafile' is not supported yet"),
+        (ProducerConfig, {"sasl.kerberos.service.name": "kafka"}, "'sasl.kerberos.service.name' is not supported yet"),
+        (ProducerConfig, {"ssl_cafile": "ca.pem"}, "ssl_cafile needs security_protocol SSL or SASL_SSL, not PLAINTEXT"),
         (ProducerConfig, {"transactional.id": "t"}, "'transactional.id' is not supported yet"),
-        (ConsumerConfig, {"security.protocol": "SASL_SSL"}, "'SASL_SSL' is not supported yet; it must be plaintext"),
+        (ConsumerConfig, {"security.protocol": "SASL_SSL"}, "SCRAM-SHA-512 needs sasl_username and sasl_password"),
         (ConsumerConfig, {"group.protocol": "consumer"}, "it must be classic"),
         (ProducerConfig, {"client.rack": "a"}, "it must be nothing"),
         (

@@ -11,7 +11,8 @@ from barnabas.client.config import AdminConfig, ConsumerConfig, ProducerConfig, 
 from barnabas.client.setting_types import ClientSettings, ConsumerSettings, ProducerSettings
 
 CLIENTS = [(AdminConfig, ClientSettings), (ProducerConfig, ProducerSettings), (ConsumerConfig, ConsumerSettings)]
-CONVERTED = {"bootstrap_servers", "partition_assignment_strategy"}
+SECRETS = {"ssl_password", "sasl_password", "sasl_jaas_config"}
+CONVERTED = {"bootstrap_servers", "partition_assignment_strategy"} | SECRETS
 """Settings with several forms, of which the configuration keeps one."""
 
 
@@ -28,4 +29,5 @@ def test_rules_accept_the_type_of_the_field(config, settings):
 def test_rules_accept_every_literal_of_the_type(config, settings):
     for name, kind in get_type_hints(settings).items():
         for value in get_args(kind) if get_origin(kind) is Literal else ():
-            make_config(config, None, {name: value})
+            credentials = {"sasl_username": "me", "sasl_password": "letmein"} if str(value).startswith("SASL") else {}
+            make_config(config, None, {name: value, **credentials})

@@ -11,6 +11,7 @@ from barnabas.broker.handlers.acls import create_acls, delete_acls, describe_acl
 from barnabas.broker.handlers.alter_configs import alter_configs
 from barnabas.broker.handlers.alter_partition_reassignments import alter_partition_reassignments
 from barnabas.broker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
+from barnabas.broker.handlers.alter_user_scram_credentials import alter_user_scram_credentials
 from barnabas.broker.handlers.api_versions import api_versions
 from barnabas.broker.handlers.create_partitions import create_partitions
 from barnabas.broker.handlers.create_topics import create_topics
@@ -24,6 +25,7 @@ from barnabas.broker.handlers.describe_log_dirs import describe_log_dirs
 from barnabas.broker.handlers.describe_producers import describe_producers
 from barnabas.broker.handlers.describe_quorum import describe_quorum
 from barnabas.broker.handlers.describe_topic_partitions import describe_topic_partitions
+from barnabas.broker.handlers.describe_user_scram_credentials import describe_user_scram_credentials
 from barnabas.broker.handlers.elect_leaders import elect_leaders
 from barnabas.broker.handlers.fetch import fetch
 from barnabas.broker.handlers.find_coordinator import find_coordinator
@@ -44,6 +46,8 @@ from barnabas.broker.handlers.offset_fetch import offset_fetch
 from barnabas.broker.handlers.offset_for_leader_epoch import offset_for_leader_epoch
 from barnabas.broker.handlers.produce import produce
 from barnabas.broker.handlers.push_telemetry import push_telemetry
+from barnabas.broker.handlers.sasl_authenticate import sasl_authenticate
+from barnabas.broker.handlers.sasl_handshake import sasl_handshake
 from barnabas.broker.handlers.sync_group import sync_group
 from barnabas.broker.handlers.update_features import update_features
 from barnabas.broker.pipeline.call import ServedApi

@@ -61,11 +61,14 @@ def _setting(setting: DescribedSetting, request: DescribeConfigsRequest, call: C
     synonyms = setting.synonyms if request.include_synonyms else ()
     result = DescribeConfigsResourceResult(
         name=setting.name,
-        value=setting.value,
+        value=None if setting.is_secret else setting.value,
         read_only=setting.read_only,
         config_source=setting.source,
-        is_sensitive=False,
-        synonyms=[DescribeConfigsSynonym(name=s.name, value=s.value, source=s.source) for s in synonyms],
+        is_sensitive=setting.is_secret,
+        synonyms=[
+            DescribeConfigsSynonym(name=s.name, value=None if setting.is_secret else s.value, source=s.source)
+            for s in synonyms
+        ],
         config_type=setting.kind,
         documentation=setting.documentation if request.include_documentation else None,
     )

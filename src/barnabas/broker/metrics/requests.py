@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
-from barnabas.broker.pipeline.call import BROKERS
 from barnabas.broker.pipeline.chain import NO_RESPONSE, TIME_BOUNDS_S, RequestKind
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.errors import ErrorCode
@@ -108,7 +107,7 @@ def _name(pipeline: RequestPipeline, key: int) -> str:
     name = pipeline.served[key].api.name
     if name != FETCH:
         return name
-    return "FetchFollower" if pipeline.listener == BROKERS else "FetchConsumer"
+    return "FetchFollower" if pipeline.listener.serves_brokers else "FetchConsumer"
 
 
 def _error_name(kind: RequestKind) -> str:

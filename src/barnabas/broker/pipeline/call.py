@@ -45,8 +45,10 @@ from barnabas.protocol.codec import (
 )
 from barnabas.protocol.compiler import EntryBudget
 from barnabas.protocol.declare import message_of
+from barnabas.security.principal import ANONYMOUS, Principal
 
 if TYPE_CHECKING:
+    from barnabas.broker.authentication import ConnectionAuthentication
     from barnabas.broker.refused_batches import RefusedBatches
     from barnabas.net.server_connection import ConnectionContext
 
@@ -347,14 +349,20 @@ class ConnectionTemplates:
 
 
 class ListenerName(NamedTuple):
-    """The name of a listener, as in Kafka's settings."""
+    """The name of a listener, as in Kafka's settings.
+
+    :ivar serves_brokers: True for a listener that serves other brokers only.
+    """
 
     name: str
     security_protocol: str = "PLAINTEXT"
+    serves_brokers: bool = False
 
 
-CLIENTS = ListenerName("CLIENTS")
-BROKERS = ListenerName("BROKERS")
+CLIENTS = ListenerName("PLAINTEXT")
+"""The listener for clients if `listeners` is not set."""
+BROKERS = ListenerName("REPLICATION", serves_brokers=True)
+"""The listener for brokers if `inter.broker.listener.name` is not set."""
 
 
 class WaitingRequest(Protocol):
@@ -370,26 +378,40 @@ class ConnectionState:
 
     :param listener: the listener that accepted the connection.
     :param link: the connection object of the network layer.
+    :param principal: the principal of the client, before an authentication with SASL.
+    :param authentication: the authentication with SASL; None on a listener without SASL.
     """
 
     __slots__ = (
+        "authentication",
         "delayed_fetch",
         "has_refused_follower",
         "host",
         "link",
         "listener",
         "local_host",
+        "principal",
         "refused_batches",
         "templates",
     )
 
-    def __init__(self, listener: ListenerName, link: ConnectionContext) -> None:
+    def __init__(
+        self,
+        listener: ListenerName,
+        link: ConnectionContext,
+        principal: Principal = ANONYMOUS,
+        authentication: ConnectionAuthentication | None = None,
+    ) -> None:
         self.listener = listener
         self.link = link
         self.host = link.endpoints.host
         """The client's address, without its port."""
         self.local_host = link.endpoints.local_host
         """The broker's address of this connection, without its port."""
+        self.principal = principal
+        """The principal of the client. Written by the handler of SaslAuthenticate."""
+        self.authentication = authentication
+        """The authentication with SASL; None on a listener without SASL."""
         self.templates = ConnectionTemplates()
         """The templates of this connection. The decoder and some handlers add templates."""
         self.refused_batches: RefusedBatches | None = None
@@ -399,6 +421,12 @@ class ConnectionState:
         self.delayed_fetch: WaitingRequest | None = None
         """The follower's waiting fetch, which the next request completes. Written by the handler of follower fetches.
         """
+
+    def note_authentication(self, authentication: ConnectionAuthentication) -> None:
+        """Take over the principal after a successful step of an authentication; admit the client if it is complete."""
+        if authentication.session_ends_s:
+            self.principal = authentication.principal
+            self.link.admit()
 
     @property
     def address(self) -> str:

@@ -26,6 +26,7 @@ from itertools import islice
 from types import GeneratorType
 from typing import Any, TypeVar
 
+from barnabas.broker.authentication import ConnectionAuthentication, ListenerAuthentication
 from barnabas.broker.pipeline.call import (
     ENTRIES_PER_STEP,
     WAITING_BYTES,
@@ -48,9 +49,10 @@ from barnabas.broker.pipeline.call import (
     received,
 )
 from barnabas.broker.pipeline.chain import Chain, RequestCounts
-from barnabas.errors import BarnabasError, MalformedMessageError, UnsupportedVersionError
+from barnabas.errors import AuthenticationError, BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply
 from barnabas.protocol.codec import RecordsSpan, RequestHeader, RequestTemplates, decode_request, read_request_header
+from barnabas.security.principal import ANONYMOUS, DistinguishedName, Principal
 
 T = TypeVar("T")
 
@@ -201,6 +203,9 @@ def _resolve(waiter: asyncio.Future[Any], result: Any) -> bool:
     return True
 
 
+WITHOUT_SESSION = frozenset({17, 18, 36})
+"""The keys of the APIs for clients that have not authenticated: SaslHandshake, ApiVersions, SaslAuthenticate."""
+
 AT_ONCE_BYTES_MAX = 20_000
 """The maximum size in bytes of a frame that is decoded without pauses. A larger frame may have many entries."""
 
@@ -220,9 +225,21 @@ class RequestPipeline:
 
     :param served: the served APIs, with handlers that are bound to their parts (`Parts.bind_all`).
     :param listener: the name of the listener.
+    :param authentication: the authentication with SASL; None for a listener without SASL.
+    :param principal_of: returns the principal of a client from the subject of its certificate; None if all clients
+        without SASL are anonymous.
     """
 
-    def __init__(self, served: ServedApis, scheduler: CooperativeScheduler, listener: ListenerName) -> None:
+    def __init__(
+        self,
+        served: ServedApis,
+        scheduler: CooperativeScheduler,
+        listener: ListenerName,
+        authentication: ListenerAuthentication | None = None,
+        principal_of: Callable[[DistinguishedName], Principal] | None = None,
+    ) -> None:
+        self._authentication = authentication
+        self._principal_of = principal_of
         self.served = served
         self.scheduler = scheduler
         self.listener = listener
@@ -231,7 +248,12 @@ class RequestPipeline:
 
     def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
         """Return the object that runs the requests of a new connection."""
-        return ConnectionRequests(self, ConnectionState(self.listener, link))
+        subject = link.endpoints.subject
+        principal = ANONYMOUS if subject is None or self._principal_of is None else self._principal_of(subject)
+        authentication = None
+        if self._authentication is not None:
+            authentication = self._authentication.of_connection(link.endpoints.address)
+        return ConnectionRequests(self, ConnectionState(self.listener, link, principal, authentication))
 
 
 class ConnectionRequests:
@@ -263,6 +285,8 @@ class ConnectionRequests:
         :raises BarnabasError: the request failed, and its error cannot be sent in a response. The connection must end.
         """
         frame, state = frames[0], self.state
+        if state.authentication is not None and not state.authentication.is_valid(self._now_s()):
+            return self._authenticate(state.authentication, frame)
         template = state.templates.frame
         if template is not None and (repeated := template.recognise(frame)) is not None:
             kind = repeated.template
@@ -280,6 +304,29 @@ class ConnectionRequests:
         now_s = self._now_s()
         call = Call(found, header.api_version, header.correlation_id, header.client_id, state, len(frame), now_s)
         return self._decode_and_carry_out(call, header, frame)
+
+    def _authenticate(self, authentication: ConnectionAuthentication, frame: Frame) -> FrameReply:
+        """Run a request of a client without a valid session.
+
+        :raises AuthenticationError: the request needs a session. The connection must end.
+        """
+        if authentication.takes_raw_frames:
+            return FrameReply(1, [], self._step_with_raw_frame(authentication, bytes(frame)), ends_with_client=True)
+        header = read_request_header(frame)
+        if header.api_key not in WITHOUT_SESSION:
+            raise AuthenticationError("the client sent a request before it authenticated")
+        served = self._served[header.api_key]
+        if header.api_version not in served.versions:
+            return self._refuse_version(header, served)
+        call = Call(
+            served, header.api_version, header.correlation_id, header.client_id, self.state, len(frame), self._now_s()
+        )
+        return self._carry_out(call, self._decode(call, header, frame))
+
+    async def _step_with_raw_frame(self, authentication: ConnectionAuthentication, message: bytes) -> Answer:
+        response, _ = await authentication.step(message)
+        self.state.note_authentication(authentication)
+        return [len(response).to_bytes(4, "big") + response]
 
     def _refuse_version(self, header: RequestHeader, served: ServedApi | None) -> FrameReply:
         if served is None:

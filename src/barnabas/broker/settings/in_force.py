@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from barnabas.broker.settings.kafka_names import WITHOUT_EFFECT, check_promise, has_no_effect
+from barnabas.broker.settings.listeners import OVERRIDE_PREFIX
 from barnabas.broker.settings.rules import ConfigType, Rule, text
 from barnabas.broker.settings.static import (
     BROKER_SETTINGS,
@@ -57,6 +58,8 @@ class DescribedSetting(NamedTuple):
     documentation: str
     synonyms: tuple[Synonym, ...]
     read_only: bool
+    is_secret: bool = False
+    """True if the values must not be shown; the synonyms then have empty values."""
 
     @property
     def value(self) -> str:
@@ -148,7 +151,10 @@ class BrokerSettings(NamedTuple):
         """Yield the descriptions of all settings."""
         for name, (_, declared) in _DECLARED.items():
             kind, read_only = declared.rule.kind, not declared.is_dynamic
-            yield DescribedSetting(name, kind, declared.about, self.synonyms(name), read_only)
+            synonyms = self.synonyms(name)
+            if declared.is_secret:
+                synonyms = tuple(each._replace(value="") for each in synonyms)
+            yield DescribedSetting(name, kind, declared.about, synonyms, read_only, declared.is_secret)
         for alias, name in ALIASES.items():
             documentation = f"Kafka's name of {name}."
             yield DescribedSetting(alias, DYNAMIC_RULES[alias].kind, documentation, self.synonyms(name), False)
@@ -226,7 +232,7 @@ def usable_settings(
 
 
 def _not_dynamic(name: str) -> ApiError:
-    if name in _DECLARED:
+    if name in _DECLARED or name.startswith(OVERRIDE_PREFIX):
         message = f"{name} cannot be changed while the broker runs; set it in the broker's file or flags and restart"
         return ApiError(ErrorCode.INVALID_REQUEST, message)
     near = difflib.get_close_matches(name, DYNAMIC_RULES, n=1, cutoff=0.75)

@@ -14,7 +14,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from barnabas.addresses import host_port
 from barnabas.broker.settings.kafka_names import OTHER_UNITS, WITHOUT_EFFECT, translate
+from barnabas.broker.settings.listeners import OVERRIDE_PREFIX, check_overrides, parse_endpoints
 from barnabas.broker.settings.static import BROKER_SETTINGS, OTHER_NAMES, BrokerConfig, dotted
 from barnabas.broker.settings.unused import UNUSED_BROKER_SETTINGS
 from barnabas.errors import ConfigurationError
@@ -35,6 +37,9 @@ _SERVICE_ADDRESS = re.compile(r"(?:tcp|udp|sctp)://.*")
 """The format of the value of `<SERVICE>_PORT`, another variable that Kubernetes creates."""
 
 
+OVERRIDES = "listener_overrides"
+"""The field of `BrokerConfig` with the settings of single listeners."""
+
 PROPERTIES = ".properties"
 _CONTINUES = re.compile(r"(?<!\\)(?:\\\\)*\\$")
 _SEPARATOR = re.compile(r"(?<!\\)(?:\s*[=:]\s*|\s+)")
@@ -51,7 +56,9 @@ def load_config(
 
     :raises ConfigurationError: the file cannot be read, or a name or value is invalid.
     """
-    return BrokerConfig(**given_settings(file, overrides, environment))
+    config = BrokerConfig(**given_settings(file, overrides, environment))
+    check_overrides(config)
+    return config
 
 
 def given_settings(
@@ -70,16 +77,44 @@ def given_settings(
     types = {name: type(each.default) for name, each in BROKER_SETTINGS.items()}
     from_file = {} if file is None else _of_kafka(_read_file(Path(file)))
     from_flags = _of_kafka({name: value for name, value in (overrides or {}).items() if value is not None})
-    settings = dict(_check(name, value, types) for name, value in from_file.items())
-    for later in (
-        _from_environment(environment or {}, types),
-        dict(_check(name, value, types) for name, value in from_flags.items()),
-    ):
+    settings = _checked(from_file, types)
+    for later in (_from_environment(environment or {}, types), _checked(from_flags, types)):
         if "data" in later:
             # This source sets only `data`. Drop `log.dirs` from an earlier source, which would override `data`.
             settings.pop("log_dirs", None)
+        if "listeners" in settings and "listeners" not in later and later.keys() & {"host", "port"}:
+            settings["listeners"] = _moved(settings["listeners"], later)
+        settings[OVERRIDES] = {**settings.get(OVERRIDES, {}), **later.pop(OVERRIDES, {})}
         settings.update(later)
+    if not settings[OVERRIDES]:
+        del settings[OVERRIDES]
     return settings
+
+
+def _moved(listeners: str, later: Mapping[str, Any]) -> str:
+    """Return the only listener with the host or port of a later source.
+
+    :raises ConfigurationError: there are several listeners.
+    """
+    endpoints = parse_endpoints("listeners", listeners)
+    if len(endpoints) != 1:
+        raise ConfigurationError(f"host and port cannot change several listeners; set listeners instead: {listeners}")
+    (name, host, port), *_ = endpoints
+    return f"{name}://{host_port(later.get('host', host), later.get('port', port))}"
+
+
+def _checked(given: Mapping[str, Any], types: Mapping[str, type]) -> dict[str, Any]:
+    """Return the settings of one source by field name; those of single listeners are under `OVERRIDES`.
+
+    :raises ConfigurationError: a name or value is invalid.
+    """
+    overrides = {name: _as_text(value) for name, value in given.items() if name.startswith(OVERRIDE_PREFIX)}
+    settings = dict(_check(name, value, types) for name, value in given.items() if name not in overrides)
+    return {**settings, OVERRIDES: overrides} if overrides else settings
+
+
+def _as_text(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _of_kafka(given: Mapping[str, Any]) -> dict[str, Any]:

@@ -12,15 +12,28 @@ from __future__ import annotations
 import dataclasses
 import os
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 from barnabas.addresses import PORT_MAX, bare_host, split_listener
-from barnabas.broker.settings.rules import FLAG, INT_MAX, LONG_MAX, ConfigType, Rule, number, small, text, whole
+from barnabas.broker.settings.rules import (
+    FLAG,
+    INT_MAX,
+    LONG_MAX,
+    ConfigType,
+    Rule,
+    items,
+    number,
+    small,
+    text,
+    whole,
+)
 from barnabas.broker.settings.topic_table import TOPIC_SETTINGS
 from barnabas.coordination.fields import BROKER_ID_MAX, HOST_CHARACTERS_MAX, TEXT_BYTES_MAX, is_text, shown
 from barnabas.errors import ConfigurationError
+from barnabas.security.protocols import SASL_MECHANISMS, SecurityProtocol
 
 T = TypeVar("T", bool, int, float, str)
 
@@ -55,6 +68,8 @@ class BrokerSetting:
     """Kafka's other names for the setting, including deprecated names."""
     is_host: bool = False
     """True if the value is a host. An IPv6 address may be in brackets."""
+    is_secret: bool = False
+    """True if the value must never be shown: in a description, an error or a log line."""
 
 
 _RULES: dict[type, Rule] = {bool: FLAG, int: whole(), float: number(), str: text()}
@@ -69,9 +84,18 @@ def setting(
     is_dynamic: bool = False,
     kafka_names: tuple[str, ...] = (),
     is_host: bool = False,
+    is_secret: bool = False,
 ) -> T:
     """Declare a broker setting. See `BrokerSetting`."""
-    declaration = BrokerSetting(default, about, rule or _RULES[type(default)], is_dynamic, kafka_names, is_host=is_host)
+    declaration = BrokerSetting(
+        default,
+        about,
+        rule or _RULES[type(default)],
+        is_dynamic,
+        kafka_names,
+        is_host=is_host,
+        is_secret=is_secret,
+    )
     field: T = _declared(declaration)
     return field
 
@@ -89,7 +113,8 @@ def topic_default(name: str, about: str = "") -> Any:
 
 
 def _declared(declaration: BrokerSetting) -> Any:
-    return dataclasses.field(default=declaration.default, metadata={BrokerSetting: declaration})
+    metadata = {BrokerSetting: declaration}
+    return dataclasses.field(default=declaration.default, metadata=metadata, repr=not declaration.is_secret)
 
 
 def parse_flag(value: str) -> bool:
@@ -285,6 +310,7 @@ class BrokerConfig:
     zookeeper_auth: str = setting(
         "",
         "USER:PASSWORD for ZooKeeper; only clients with these credentials can change the nodes.",
+        is_secret=True,
     )
     zookeeper_listener: str = setting(
         "",
@@ -411,6 +437,134 @@ class BrokerConfig:
         "The interval at which high watermarks are stored.",
     )
 
+    listeners: str = setting(
+        "",
+        "The listeners, NAME://HOST:PORT,NAME://HOST:PORT; an empty HOST means all addresses. Empty: one listener,"
+        " PLAINTEXT, at host and port.",
+    )
+    advertised_listeners: str = setting(
+        "",
+        "The addresses that the broker advertises to the clients of each listener, NAME://HOST:PORT,...; a listener"
+        " that is missing here advertises its own address.",
+    )
+    listener_security_protocol_map: str = setting(
+        "PLAINTEXT:PLAINTEXT,SSL:SSL,SASL_PLAINTEXT:SASL_PLAINTEXT,SASL_SSL:SASL_SSL",
+        "The security protocol of each listener name, NAME:PROTOCOL,...; PROTOCOL is PLAINTEXT, SSL, SASL_PLAINTEXT or"
+        " SASL_SSL.",
+    )
+    inter_broker_listener_name: str = setting(
+        "",
+        "The listener that this broker uses for connections to other brokers. It serves brokers only. Empty: the"
+        " listener REPLICATION at inter.broker.host and inter.broker.port, with security.inter.broker.protocol.",
+    )
+    inter_broker_additional_listener_names: str = setting(
+        "",
+        "Further listeners that serve brokers only, for a change of inter.broker.listener.name without a pause.",
+    )
+    security_inter_broker_protocol: str = setting(
+        "PLAINTEXT",
+        "The security protocol of the listener REPLICATION.",
+        text(*(each.value for each in SecurityProtocol)),
+    )
+    allow_anonymous: bool = setting(
+        False,
+        "Whether a listener without authentication may accept connections from other machines. If it is false, such a"
+        " listener must be on a loopback address, otherwise the broker does not start.",
+    )
+    super_users: str = setting(
+        "",
+        "The principals that may do everything, separated by semicolons: User:admin;User:CN=broker-1.",
+    )
+    bootstrap_users_file: str = setting(
+        "",
+        "A file of `barnabas security init` with the first users. The first broker of a cluster imports it once, at its"
+        " first start.",
+    )
+    authentication_timeout_ms: int = setting(
+        10_000, "The maximum time for a TLS handshake, and for the authentication after it.", whole(1)
+    )
+    connection_failed_authentication_delay_ms: int = setting(
+        100, "The delay of the response to a failed authentication.", whole(0, 10_000)
+    )
+    connections_max_reauth_ms: int = setting(
+        0,
+        "The time after which a client of a SASL listener must authenticate again (KIP-368); 0: never, except before"
+        " its token expires.",
+    )
+    ssl_keystore_type: str = setting("PEM", "The format of ssl.keystore.location; only PEM is supported.", text("PEM"))
+    ssl_keystore_location: str = setting(
+        "",
+        "A PEM file with the private key of TLS listeners and its certificate chain; reloaded when it changes.",
+    )
+    ssl_keystore_certificate_chain: str = setting("", "The certificate chain in PEM format, instead of a file.")
+    ssl_keystore_key: str = setting("", "The private key in PEM format, instead of a file.", is_secret=True)
+    ssl_key_password: str = setting("", "The password of an encrypted private key.", is_secret=True)
+    ssl_truststore_type: str = setting(
+        "PEM", "The format of ssl.truststore.location; only PEM is supported.", text("PEM")
+    )
+    ssl_truststore_location: str = setting(
+        "",
+        "A PEM file with the CA certificates that the broker trusts, for client certificates and for other brokers;"
+        " reloaded when it changes.",
+    )
+    ssl_truststore_certificates: str = setting("", "The trusted CA certificates in PEM format, instead of a file.")
+    ssl_client_auth: str = setting(
+        "none",
+        "Whether TLS listeners demand a client certificate: none, requested (optional) or required.",
+        text("none", "requested", "required"),
+    )
+    ssl_enabled_protocols: str = setting("TLSv1.2,TLSv1.3", "The permitted TLS versions.", items("TLSv1.2", "TLSv1.3"))
+    ssl_cipher_suites: str = setting(
+        "", "OpenSSL names of the permitted TLS 1.2 cipher suites, separated by colons; empty: OpenSSL's defaults."
+    )
+    ssl_endpoint_identification_algorithm: str = setting(
+        "https",
+        "Whether this broker checks that the certificates of other brokers name their hosts: https, or empty for no"
+        " check.",
+        text("https", ""),
+    )
+    ssl_principal_mapping_rules: str = setting(
+        "DEFAULT",
+        "The rules that map the distinguished name of a client certificate to a principal name, in Kafka's syntax:"
+        " RULE:pattern/replacement/,RULE:pattern/replacement/L,DEFAULT.",
+    )
+    sasl_enabled_mechanisms: str = setting(
+        "SCRAM-SHA-256,SCRAM-SHA-512",
+        "The SASL mechanisms of SASL listeners: PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER.",
+        items(*SASL_MECHANISMS),
+    )
+    sasl_plain_without_tls_enable: bool = setting(
+        False, "Whether a SASL_PLAINTEXT listener may offer PLAIN, which sends passwords without encryption."
+    )
+    sasl_mechanism_inter_broker_protocol: str = setting(
+        "SCRAM-SHA-512",
+        "The SASL mechanism for connections to other brokers.",
+        text(*SASL_MECHANISMS),
+    )
+    sasl_inter_broker_username: str = setting("", "The user name for connections to other brokers.")
+    sasl_inter_broker_password: str = setting(
+        "",
+        "The password for connections to other brokers, or its source: ${file:PATH}, ${env:NAME} or"
+        " ${command:PROGRAM ARGUMENTS}.",
+        is_secret=True,
+    )
+    sasl_oauthbearer_jwks_endpoint_url: str = setting(
+        "", "The URL of the key set (JWKS) that verifies tokens, https:// or file://; required for OAUTHBEARER."
+    )
+    sasl_oauthbearer_jwks_endpoint_refresh_ms: int = setting(
+        3_600_000, "The interval at which the broker reads the key set again.", whole(1_000)
+    )
+    sasl_oauthbearer_expected_issuer: str = setting("", "The issuer (iss) of tokens; required for OAUTHBEARER.")
+    sasl_oauthbearer_expected_audience: str = setting(
+        "", "The audience (aud) of tokens, or several separated by commas; required for OAUTHBEARER."
+    )
+    sasl_oauthbearer_clock_skew_seconds: int = setting(
+        30, "The tolerated difference between the clocks of the issuer and the broker.", whole(0, 600)
+    )
+    sasl_oauthbearer_sub_claim_name: str = setting("sub", "The claim that contains the principal name.")
+    listener_overrides: Mapping[str, str] = dataclasses.field(default_factory=dict, repr=False)
+    """The settings of single listeners, by full name: `listener.name.internal.ssl.client.auth`."""
+
     def __post_init__(self) -> None:
         for name, declared in BROKER_SETTINGS.items():
             value, least = getattr(self, name), declared.rule.least
@@ -478,7 +632,9 @@ class BrokerConfig:
 
 
 BROKER_SETTINGS: dict[str, BrokerSetting] = {
-    field.name: field.metadata[BrokerSetting] for field in dataclasses.fields(BrokerConfig)
+    field.name: field.metadata[BrokerSetting]
+    for field in dataclasses.fields(BrokerConfig)
+    if BrokerSetting in field.metadata
 }
 """The declarations of all broker settings, by field name."""
 

@@ -62,7 +62,7 @@ class JoinOutcome(enum.Enum):
 
 
 class ClassicMembership:
-    """The member's side of a classic group. Not thread-safe: callers must hold the consumer's guard."""
+    """The member's side of a classic group. Not thread-safe: the consumer guards it."""
 
     def __init__(
         self,

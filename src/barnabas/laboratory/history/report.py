@@ -1,4 +1,4 @@
-"""Formats the result of a history check as text."""
+"""The result of a check as text."""
 
 from __future__ import annotations
 

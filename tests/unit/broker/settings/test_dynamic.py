@@ -205,7 +205,7 @@ def test_settings_of_kafkas_without_meaning_here_are_kept_and_logged(
     run: Run, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The last one is a setting of topics: Kafka takes any name for a broker.
-    foreign = ("zookeeper.set.acl", "transaction.max.timeout.ms", "listener.name.x.ssl.client.auth", "cleanup.policy")
+    foreign = ("zookeeper.set.acl", "transaction.max.timeout.ms", "config.providers.x", "cleanup.policy")
 
     async def scenario(caller: Caller) -> None:
         before = caller.broker.config
@@ -227,7 +227,7 @@ def test_settings_of_kafkas_without_meaning_here_are_kept_and_logged(
 
 def test_secrets_of_settings_without_effect_are_not_kept(run: Run) -> None:
     async def scenario(caller: Caller) -> None:
-        for secret in ("ssl.keystore.password", "listener.name.x.plain.sasl.jaas.config", "password.encoder.secret"):
+        for secret in ("config.providers.x.password", "password.encoder.secret"):
             assert await alter(caller, BROKER, "", (secret, SET, "hush")) == (ErrorCode.NONE, None)
         assert await described(caller, BROKER, "") == {}
 

@@ -1,0 +1,169 @@
+"""The authentication of clients with SASL (KIP-43, KIP-152, KIP-368).
+
+A client sends SaslHandshake with its mechanism, then SaslAuthenticate until the mechanism is complete. After version 0
+of SaslHandshake, a client sends the messages of the mechanism as frames without a request header instead.
+
+Before that, a client may only send these two requests and ApiVersions; any other request ends the connection. The steps
+of a mechanism run on threads, since a check of a password or a token may take milliseconds. The response to a failed
+authentication is delayed, always has the same text, and ends the connection.
+
+A session may end, with its token or after `connections.max.reauth.ms`. The client then authenticates again on the same
+connection, as the same principal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from concurrent.futures import Executor
+from dataclasses import dataclass
+
+from barnabas.clock import Clock
+from barnabas.errors import ApiError, AuthenticationError, ErrorCode
+from barnabas.log_lines import LogEvent, event
+from barnabas.security.principal import ANONYMOUS, Principal
+from barnabas.security.sasl import SaslServer
+
+log = logging.getLogger(__name__)
+
+FAILURE_PERIOD_S = 10.0
+FAILURES_PER_PERIOD = 10
+
+
+class FailureLog:
+    """Logs failed authentications, at most `FAILURES_PER_PERIOD` lines in `FAILURE_PERIOD_S` seconds."""
+
+    def __init__(self, now_s: Callable[[], float]) -> None:
+        self._now_s = now_s
+        self._period_ends_s = 0.0
+        self._count = 0
+        self.total = 0
+        """The number of failed authentications since the start."""
+
+    def report(self, address: str, mechanism: str, reason: str) -> None:
+        """Log a failed authentication, or only count it."""
+        self.total += 1
+        now_s = self._now_s()
+        if now_s >= self._period_ends_s:
+            if self._count > FAILURES_PER_PERIOD:
+                log.warning("%d further authentications failed", self._count - FAILURES_PER_PERIOD)
+            self._period_ends_s, self._count = now_s + FAILURE_PERIOD_S, 0
+        self._count += 1
+        if self._count <= FAILURES_PER_PERIOD:
+            extra = event(LogEvent.AUTHENTICATION_FAILED)
+            log.warning("%s failed to authenticate with %s: %s", address, mechanism, reason, extra=extra)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerAuthentication:
+    """The authentication at one SASL listener.
+
+    :param mechanisms: creates the server side of each offered mechanism, by name in upper case.
+    :param threads: runs the steps of mechanisms.
+    :param failures: logs failed authentications.
+    :param session_ms_max: the maximum lifetime of a session in ms; 0 for no limit.
+    :param failure_delay_s: the delay of the response to a failed authentication, in seconds.
+    """
+
+    mechanisms: Mapping[str, Callable[[], SaslServer]]
+    threads: Executor
+    clock: Clock
+    failures: FailureLog
+    session_ms_max: int = 0
+    failure_delay_s: float = 0.1
+
+    def of_connection(self, address: str) -> ConnectionAuthentication:
+        """Return the state of a new connection."""
+        return ConnectionAuthentication(self, address)
+
+
+class ConnectionAuthentication:
+    """The authentication of one connection. Used from the event loop's thread."""
+
+    __slots__ = ("_address", "_mechanism", "_of_listener", "_server", "principal", "session_ends_s", "takes_raw_frames")
+
+    def __init__(self, of_listener: ListenerAuthentication, address: str) -> None:
+        self._of_listener = of_listener
+        self._address = address
+        self._mechanism = ""
+        self._server: SaslServer | None = None
+        self.principal: Principal = ANONYMOUS
+        self.session_ends_s = 0.0
+        """The monotonic time at which the session ends; 0 without a session, infinite for an unlimited one."""
+        self.takes_raw_frames = False
+        """True if the next frames are messages of the mechanism without a request header."""
+
+    def is_valid(self, now_s: float) -> bool:
+        """Return whether the client has authenticated, and its session has not ended."""
+        return now_s < self.session_ends_s
+
+    @property
+    def mechanisms(self) -> list[str]:
+        """The offered mechanisms."""
+        return list(self._of_listener.mechanisms)
+
+    def begin(self, mechanism: str, *, raw: bool) -> None:
+        """Begin an authentication, or begin another one.
+
+        :param raw: True if the client sends messages without a request header.
+        :raises ApiError: UNSUPPORTED_SASL_MECHANISM, or ILLEGAL_SASL_STATE in the middle of an authentication or for
+            another mechanism than before.
+        """
+        if self._server is not None:
+            raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "an authentication is in progress")
+        new_server = self._of_listener.mechanisms.get(mechanism)
+        if new_server is None:
+            self._of_listener.failures.report(self._address, "SASL", "the client asked for another mechanism")
+            offered = ", ".join(self.mechanisms)
+            raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"this listener offers {offered}")
+        if self.session_ends_s and mechanism != self._mechanism:
+            raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "a client must authenticate again with the same mechanism")
+        self._mechanism, self._server, self.takes_raw_frames = mechanism, new_server(), raw
+
+    async def step(self, message: bytes) -> tuple[bytes, int]:
+        """Process a message of the mechanism.
+
+        :returns: the response, and the lifetime of the session in ms: 0 if it has no end or does not exist yet.
+        :raises ApiError: ILLEGAL_SASL_STATE if no authentication is in progress.
+        :raises AuthenticationError: the authentication failed; raised after the delay.
+        """
+        server = self._server
+        if server is None:
+            raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "no authentication is in progress; SaslHandshake comes first")
+        loop = asyncio.get_running_loop()
+        try:
+            response = await self._in_thread(loop, server.respond, message)
+            if not server.is_complete:
+                return response, 0
+            principal = Principal("User", server.principal)
+            self._check_same_principal(principal)
+        except AuthenticationError as error:
+            self._server, self.session_ends_s = None, 0.0
+            self._of_listener.failures.report(self._address, self._mechanism, str(error))
+            await asyncio.sleep(self._of_listener.failure_delay_s)
+            raise
+        self.principal = principal
+        self._server, self.takes_raw_frames = None, False
+        lifetime_ms = self._lifetime_ms(server)
+        self.session_ends_s = self._of_listener.clock.monotonic() + lifetime_ms / 1000 if lifetime_ms else float("inf")
+        return response, lifetime_ms
+
+    def _check_same_principal(self, principal: Principal) -> None:
+        if self.session_ends_s and principal != self.principal:
+            raise AuthenticationError("a connection cannot change its principal")
+
+    def _lifetime_ms(self, server: SaslServer) -> int:
+        """Return the lifetime of the session in ms; 0 for no limit.
+
+        :raises AuthenticationError: the token has expired already.
+        """
+        limits = [self._of_listener.session_ms_max] if self._of_listener.session_ms_max else []
+        if server.expires_ms is not None:
+            limits.append(max(1, server.expires_ms - self._of_listener.clock.time_ms()))
+        return min(limits, default=0)
+
+    def _in_thread(
+        self, loop: asyncio.AbstractEventLoop, respond: Callable[[bytes], bytes], message: bytes
+    ) -> Awaitable[bytes]:
+        return loop.run_in_executor(self._of_listener.threads, respond, message)

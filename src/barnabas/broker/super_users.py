@@ -1,0 +1,25 @@
+"""The principals that may do everything (`super.users`)."""
+
+from __future__ import annotations
+
+from barnabas.security.principal import Principal
+
+
+class SuperUsers:
+    """The super users of a broker.
+
+    :param setting: the value of `super.users`: principals separated by semicolons.
+    :param is_secured: True if the broker has a listener that authenticates its clients.
+    :raises ConfigurationError: an item is not a principal.
+    """
+
+    def __init__(self, setting: str, *, is_secured: bool) -> None:
+        self._principals = frozenset(Principal.parse(each.strip()) for each in setting.split(";") if each.strip())
+        self._is_secured = is_secured
+
+    def __contains__(self, principal: object) -> bool:
+        return principal in self._principals
+
+    def may_manage_users(self, principal: Principal) -> bool:
+        """Return whether a principal may see and change the users: a super user, or anybody on an open broker."""
+        return principal in self or not (self._is_secured or self._principals)
