@@ -24,7 +24,7 @@ from barnabas.model import TopicPartition
 from barnabas.spark.table_audit import TableAudit
 
 Behind = Mapping[int, int]
-"""By partition, the number of records that a tier may not have yet."""
+"""The number of records that a tier may not have yet, by partition."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +49,7 @@ class SourceCutoff:
 def find_cutoff(bootstrap: str, topic: str, current_table: Callable[[], TableAudit]) -> AuditCutoff:
     """Return the cutoff in the cluster that the table was loaded from.
 
-    :param current_table: reads the table.
+    :param current_table: returns the current version of the table.
     :raises ApiError: The topic `_audit` does not exist.
     """
     with Admin(bootstrap) as admin:
@@ -60,7 +60,7 @@ def find_cutoff(bootstrap: str, topic: str, current_table: Callable[[], TableAud
 def table_and_ends(
     current_table: Callable[[], TableAudit], ends: Callable[[], Mapping[int, int]]
 ) -> tuple[TableAudit, Mapping[int, int]]:
-    """Return the table, and ends that were read while the table did not change."""
+    """Return the table, and end offsets that were read while the table did not change."""
     side = current_table()
     while True:
         found, before, side = ends(), side, current_table()
@@ -88,7 +88,9 @@ def _partitions(admin: Admin, topic: str) -> list[TopicPartition]:
 
 
 def _behind(admin: Admin, topic: str, side: TableAudit) -> dict[int, int]:
-    """Return the number of offsets after the last load; none if the topic was deleted or created again."""
+    """Return the number of offsets after the last load, by partition. The result is empty if the topic was deleted or
+    created again.
+    """
     try:
         found = admin.describe_topics([topic])[0]
     except ApiError as error:

@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812  as all of Spark's users call it
+from pyspark.sql import functions as F  # noqa: N812 - the usual name in Spark programs
 
 from barnabas.audit.account import offsets_of
 from barnabas.audit.events import COMMITTED, CONSUMED, LOADED, MIRRORED, PRODUCED
@@ -35,7 +35,7 @@ from barnabas.spark.table_names import table_name_of_topic
 from barnabas.spark.table_place import TablePlace
 
 TABLE = "table"
-"""The tier of the rows of the table."""
+"""The name of the tier with the rows of the table."""
 
 _EVENT = (
     "topic string, topic_id string, tier string, window bigint, instance string, number bigint, host string, "
@@ -104,7 +104,7 @@ def audit(
     place = TablePlace.of(warehouse, catalog=catalog)
     moment = find_cutoff(bootstrap, topic, lambda: TableAudit(place, name, topic, ""))
     side, span = moment.side, _Span(_utc(from_), _utc(to))
-    # The first events of the mirror decide which windows are judged, so all events are read.
+    # Read all events: the first events of a mirror determine the first window that the audit checks.
     from_ms = span.from_ms if source is None else None
     events = _events(spark, topic, bootstrap, side.topic_id, moment.audit_ends, from_ms, window_ms)
     reported = _Reported(events, side, group)
@@ -182,7 +182,7 @@ def _events(
     ends = json.dumps({AUDIT_TOPIC: {str(partition): end for partition, end in audit_ends.items()}})
     options = {"kafka.bootstrap.servers": bootstrap, "subscribe": AUDIT_TOPIC, "endingOffsets": ends}
     if from_ms is not None:
-        # The timestamp of an event's record is its window.
+        # The record of an event has the start of the event's window as its timestamp.
         options |= {"startingTimestamp": str(max(from_ms, 0)), "startingOffsetsByTimestampStrategy": "latest"}
     records = spark.read.format("barnabas").schema("value binary").options(**options).load()
     events = records.select(F.from_json(F.col("value").cast("string"), _EVENT).alias("event")).select("event.*")
@@ -195,11 +195,11 @@ def _events(
 
 
 def _is_of(topic: str, topic_id: str) -> str:
-    """Return the condition that an event belongs to a topic, and not to a deleted topic of the same name.
+    """Return a filter for events that belong to a topic, and not to a deleted topic of the same name.
 
     :param topic_id: The topic id in hex; empty if the brokers have no topic ids.
     """
-    # No escape is necessary: a table was loaded from the topic, and topic names have no quotes.
+    # The topic exists, so its name has no quotes and needs no escaping.
     names = f"topic = '{topic}'"
     return f"{names} and topic_id in ('', '{topic_id}')" if topic_id else names
 
@@ -262,9 +262,9 @@ def _fingerprint(column: str) -> Column:
 def _rows(spark: SparkSession, table: DataFrame, topic: str, partitions: Iterable[int], width_ms: int) -> DataFrame:
     """Count the rows by window and partition, with fingerprints of their offsets.
 
-    A fingerprint is the sum of the powers of all offsets, each multiplied with a coefficient of the partition.
+    A fingerprint is the sum of the powers of all offsets, each multiplied by a coefficient of the partition.
 
-    :param partitions: The partitions that the table has rows of.
+    :param partitions: The partitions with rows in the table.
     """
     sent_ms = F.coalesce(F.unix_millis("timestamp"), "raw_timestamp_ms")
     number = F.col("offset").cast(_WIDE) % FIELD
@@ -298,7 +298,7 @@ def _behind(spark: SparkSession, behind: Mapping[int, int], judged_from_ms: int 
     """Return the records that a tier may lack, by partition.
 
     :param behind: The number of records behind the last load or mirrored offset, by partition.
-    :param judged_from_ms: The first window that is judged; None judges all.
+    :param judged_from_ms: The first window that the audit checks; None checks all windows.
     """
     rows = [(partition, records, judged_from_ms) for partition, records in behind.items()]
     return spark.createDataFrame(rows, "partition bigint, behind bigint, judged_from_ms bigint")
@@ -307,15 +307,16 @@ def _behind(spark: SparkSession, behind: Mapping[int, int], judged_from_ms: int 
 def _brought(sent: DataFrame, found: DataFrame, behind: DataFrame, tier: str, unjudged: str) -> DataFrame:
     """Compare the records that loads or mirrors reported with the records that their producers reported.
 
-    :param behind: By partition, the records that loads or mirrors may not have reached, and the first judged window.
-    :param unjudged: The status of earlier windows with differences.
+    :param behind: The number of records that loads or mirrors may not have reached, and the first checked window, by
+        partition.
+    :param unjudged: The status of windows with differences before the first checked window.
     """
     senders = sent.groupBy("producer_id").agg(
         F.any_value("host").alias("host"), F.any_value("application").alias("application"), F.lit(True).alias("reports")
     )
     whole = _together(_summed(sent, *_PLACE), found, _PLACE).join(senders, "producer_id", "left")
     whole = whole.join(F.broadcast(behind), "partition", "left")
-    # Missing records are nearly always the newest ones of a partition, so the newest windows get them first.
+    # Missing records are nearly always the newest of a partition, so assign them to the newest windows first.
     newer = Window.partitionBy("partition").orderBy(F.desc("window_ms"), "producer_id", "producer_epoch")
     missing, more = F.greatest(-F.col("more"), F.lit(0)), F.greatest("more", F.lit(0))
     newer_missing = F.coalesce(F.sum(missing).over(newer.rowsBetween(Window.unboundedPreceding, -1)), F.lit(0))
@@ -388,7 +389,7 @@ def _table(offsets: DataFrame, rows: DataFrame) -> DataFrame:
 def _consumed(offsets: DataFrame, handed: DataFrame, next_offsets: Mapping[int, int], group: str) -> DataFrame:
     """Compare the records that a group consumed with the records that loads reported.
 
-    :param next_offsets: The end of the loads by partition. Consumed records after this end count as open.
+    :param next_offsets: The next offset to load, by partition. Consumed records from this offset on are open.
     """
     ends = F.create_map(*(F.lit(each) for end in next_offsets.items() for each in end))
     whole = _together(offsets, handed, _OFFSETS).join(handed.select(*_OFFSETS, "next"), _OFFSETS, "left")
@@ -405,8 +406,9 @@ def _consumed(offsets: DataFrame, handed: DataFrame, next_offsets: Mapping[int, 
 
 
 def _together(before: DataFrame, after: DataFrame, by: list[str]) -> DataFrame:
-    """Join two tiers: the later counts, `more` than the earlier counts, and `differs` if only the fingerprints
-    differ."""
+    """Join two tiers. `more` is the later count minus the earlier one; `differs` is true if only the fingerprints
+    differ.
+    """
     earlier = before.select(*by, F.col("count").alias("earlier"), F.col("fingerprint").alias("earlier_fingerprint"))
     whole = after.select(*by, "count", "fingerprint").join(earlier, by, "full").na.fill(0)
     more = F.col("count") - F.col("earlier")
@@ -420,7 +422,7 @@ def _found(grouped: object, tier: str, status: Column) -> DataFrame:
 
 
 def _status(*counts: tuple[Column, str]) -> Column:
-    """Return the text of the counts that are greater than 0, or `complete`."""
+    """Return a status text with all counts above 0, or `complete` if there are none."""
     words = [F.when(count > 0, F.concat(F.lit(f"{kind} "), count.cast("string"))) for count, kind in counts]
     text = F.concat_ws(", ", *words)
     return F.when(text == "", "complete").otherwise(text)

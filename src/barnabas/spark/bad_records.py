@@ -36,7 +36,7 @@ HELD_BYTES_MAX = 32 * 1024 * 1024
 SEND_TIMEOUT_S = 120.0
 OWN_HEADERS = "barnabas."
 _OF_ONE_RECORD = frozenset({ErrorCode.MESSAGE_TOO_LARGE, ErrorCode.RECORD_LIST_TOO_LARGE, ErrorCode.INVALID_TIMESTAMP})
-"""The errors with which a dead-letter topic may reject a record that the source topic has accepted."""
+"""The error codes for a record that a dead-letter topic rejects although the source topic accepted it."""
 _LIMIT = re.compile(r"(\d{1,18})|(\d{1,3}(?:\.\d{1,9})?)%", re.ASCII)
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 TRIES_MAX = 5
-"""The number of tries of a commit while other writers change the table."""
+"""The maximum number of commit attempts while other writers change the table."""
 _WRITTEN = "path string, size_bytes long, records long"
 _QUERY_ID_OF_SPARK = "sql.streaming.queryId"
 
@@ -141,7 +141,7 @@ def _write(batch: DataFrame, folder: str, location: Location, schema: pa.Schema)
 def _writer(
     folder: str, io_properties: Mapping[str, str], schema: pa.Schema
 ) -> Callable[[Iterator[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Return the function of a task: it writes the task's rows, and yields a row per file."""
+    """Return the function that a task runs. It writes the task's rows and yields one row per file."""
 
     def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         task = TaskContext.get()
@@ -158,7 +158,7 @@ def _writer(
 
 
 def _gathered(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Yield tables of rows, one per data file."""
+    """Combine record batches to tables, and yield one table per data file."""
     held: list[pa.RecordBatch] = []
     held_bytes = 0
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The reader of a batch query: planned once on the driver, read on the executors."""
+"""The reader of a batch query. The driver plans the query once, and the executors read the records."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class BarnabasReader(DataSourceReader):
 
 
 class PushdownReader(BarnabasReader):
-    """A reader that does not fetch records that the query's filters exclude (filter_pushdown.py)."""
+    """A reader that skips records excluded by the query's filters (filter_pushdown.py)."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:  # noqa: N802  Spark's name
         """Push filters down, and return those that Spark still has to evaluate."""

@@ -13,7 +13,7 @@ from barnabas.spark.errors import WarehouseError
 from barnabas.spark.table_store import Location
 
 QUERY_ID, EPOCH_ID = "spark.sql.streaming.queryId", "spark.sql.streaming.epochId"
-"""The properties of a commit: query id and batch id. Iceberg's own streaming sink writes the same names."""
+"""The commit properties with the query id and the batch id. Iceberg's own streaming sink uses the same names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +92,10 @@ def _without_place(kind: pa.DataType, target: pa.DataType, path: str) -> str | N
 
 
 def nullable(field: pa.Field, known: pa.Field | None = None) -> pa.Field:
-    """Return a column whose parts may all be null, except those that are required in the table.
+    """Return a column in which all fields may be null, except fields that the table requires.
 
-    Spark declares most parts of structs as never null. A table with such columns could take no batch that lacks them.
+    Spark declares most struct fields as never null. A table with such columns could not accept a batch without these
+    fields.
 
     :param known: The column of the table; None for a new column.
     """

@@ -1,4 +1,4 @@
-"""The archive of Spark's loaded classes for the JVM, with which a local session starts in half of the time.
+"""The JVM archive of Spark's loaded classes, which halves the startup time of a local session.
 
 The archive is a feature of Java (class data sharing, JEP 350). `python -m barnabas.spark.make_class_archive` creates it
 in `~/.cache/barnabas` (or `$XDG_CACHE_HOME/barnabas`), one for each Java and PySpark; `local_session` then passes it to

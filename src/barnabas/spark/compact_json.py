@@ -1,9 +1,10 @@
-"""Numbers by partition as short JSON: a list if most partitions have a number, else an object. Pure.
+"""A short JSON format for numbers by partition: a list if most partitions have a number, else an object. Pure.
 
     {"0": 250, "1": 99, "2": 17}   the format of older releases
     [250,99,17]                    the same numbers, packed
 
-Each snapshot of a table has such numbers, and each commit writes the properties of all snapshots again.
+The format is short because each snapshot of a table has such numbers, and each commit rewrites the properties of all
+snapshots.
 """
 
 from __future__ import annotations

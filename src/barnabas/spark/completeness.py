@@ -21,7 +21,7 @@ from barnabas.spark.compact_json import dump_compact, pack, unpack
 
 COMPLETE = "barnabas.complete"
 CLOCK_DIFFERENCE_MAX_MS = 60_000
-"""The largest accepted lead of a producer's clock, in milliseconds."""
+"""The maximum accepted time by which a producer's clock is ahead, in milliseconds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Completeness:
 
     @classmethod
     def parse(cls, text: str | None) -> Completeness:
-        """Parse the output of `dump` of this or an older release. None, a snapshot without the property, is empty."""
+        """Parse the output of `dump` of this or an older release. None means that the snapshot lacks the property."""
         if text is None:
             return cls()
         kept = json.loads(text)

@@ -109,7 +109,7 @@ class DayFiles:
         self._batches: list[pa.RecordBatch] = []
         self._buffered_bytes = 0
         self._files: list[DataFile] = []
-        self._open: dict[date | None, _OpenFile] = {}  # ordered by the last write, most recent last
+        self._open: dict[date | None, _OpenFile] = {}  # open files, ordered by their last write, most recent last
         self._started = 0
 
     def add(self, batch: pa.RecordBatch) -> None:
@@ -139,7 +139,7 @@ class DayFiles:
         self._batches, self._buffered_bytes = [], 0
 
     def _file_for(self, day: date | None, rows: pa.Table, bounded: Literal[True] | list[str]) -> _OpenFile:
-        """Return the open file of a day; open a new one if there is none that can take these rows.
+        """Return the open file of a day. If no open file can take these rows, open a new one.
 
         :param bounded: The columns of the rows that may have min/max statistics.
         """
@@ -164,8 +164,8 @@ def columns_with_dictionaries(rows: pa.Table) -> list[str]:
     """Return the column paths, including nested columns, that use dictionary encoding in a file that begins with
     `rows`.
 
-    Columns with mostly distinct values get no dictionary: Kafka's offsets and timestamps, and ids. A dictionary for
-    them costs time, and Parquet would give it up.
+    Columns with mostly distinct values get no dictionary: Kafka's offsets and timestamps, and ids. Building such a
+    dictionary costs time, and the Parquet writer would discard it.
 
     >>> columns_with_dictionaries(pa.table({"offset": [5, 6], "tags": [["a"], ["b", "a"]]}))
     ['tags.list.element']
@@ -183,7 +183,9 @@ def _paths_of_columns(schema: pa.Schema) -> tuple[str, ...]:
 
 
 def _differing(rows: pa.Table) -> set[str]:
-    """Return the columns with only distinct values in a sample; none if there are too few rows for a sample."""
+    """Return the columns whose values in a sample are all distinct. With too few rows for a sample, the result is
+    empty.
+    """
     if rows.num_rows < SAMPLE_ROWS:
         return set()
     step = -(-rows.num_rows // SAMPLE_ROWS)
@@ -194,7 +196,9 @@ def _differing(rows: pa.Table) -> set[str]:
 
 
 def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tuple[date | None, pa.Table]]:
-    """Yield the rows of each event day, in ascending order of days, None last. The order of rows is kept."""
+    """Yield the rows of each event day, in ascending order of days. Rows without a time come last. The order of rows
+    within a day is kept.
+    """
     # The cast to date rounds down, also for times before 1970.
     days = table.column(time_column).combine_chunks().cast(pa.date32()).cast(pa.int32())
     bounds = pc.min_max(days)
@@ -213,7 +217,7 @@ def split_by_day(table: pa.Table, time_column: str = "timestamp") -> Iterator[tu
 
 
 def columns_beyond_ascii(table: pa.Table) -> list[str]:
-    """Return the text columns that contain other than ASCII characters. Values outside of a slice count, too."""
+    """Return the text columns with non-ASCII characters. For a slice, this checks the whole underlying buffer."""
     texts = (field.name for field in table.schema if pa.types.is_string(field.type))
     return [name for name in texts if not _is_ascii(table.column(name))]
 
@@ -239,7 +243,7 @@ def _is_ascii(column: pa.ChunkedArray) -> bool:
 
 
 def _is_within(bounded: Literal[True] | list[str], allowed: Literal[True] | list[str]) -> bool:
-    """Return whether all columns with statistics in a file may have statistics for more rows, too."""
+    """Return whether all columns with statistics in an open file may also have statistics for additional rows."""
     return allowed is True or (bounded is not True and set(bounded) <= set(allowed))
 
 

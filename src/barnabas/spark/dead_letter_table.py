@@ -1,4 +1,4 @@
-"""The dead-letter table of a load: its bad records, each once, also after kills.
+"""The dead-letter table of a load. It contains each bad record exactly once, even if loads are killed.
 
 The dead-letter table has a commit of its own, before the commit of the load. A load leaves out bad records that the
 table already has:
@@ -82,7 +82,7 @@ class DeadLetterTable:
         return self._base.name
 
     def _what_it_has(self) -> Ledger:
-        """Return the ledger; if it has expired, the end of the rows per partition, with unknown topic ids."""
+        """Return the ledger. If it has expired, derive the offsets from the rows, with unknown topic ids."""
         try:
             return self._base.ledger()
         except HistoryExpiredError:
@@ -193,7 +193,7 @@ def _inside(
     :param ranges: At most one range of each partition.
     :param ends: Gets the offset after the last row of each partition, also outside of the ranges.
     """
-    # One empty range more than there are partitions: `take` with mode clip maps all higher partitions to it.
+    # Add an empty range after the last partition: `take` with mode clip maps all higher partitions to this range.
     starts, stops = np.zeros((2, max((each.partition for each in ranges), default=-1) + 2), np.int64)
     for each in ranges:
         starts[each.partition], stops[each.partition] = each.start_offset, each.end_offset

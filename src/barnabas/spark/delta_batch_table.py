@@ -27,7 +27,7 @@ from barnabas.spark.ledger import LOAD_ID
 from barnabas.spark.library_errors import library_errors
 
 COLUMNS_OF = "barnabas.columns-of"
-"""The property of a version that adds columns: the id of the append that needs them."""
+"""The commit property of a version that adds columns. Its value is the id of the append that needs the columns."""
 MADE_BY_A_STREAM = "made by barnabas.spark.append_batch, which keeps at least its newest 100 versions"
 """The description of a table that `append_batch` created. Only the logs of such tables are cleaned up."""
 
@@ -141,12 +141,12 @@ class DeltaBatchTable(DeltaBase):
 
 
 def _application(query_id: str) -> str:
-    """Return the application id of the transaction with a stream's last batch id."""
+    """Return the application id under which a transaction stores the last batch id of a stream."""
     return f"barnabas/stream/{query_id}"
 
 
 def grown_field(target: pa.Schema, field: pa.Field) -> pa.Field:
-    """Return a column of the table with the additions of a batch: a new column, or new fields of a struct.
+    """Return a table column after a batch was added: a new column, or a struct with new fields.
 
     Other types do not change, as in tables of loads: Delta tables widen no types, and delta-rs cannot read older files
     of a map whose structs have new fields.

@@ -94,7 +94,7 @@ class DeltaMaintainer:
         return len(orphans)
 
     def _unnamed(self) -> list[str]:
-        """Return the files of the log that no version contains."""
+        """Return the files that the table's log names but no current version contains."""
         table = self._warehouse.begin(self.name).table
         known = [entry["version"] for entry in table.history()]
         unnamed = table.vacuum(0, dry_run=True, enforce_retention_duration=False, full=True, keep_versions=known)

@@ -34,7 +34,7 @@ _DELTA_TYPES: Mapping[str, str] = {
 }
 _COLUMN_TYPES = {delta: name for name, delta in _DELTA_TYPES.items()}
 _RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.")
-"""Prefixes of column metadata with which a writer has to check or generate the values of a column."""
+"""Prefixes of column metadata keys that require a writer to check or generate the values of the column."""
 _KAFKA_TYPES: Mapping[str, ColumnType] = {
     "topic": "string",
     "partition": "int",
@@ -103,7 +103,7 @@ def obstacle_to_loads(text: str, configuration: Mapping[str, str | None]) -> str
 def obstacle_to_rows(text: str, configuration: Mapping[str, str | None], filled: Collection[str]) -> str | None:
     """Return the reason why rows cannot be added without a check, with the remedy; else None.
 
-    :param filled: The columns that all rows have.
+    :param filled: The columns with a value in all rows.
     """
     constraint = next((name for name in configuration if name.startswith("delta.constraints.")), None)
     if constraint is not None:

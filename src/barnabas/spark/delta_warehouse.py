@@ -66,12 +66,14 @@ from barnabas.spark.table_store import Contents, Location
 log = logging.getLogger(__name__)
 
 NO_DAY_AT_ALL = "0001-01-01"
-"""An empty partition: event times start in year 2. An overwrite of this partition replaces no rows."""
+"""A partition that is always empty, because event times start in year 2. An overwrite of this partition replaces no
+rows.
+"""
 NOT_READ = frozenset({"deletionVectors", "columnMapping"})
-"""Table features with which the rows differ from the rows of the data files. Other tools may enable them."""
+"""Table features that other tools may enable, and that make the table's rows differ from the rows of its data files."""
 _TIMES_WITHOUT_ZONE = "timestampNtz"
 _ROWS = "barnabas/rows"
-"""The application id of the transaction with the row count. The id of a partition has two slashes."""
+"""The application id of the transaction with the row count. (An application id of a partition has two slashes.)"""
 
 
 class DeltaWarehouse:
@@ -112,7 +114,7 @@ class DeltaWarehouse:
         return DeltaBase(".".join(identifier), location, table)
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
-        """Return those of the load ids whose files are in any version of the table's history."""
+        """Return the given load ids whose files are in any version of the table's history."""
         table = self.current_table(name).find()  # not `begin`: tables of `append_batch` have other columns
         if table is None:
             return set()
@@ -229,7 +231,7 @@ class DeltaBase:
 
     @property
     def widens_types(self) -> bool:
-        """False: type widening in Delta is a table feature that few readers support."""
+        """Always False: type widening is a Delta table feature that few readers support."""
         return False
 
     @property
@@ -279,13 +281,13 @@ class DeltaBase:
         if not topics and not table.file_uris():
             return Ledger()
         recorded = Ledger({topic: LoadedTopic(topics[topic], _transactions(table, topic)) for topic in topics})
-        # A RESTORE removes rows but not transactions, and its own version may have expired. If the row count is that of
-        # the last load, the transactions are valid; offsets after the last row are then of records that compaction
-        # removed.
+        # A RESTORE removes rows but not transactions, and its own version may have expired. If the row count equals
+        # that of the last load, the transactions are valid. Offsets after the last row then belong to records that
+        # compaction removed.
         was_restored = not topics or _was_restored(table)
         if not was_restored and table.transaction_version(_ROWS) == _row_count(_files(table)):
             return recorded
-        # Otherwise the table may lack records between its last row and the offset of the transaction.
+        # The row count differs, so the table may lack records between its last row and the transaction's offset.
         rows = self.next_offsets_of_rows()
         if was_restored or _is_ahead(recorded, rows):
             raise unknown_position_error(self.name, "old versions", rows)
@@ -453,7 +455,9 @@ class DeltaBase:
         ]
 
     def _find_out(self, load_id: str, error: Exception) -> int:
-        """Find the result of a commit that raised an error: return the version number, or raise the error to report."""
+        """Check whether a commit succeeded although it raised an error. Return the version number, or raise the error
+        to report.
+        """
         unknown = CommitUnknownError(
             f"table {self.name}: the result of the commit is unknown ({reason_of(error)}); run the load again"
         )
@@ -490,7 +494,7 @@ def _row_count(files: pa.Table) -> int:
 
 
 def _application(topic: str, partition: int) -> str:
-    """Return the application id of the transaction with the next offset of a partition."""
+    """Return the application id under which a transaction stores the next offset of a partition."""
     return f"barnabas/{topic}/{partition}"
 
 
@@ -531,7 +535,7 @@ def _line(table: DeltaTable) -> Iterator[Mapping[str, Any]]:
         if entry["operation"] == "RESTORE":
             restored = str(entry.get("operationParameters", {}).get("version"))
             if not restored.isdecimal():
-                return  # restored to a timestamp, so the valid older versions are unknown
+                return  # a RESTORE to a timestamp, so the valid older versions are unknown
             skipped_to = int(restored)
             continue
         yield entry

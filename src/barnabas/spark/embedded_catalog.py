@@ -41,12 +41,12 @@ class EmbeddedCatalog:
         self._whole: Catalog | None = None
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # special methods of Python, for example of `copy`
+        if name.startswith("__"):  # Python looks up special methods, for example in `copy`
             raise AttributeError(name)
         return getattr(self.opened(), name)
 
     def opened(self) -> Catalog:
-        """Return pyiceberg's catalog. From now on it looks up all tables."""
+        """Return pyiceberg's catalog, and open it at the first call. Afterwards it looks up all tables."""
         if self._whole is None:
             self._whole = self._open_catalog()
         return self._whole
@@ -61,7 +61,7 @@ class EmbeddedCatalog:
         names = Catalog.identifier_to_tuple(identifier)
         try:
             location = self._metadata_location(names)
-        except sqlite3.Error:  # the file is missing or of another version: pyiceberg creates it, or reports the error
+        except sqlite3.Error:  # a missing file or another version: pyiceberg creates the file, or reports the error
             return self.opened().load_table(identifier)
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {'.'.join(names)}")

@@ -1,4 +1,4 @@
-"""The errors of the Spark pipeline. Each message says what to do."""
+"""The errors of the Spark pipeline. Each message contains the remedy."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ class RecreatedTopicError(LoadError):
 
 
 class WarehouseError(LoadError):
-    """The warehouse cannot be used: unreachable, not writable, full, or the table is of another kind."""
+    """The warehouse cannot be used: it is unreachable, not writable or full, or the table is not a loaded table."""
 
 
 class MissingPackageError(WarehouseError):

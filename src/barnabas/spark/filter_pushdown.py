@@ -55,7 +55,9 @@ class Interval:
 
 @dataclass(frozen=True, slots=True)
 class PushedFilters:
-    """The restrictions of a query on the records that its options select; None does not restrict."""
+    """Restrictions by filters on the records that a query's options select. A field with the value None restricts
+    nothing.
+    """
 
     topics: frozenset[str] | None = None
     partitions: frozenset[int] | None = None
@@ -110,13 +112,13 @@ def restrict_ranges(ranges: Iterable[OffsetRange], narrowing: PushedFilters, loo
     if narrowing.timestamp_ms_min is not None and wanted:
         times = {(each.topic, each.partition): narrowing.timestamp_ms_min for each in wanted}
         found = lookup.offsets_for_times(times)
-        # If no record has that timestamp or a later one, no record matches.
+        # If a partition has no record with this timestamp or a later one, no record matches.
         starts = {tp: NUMBER_MAX if at is None else at.offset for tp, at in found.items()}
     return [narrowing.restrict(each, starts.get(each.topic_partition)) for each in wanted]
 
 
 def _push_one(narrowing: PushedFilters, condition: Filter) -> tuple[PushedFilters, bool]:
-    """Apply one filter to the restrictions. Return True as well if Spark need not evaluate the filter again."""
+    """Return the restrictions with one more filter, and True if Spark need not evaluate this filter again."""
     path: Sequence[str] = getattr(condition, "attribute", ())
     column = path[0].lower() if len(path) == 1 else ""
     if isinstance(condition, IsNotNull):

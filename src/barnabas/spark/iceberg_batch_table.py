@@ -76,7 +76,9 @@ class IcebergBatchTable(TableBase):
         for field in self.columns:
             if field.name in known and own.field(field.name).type != field.type:
                 fitted = pa.schema([nullable(field, own.field(field.name))])
-                with suppress(ValueError, ResolveError, ValidationError):  # Iceberg cannot widen this type; keep it
+                with suppress(
+                    ValueError, ResolveError, ValidationError
+                ):  # Iceberg cannot widen this type, so the column keeps it
                     transaction.update_schema().union_by_name(fitted).commit()
 
     def _no_such_column(self) -> AbstractContextManager[None]:

@@ -44,7 +44,7 @@ BOUNDS: Mapping[str, str] = {
     TableProperties.MANIFEST_MERGE_ENABLED: "true",
     SNAPSHOTS_MAX: "50",
 }
-"""The properties of tables that Barnabas creates."""
+"""The properties that limit the metadata of tables, with the values that loads set."""
 HOURLY_AGE, DAILY_AGE = timedelta(days=2), timedelta(days=30)
 EXPIRED_AT_ONCE = 50
 """The largest number of snapshots that one commit expires. Tables of older releases may have thousands of them."""
@@ -61,7 +61,7 @@ def summary_of(snapshot: Snapshot) -> Mapping[str, str]:
 def missing_bounds_properties(table: Table, *, is_own: bool) -> dict[str, str]:
     """Return the properties to set in a table.
 
-    :param is_own: True if Barnabas created the table. A table with commits of Barnabas only counts as such, too.
+    :param is_own: True if Barnabas created the table, or if all of its commits are from Barnabas.
     """
     snapshots = table.metadata.snapshots
     if not is_own and not (snapshots and all(LOAD_ID in summary_of(each) for each in snapshots)):

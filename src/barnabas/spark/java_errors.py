@@ -66,17 +66,17 @@ def spark_errors_as(kind: type[BarnabasError], gateway: JavaGateway | None, what
     except SPARK_ERRORS as error:
         raise_lost_interrupt(error)
         if isinstance(error, _CONNECTION_ERRORS) and _how_java_ended(error, gateway) is None:
-            raise  # a connection error of something else than the JVM
+            raise  # a connection error, but not of the connection to the JVM
         raise kind(f"{what}{short_message(error, gateway)}") from error
 
 
 def _how_java_ended(error: Exception, gateway: JavaGateway | None) -> str | None:
-    """Return the way in which the JVM ended, if it is a child process; None if it runs or is no child process."""
+    """Return a description of the end of the JVM process; None if it is still running or is not a child process."""
     process = None if gateway is None else gateway.proc
     if process is None:
         return None
     with suppress(TimeoutExpired):
-        # An error that the JVM itself reported is no sign of its end, so do not wait for the end.
+        # If the JVM itself reported the error, it is probably still running, so do not wait for its end.
         is_reported = isinstance(error, Py4JJavaError | PySparkException)
         return f"Spark's Java process {how_it_ended(process.wait(0 if is_reported else END_WAIT_S))}"
     return None

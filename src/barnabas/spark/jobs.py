@@ -111,7 +111,7 @@ def _run_as_rdd(
             return context.parallelize(items, len(items)).map(run_one).collect()
         except BaseException as error:
             if interrupt_behind(error) or not isinstance(error, SPARK_ERRORS):
-                with suppress(*SPARK_ERRORS):  # raise the error that ended the job, not the failure to cancel it
+                with suppress(*SPARK_ERRORS):  # ignore errors of the cancellation: the original error is raised
                     context.cancelAllJobs()
             raise
 

@@ -1,4 +1,4 @@
-"""The ledger of a table: the loaded offsets, in the properties of its snapshots. Pure.
+"""The ledger of a table: the loaded offsets, stored in the properties of the table's snapshots. Pure.
 
 Each load adds one snapshot with these properties, in one commit:
 

@@ -25,7 +25,7 @@ _OF_SETTINGS = (ValueError, TypeError, LookupError, AttributeError, NotImplement
 _OF_PACKAGES = (ImportError, NotInstalledError)
 _SAY_NOTHING_ALONE = (LookupError, EOFError, AttributeError, TypeError, NotImplementedError)
 _IS_VALIDATED = re.compile(r"\d+ validation errors? for ")
-"""The first line of a pydantic error. The second line has the reason."""
+"""A pattern for the first line of a pydantic error. The reason is in the second line."""
 _PANIC = "PanicException"
 """The class name of a Rust panic. The class is not an `Exception`, and no module exports it."""
 

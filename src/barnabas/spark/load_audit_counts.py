@@ -31,7 +31,7 @@ class LoadAuditCounter:
         self.account = Account()
 
     def saw(self, batches: Buffer) -> None:
-        """Remember the headers of fetched batches. The next calls of `add` pass their records."""
+        """Store the headers of fetched batches. The next calls of `add` pass the records of these batches."""
         self._headers = [header for _position, header in iter_headers(batches)]
 
     def add(self, where: TopicPartition, records: pa.RecordBatch) -> None:

@@ -77,7 +77,8 @@ class LoadFolder:
         """Remove the files, which no snapshot references, and unlock the directory."""
         shutil.rmtree(self.data, ignore_errors=True)
         if self.data.exists():
-            # A running task wrote a file during the removal. The next load finds the lock file and removes the rest.
+            # A running task wrote a file during the removal, so keep the lock file. The next load finds it and removes
+            # the rest.
             self.lock.close()
         else:
             self.release()
@@ -153,7 +154,7 @@ def claim_folder(location: Location, load_id: str, table: str) -> Folder:
 
 
 def file_name_of(file: str) -> str:
-    """Return the file name in a path or URI."""
+    """Return the last part of a path or URI: the file name."""
     return file.rpartition("/")[2]
 
 
@@ -180,7 +181,7 @@ def remove_leftovers(table_folder: Path, committed: Callable[[Collection[str]], 
 
 @contextmanager
 def _dead_locks(folder: Path) -> Iterator[list[Path]]:
-    """Lock all unlocked lock files within the context."""
+    """Return a context manager that locks all lock files of dead loads, and yields them."""
     taken: list[tuple[Path, IO[str]]] = []
     lock: IO[str]
     try:

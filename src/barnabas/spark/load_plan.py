@@ -16,7 +16,7 @@ from barnabas.spark.ledger import Ledger, LoadedTopic
 from barnabas.spark.offset_ranges import OffsetRange, split_ranges
 
 SAMPLE_RECORDS = 2_000
-"""The number of records at each end of a range that are read to infer the fields of all."""
+"""The number of records to sample at each end of a range when the fields of all records are inferred."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,9 +82,10 @@ def plan_topic(now: TopicState, loaded: LoadedTopic | None, starts: Mapping[Topi
 
 
 RECORDS_WORTH_A_TASK = 100_000
-"""The smallest share of a task. More tasks would write more small files: each task writes a file per day."""
+"""The minimum number of records per task. Each task writes a file per day, so more tasks would write more small files.
+"""
 RECORDS_WORTH_A_CUT = 10_000
-"""The smallest range that is split between tasks. The first fetch of a range costs a request or two."""
+"""The minimum number of records in a range that is split between tasks. Each part costs one or two extra requests."""
 
 
 def plan_tasks(ranges: Sequence[OffsetRange], parallelism: int, records_max: int) -> list[tuple[OffsetRange, ...]]:
@@ -126,7 +127,8 @@ def _by_partition(pieces: Sequence[OffsetRange], tasks: int, total: int) -> list
     shares: list[list[OffsetRange]] = [[] for _ in range(tasks)]
     done = 0
     for piece in pieces:
-        # The middle of a piece chooses the task. With the start, rounding could give the last task most pieces.
+        # Choose the task by the middle of a piece. If it were chosen by the start, rounding could give most pieces to
+        # the last task.
         shares[min(tasks - 1, (2 * done + piece.count) * tasks // (2 * total))].append(piece)
         done += piece.count
     return shares

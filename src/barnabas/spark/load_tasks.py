@@ -75,8 +75,9 @@ class TaskWritten:
     without_time: int = 0
     """The number of records without an event time."""
     found: Fields = field(default_factory=dict)
-    """Fields that need columns the shape lacks. The load then grows the shape and runs the task again; the task has
-    sent no dead letters yet."""
+    """Fields for which the shape has no column. The load then adds the columns and runs the task again. The task has
+    sent no dead letters yet.
+    """
     event_times_ms: Mapping[TopicPartition, int] = field(default_factory=dict)
     """The latest event time of each partition."""
     account: Account = field(default_factory=Account)
@@ -232,7 +233,7 @@ def _batches(part: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
 def infer_ranges(wanted: Sequence[OffsetRange], reading: ReadSettings, shape: TableShape) -> TaskInferred | TaskFailed:
     """Return the fields of the records in offset ranges.
 
-    :param shape: Its value format decodes the values.
+    :param shape: The shape of the table; its value format determines the decoder.
     """
     current = wanted[0]
     found: Fields = {}

@@ -48,7 +48,7 @@ class TableLoad:
     """The offsets deleted from the log before a load read them. With `fail_on_data_loss=True`, only offsets before the
     first load of a partition."""
     leftovers_removed: int = 0
-    """The number of dead earlier loads whose files this load removed."""
+    """The number of earlier failed loads whose files this load removed."""
     bad: BadRecords = field(default_factory=BadRecords)
     """The records that could not be decoded, by reason. Their values are kept in the column `value`."""
     dead_letters: int = 0
@@ -67,7 +67,9 @@ class TableLoad:
     lost_values: int = 0
     """The number of values that the columns cannot reproduce and that `keep_values="none"` did not keep."""
     further_columns: Counts = field(default_factory=dict)
-    """The values of this load per column, for each field with further columns. A dotted name is a field of a struct."""
+    """The number of loaded values per column, for each field with further columns. A name with a dot is a field of a
+    struct.
+    """
     not_renamed: Mapping[str, str] = field(default_factory=dict)
     """Fields that the schema renamed but the table did not: new name by old name. The table has a column for each. A
     dotted name is a field of a struct."""

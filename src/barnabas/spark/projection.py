@@ -1,7 +1,7 @@
 """The projection of rows from older files to the current schema of a table. Pure.
 
-Missing columns become null, and values of widened columns are cast. Columns are matched by name: tables of loads drop
-no columns, and know the earlier names of renamed ones.
+Missing columns become null, and values of widened columns are cast. Columns are matched by name. Loaded tables never
+drop columns, and they store the earlier names of renamed columns.
 """
 
 from __future__ import annotations

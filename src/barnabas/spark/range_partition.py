@@ -54,7 +54,7 @@ def make_partitions(
     """Split ranges into tasks according to the options. Without such options, small ranges share a task.
 
     :param cores: The number of tasks that run at a time; None if unknown.
-    :param cuts: True splits a range that is larger than the share of a core.
+    :param cuts: True to split ranges that are larger than the average number of records per core.
     """
     least, most = options.partitions_min, options.records_per_partition_max
     known = cores if least is most is None else None
@@ -89,7 +89,7 @@ def read_partition(
 
 
 def make_schema(columns: Sequence[str]) -> StructType:
-    """Return the Spark schema of columns; this needs no session."""
+    """Return the Spark schema of the given columns. No session is necessary."""
     return StructType([StructField(name, _TYPES[SPARK_TYPES[name]]) for name in columns])
 
 

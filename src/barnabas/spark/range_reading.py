@@ -135,7 +135,7 @@ def _refuse_if_cut_off(wanted: OffsetRange, next_offset: int, bootstrap: str, se
         try:
             end_offset = admin.end_offsets([tp])[tp]
         except BarnabasError:
-            return  # the caller raises the error of the reader
+            return  # no error here: the caller raises the reader's error
     if end_offset <= next_offset:
         raise DataLossError(
             f"{wanted}: the log end offset is {end_offset}, and the read reached {next_offset}: the topic was deleted "
@@ -197,5 +197,5 @@ def check_reachable(bootstrap: str, settings: Settings) -> None:
         try:
             admin.brokers()
         except TimedOutError as error:
-            if error.reason:  # an error of the operating system; a slow broker has no such reason
+            if error.reason:  # the reason is an operating system error; a slow broker causes no such error
                 raise

@@ -135,7 +135,7 @@ class _Log:
         return {p: _offset_at(p, times[p], found.get(p), self.last[p] if or_latest else None) for p in times}
 
     def _of_topics(self, name: str, topics: Mapping[str, int]) -> Offsets:
-        """Return the offset for each partition of the topics that have a common one."""
+        """Return the offset of each partition of topics for which one offset applies to all partitions."""
         unknown = sorted(set(topics) - {partition.topic for partition in self.partitions})
         if unknown:
             raise ConfigurationError(f"option {name!r} names {', '.join(unknown)}, but no partition of it is selected")
@@ -166,8 +166,8 @@ def _check_covers(name: str, given: Mapping[TopicPartition, int], partitions: li
 def _inside_log(wanted: OffsetRange, log: _Log, options: SourceOptions) -> OffsetRange:
     if wanted.start_offset > wanted.end_offset:
         if not isinstance(options.starting, AtOffsets) and not isinstance(options.ending, AtOffsets):
-            # Timestamps need not increase in a log, so the end by time may be before the start. The range is empty
-            # then.
+            # Timestamps need not increase in a log, so the end found by timestamp may be before the start. The range is
+            # then empty.
             return OffsetRange(wanted.topic, wanted.partition, wanted.end_offset, wanted.end_offset)
         raise ConfigurationError(f"{wanted}: the query starts after its end")
     log_start, log_end = log.first[wanted.topic_partition], log.last[wanted.topic_partition]

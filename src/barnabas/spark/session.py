@@ -48,7 +48,7 @@ QUIET_SETTINGS = {
 }
 END_TIMEOUT_S = 10.0
 WORDS_BYTES_MAX = 1024 * 1024
-"""The part of the JVM's output that is searched for the reason of a failed start, in bytes."""
+"""The maximum size of the JVM output that is searched for the reason of a failed start, in bytes."""
 LOCAL_SETTINGS = {
     # Without these settings Spark looks up the machine's host name, and may fail without a network.
     "spark.driver.host": "127.0.0.1",
@@ -99,13 +99,14 @@ def _started(conf: SparkConf, python: str, log_file: Path) -> SparkSession:
             with spark_errors_as(SparkFailedError, gateway, _not_started(conf)):
                 context = SparkContext(conf=conf, gateway=gateway)
                 context.pythonExec = python
-                # The default handler prints a traceback if the JVM is gone; the failed Spark call reports that already.
+                # The default handler prints a traceback if the JVM has ended, but the failed Spark call already reports
+                # this.
                 context._accumulatorServer.handle_error = _note_lost_update  # type: ignore[method-assign]
                 return SparkSession(context)
     except BaseException:
         if gateway is not None:
             _end_java(gateway)
-            SparkContext._active_spark_context = None  # PySpark resets it only if the JVM answers
+            SparkContext._active_spark_context = None  # PySpark resets this field only if the JVM answers
         raise
 
 
@@ -271,7 +272,7 @@ def _end_java(gateway: JavaGateway, timeout_s: float = END_TIMEOUT_S) -> None:
             process.stdin.close()
         try:
             process.wait(timeout_s)
-        except TimeoutExpired:  # the JVM waits for a cluster that does not answer
+        except TimeoutExpired:  # the JVM does not end while it waits for an unreachable cluster
             process.kill()
             process.wait()
 

@@ -1,4 +1,4 @@
-"""The partitions of a streaming query and the ends of their logs, for the query's driver.
+"""The partitions of a streaming query and their log end offsets, read by the driver of the query.
 
 A streaming query reads log ends several times per second, for days. The class keeps one connection. It refreshes the
 list of partitions after `PARTITIONS_AGE_MAX_S`, to find new partitions. It retries temporary errors, such as a leader

@@ -70,7 +70,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     # --- on the driver ----------------------------------------------------------------------------------
 
-    def initialOffset(self) -> StoredOffsets:  # noqa: N802  Spark's name, as those below
+    def initialOffset(self) -> StoredOffsets:  # noqa: N802 - Spark defines the names of these methods
         """Return the start offsets of a new query."""
         with hide_traceback():
             self._initial = self._logs.initial()
@@ -78,8 +78,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return store_offsets(self._initial)
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802
-        """Return the limit of the options. Spark only needs to know that there is one: the reader applies the
-        options."""
+        """Return the read limit of the options for Spark. The reader itself enforces the limit."""
         if self._options.records_max is not None:
             return ReadMaxRows(self._options.records_max)
         if self._options.records_min is not None:
@@ -164,7 +163,7 @@ class BarnabasStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             text += f"; and {len(losses) - LOSSES_LOGGED_MAX} more"
         if self._options.source.fail_on_data_loss:
             raise DataLossError(f"{text}. Set failOnDataLoss to false to continue with the existing records")
-        if text != self._logged_losses:  # Spark calls this several times per second
+        if text != self._logged_losses:  # log each message once, because Spark calls this several times per second
             log.warning("%s", text)
             self._logged_losses = text
 
@@ -193,4 +192,4 @@ class RefusedStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 LOSSES_LOGGED_MAX = 5
-"""The largest number of partitions that a message names."""
+"""The maximum number of partitions in one log message about deleted records."""

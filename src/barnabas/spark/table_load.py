@@ -238,7 +238,7 @@ class TableLoader:
         return audit
 
     def _check_format(self, base: StoredTable) -> None:
-        """Check that the settings match the table. A setting without a value takes the table's."""
+        """Check that the settings match the table. Settings without a value get the value of the table."""
         base.check_accepts_loads()
         shape, wanted = base.shape(self._settings.value_format), self._settings
         if shape is None:
@@ -299,9 +299,11 @@ class TableLoader:
     def _shares(self, plan: TopicLoadPlan) -> list[Share]:
         ranges = tuple(wanted for wanted in plan.ranges if wanted.count)
         if not ranges:
-            return []  # nothing to load, and no Spark session is started
+            return []  # there is nothing to load, so do not start a Spark session
         if _count(ranges) <= RECORDS_WORTH_A_TASK and getattr(self._sessions, "is_this_machine", False):
-            self._runs_here = True  # one Spark task would do the same work here, some seconds later
+            self._runs_here = (
+                True  # a single Spark task would do the same work on this machine, but its start takes seconds
+            )
             return [ranges]
         tasks = self._settings.partitions_min or parallelism(self._sessions())
         return plan_tasks(ranges, tasks, self._settings.records_per_task_max)
@@ -344,13 +346,13 @@ class TableLoader:
 
     @property
     def _may_guess(self) -> bool:
-        """True if fields may be inferred from a sample: tasks detect a wrong guess, and send no dead letters before."""
+        """True if the load may infer fields from a sample. Tasks detect a wrong guess before they send dead letters."""
         return self._settings.value_format in _GUESSED and self._settings.dead_letter is None
 
     def _infer(self, shares: Sequence[Share], shape: TableShape, *, guesses: bool) -> tuple[Renaming, bool]:
         """Return the fields of the records, and True if only a sample was read."""
         chosen = sampled(shares, self._settings.records_per_task_max) if guesses else shares
-        # For so few records, the start of a Spark job takes longer than the work.
+        # With so few records, starting a Spark job takes longer than inferring the fields.
         is_quick = sum(map(_count, chosen)) <= RECORDS_WORTH_A_TASK and (self._runs_here or is_local(self._sessions()))
         parts = self._run("inferring", chosen, partial(_infer, self._reading, shape), _count, is_here=is_quick)
         renames = Aliases.together(part.renames for part in parts)

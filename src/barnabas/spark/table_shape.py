@@ -71,7 +71,7 @@ class TableShape:
     taken: tuple[str, ...] = ()
     """Columns of other tools, with types that no value is decoded to. New fields get other column names."""
     is_guess: bool = False
-    """True if the fields were inferred from a sample of the records. The table does not exist yet."""
+    """True if the fields were inferred from a sample of the records, for a table that does not exist yet."""
 
     @classmethod
     def of(cls, value_format: str, fields: Mapping[str, ColumnType] | None) -> TableShape:
@@ -107,7 +107,7 @@ class TableShape:
     def has_room_for(self, found: Fields, renames: Aliases) -> bool:
         """Return whether records with these fields can be written without a change of the shape.
 
-        The shape of a guess must be exactly the shape that all records would give.
+        A shape that was inferred from a sample must be exactly the shape that all records together would have.
 
         :param found: The fields of the records that need other columns than the shape has.
         :param renames: As for `grown_by`.

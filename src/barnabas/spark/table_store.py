@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from barnabas.spark.table_place import TablePlace
 
 SMALL_FILE_BYTES = 32 * 1024 * 1024
-"""Maintenance merges files that are smaller than this."""
+"""The file size in bytes below which maintenance merges files."""
 SNAPSHOT_AGE = timedelta(days=7)
 ORPHAN_AGE = timedelta(days=3)
 
@@ -161,7 +161,7 @@ class TableStore(Protocol):
         """
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
-        """Return those of the load ids whose files are in any version of the table's history."""
+        """Return the given load ids whose files are in any version of the table's history."""
 
 
 class Maintainer(Protocol):
@@ -203,7 +203,7 @@ def maintain(
     """Run all maintenance steps.
 
     :param target_bytes: The approximate size of merged files.
-    :param small_bytes: Smaller files are merged.
+    :param small_bytes: Files below this size are merged.
     :param snapshot_age: Older versions expire, except the current one.
     :param orphan_age: Files without a version that are older are removed.
     :raises LoadConflictError: Another writer has committed meanwhile; run the maintenance again.

@@ -1,7 +1,7 @@
 """SQL statements on topics in Spark: each topic is a view, and rows stream to the driver.
 
-Executors pack the rows as Arrow. So types and times reach the driver unchanged, and the driver holds only one batch at
-a time.
+Executors convert the rows to Arrow batches. So the types and times of rows do not change, and the driver holds only one
+batch at a time.
 """
 
 from __future__ import annotations

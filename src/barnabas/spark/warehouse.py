@@ -73,12 +73,12 @@ log = logging.getLogger(__name__)
 RETRIES = "commit.retry.num-retries"
 TARGET_FILE_SIZE = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES
 TARGET_FILE_SIZE_DEFAULT = TableProperties.WRITE_TARGET_FILE_SIZE_BYTES_DEFAULT
-# Errors of a commit that may have succeeded all the same.
+# Errors after which a commit may still have succeeded.
 _UNCLEAR: tuple[type[Exception], type[Exception], type[Exception]] = (OSError, RESTError, OSError)
 """`_open_catalog` replaces the last class with SQLAlchemy's error once a catalog has imported SQLAlchemy."""
 _REFUSED = (CommitFailedException, TableAlreadyExistsError)
-# Errors after which a server may still execute the request, after the table was checked. Catalogs with other error
-# classes (Hive, Glue) may behave like that, too.
+# Errors after which a server may still execute the request later, when the table has already been checked. Errors of
+# other catalogs (Hive, Glue) are treated in the same way.
 _LATE = (RESTError, RequestException)
 
 
@@ -157,7 +157,7 @@ class Warehouse:
         return TableBase(self._catalog, self.identifier(name), table)
 
     def committed_loads(self, name: str, load_ids: Collection[str]) -> set[str]:
-        """Return those of the load ids whose files are in any snapshot of the table's history."""
+        """Return the given load ids whose files are in any snapshot of the table's history."""
         table = self.find_table(name)
         if table is None:
             return set()
@@ -214,7 +214,7 @@ def _catalog(place: TablePlace) -> Catalog:
 
 def _open_catalog(name: str, properties: Mapping[str, str]) -> Catalog:
     """Open a catalog with pyiceberg. A SQL catalog imports SQLAlchemy, whose errors are then part of `_UNCLEAR`."""
-    global _UNCLEAR  # noqa: PLW0603  # an import at the top would take most of the time of `barnabas table status`
+    global _UNCLEAR  # noqa: PLW0603  # importing SQLAlchemy at the top would slow down `barnabas table status`
     try:
         return load_catalog(name, **properties)
     finally:
@@ -370,7 +370,7 @@ class TableBase:
 
     @property
     def widens_types(self) -> bool:
-        """True: Iceberg widens a column without rewriting old files."""
+        """Always True: Iceberg widens a column without rewriting old files."""
         return True
 
     def location(self) -> Location:
@@ -494,7 +494,8 @@ class TableBase:
         )
 
     def _find_out(self, load_id: str, error: Exception) -> int:
-        """Find the result of a commit that raised an error: return the snapshot id, or raise the error to report.
+        """Check whether a commit succeeded although it raised an error. Return the snapshot id, or raise the error to
+        report.
 
         A rejected commit may have succeeded: a proxy may repeat a request, and the server rejects the second one.
         """

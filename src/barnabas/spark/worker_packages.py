@@ -1,4 +1,4 @@
-"""A check of the Python of a cluster's workers, by a Spark task before any other one.
+"""A check of the Python installation of a cluster's workers. It runs as a Spark task before all other tasks.
 
 A worker without a package, or without Python, fails while Spark deserializes the task, with pages of Java stack traces.
 So `register` asks one worker of a cluster first. Spark pickles the function of this task by value; it imports this
@@ -118,7 +118,7 @@ def _finder(names: Sequence[str]) -> Callable[[Any], Iterator[tuple[str, str]]]:
             try:
                 yield has, import_module("barnabas").__version__
             except ImportError:
-                return  # the loop above has reported the error
+                return  # the loop above has already reported this error
 
     return find
 

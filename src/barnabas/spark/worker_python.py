@@ -1,4 +1,4 @@
-"""The Python that Spark's workers run; it must have this package.
+"""The choice of the Python that Spark's workers run. This package must be installed there.
 
 When a session starts, PySpark takes PYSPARK_PYTHON, or the first `python3` on the PATH. In a virtual environment that
 is not activated (`venv/bin/python job.py`), that is not the Python of the driver.

@@ -12,14 +12,15 @@ from barnabas.spark.streams.event_time import column
 from barnabas.spark.streams.windows import COUNT, WINDOW, count_windows
 
 MINUTE, SLIDE = "1 minute", "20 seconds"
-"""The length and the slide of the windows. The windows overlap, so that each burst is whole in one window."""
+"""The length and the slide of the windows. Windows overlap, so that each burst is completely inside one window."""
 ABOVE_MAX = 10_000
 
 
 def abuse(frame: DataFrame, options: ReportOptions) -> Report:
     """Compare the highest rate of each address with the threshold.
 
-    The rows are all addresses above the threshold, and the next ones if these are fewer than `top`.
+    The rows are all addresses above the threshold. If there are fewer than `top`, the addresses with the next highest
+    rates follow.
     """
     address, time = options.roles.need(Role.ADDRESS), options.roles.need(Role.TIME)
     events = frame.where(column(address).isNotNull()).withColumn("__address", column(address).cast("string"))

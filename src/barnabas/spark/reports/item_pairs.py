@@ -12,7 +12,9 @@ from barnabas.spark.streams.event_time import column
 from barnabas.spark.streams.windows import ITEMS, count_sessions
 
 ITEMS_MAX = 100
-"""The largest number of different items in a session. Larger sessions are not of people, and have too many pairs."""
+"""The maximum number of different items in a session. Larger sessions are probably caused by programs, and have too
+many pairs.
+"""
 LEAST_SESSIONS = 3
 RECOMMENDED = 3
 
@@ -87,7 +89,9 @@ def _sizes(sessions: DataFrame) -> tuple[int, int]:
 
 
 def _pairs(sessions: DataFrame) -> DataFrame:
-    """Return each pair of items `a` < `b`, with the sessions that have both, and the sessions of each."""
+    """Return each pair of items `a` < `b`, with the number of sessions that contain both, and that contain each of
+    them.
+    """
     usual = sessions.where(F.size(ITEMS) <= ITEMS_MAX).select(F.array_sort(ITEMS).alias(ITEMS))
     singles = usual.select(F.explode(ITEMS).alias("item")).groupBy("item").agg(F.count(F.lit(1)).alias("sessions"))
     first = usual.select(ITEMS, F.posexplode(ITEMS).alias("at", "a"))
@@ -99,7 +103,7 @@ def _pairs(sessions: DataFrame) -> DataFrame:
 
 
 def _nearest(pairs: DataFrame) -> DataFrame:
-    """Return each item with its number of sessions and its most similar items, the most similar first."""
+    """Return each item with its number of sessions and its most similar items, in descending order of similarity."""
     score = F.col("together") / F.sqrt(F.col("sessions_a") * F.col("sessions_b"))
     one = pairs.select(
         F.col("a").alias("item"), F.col("sessions_a").alias("sessions"), F.col("b").alias("other"), score.alias("score")

@@ -17,9 +17,9 @@ class ReportOptions:
 
     :param top: The number of rows to show.
     :param window: The length of a time window.
-    :param gap: The pause of a visitor that ends a session, if there is no session column.
-    :param within: The longest time from an impression to a click that counts.
-    :param threshold: The largest number of events per minute from one address that is no abuse.
+    :param gap: The time without events after which a visitor's session ends, if there is no session column.
+    :param within: The maximum time from an impression to its click.
+    :param threshold: The maximum number of events per minute from one address that are not reported as abuse.
     """
 
     roles: Roles

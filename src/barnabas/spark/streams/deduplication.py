@@ -15,9 +15,9 @@ def drop_repeats(frame: DataFrame, ids: Columns, *, time: str = "timestamp", lat
 
         drop_repeats(clicks, "click_id", time="event_time", late="1 hour")
 
-    For a table, it is the event with the earliest time. For a stream, it is the first one to arrive. Spark forgets its
-    id when the watermark passes its time by `late`, so the memory is bounded. A duplicate with a time up to `late`
-    after the first event is always dropped.
+    For a table, it is the event with the earliest time. For a stream, it is the first one to arrive. Spark removes the
+    id of an event when the watermark passes its time by `late`, so the memory is bounded. A duplicate with a time up to
+    `late` after the first event is always dropped.
 
     :param frame: The events.
     :param ids: The names of the columns that identify an event.

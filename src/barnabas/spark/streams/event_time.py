@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pyspark.sql import Column, DataFrame
-from pyspark.sql import functions as F  # noqa: N812  the name that all of Spark's documentation has
+from pyspark.sql import functions as F  # noqa: N812 - the usual name in Spark's documentation
 from pyspark.sql.types import TimestampNTZType, TimestampType
 
 from barnabas.errors import ConfigurationError
