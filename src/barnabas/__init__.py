@@ -76,8 +76,8 @@ _MODULE_OF = {name: module for module, names in _NAMES_IN.items() for name in na
 
 
 def _names() -> list[str]:
-    """Return the public names. If the package of an extra is missing, its names are left out: `import *` would fail."""
-    from importlib.util import find_spec  # noqa: PLC0415 - not every import of `barnabas` needs it
+    """Return the public names, without names of an extra that is not installed: `import *` would fail for them."""
+    from importlib.util import find_spec  # noqa: PLC0415 - slow to import, and only needed to list the names
 
     hidden = () if find_spec("opentelemetry") else _NAMES_IN["barnabas.client.tracing"]
     return [*(name for name in _MODULE_OF if name not in hidden), "__version__"]

@@ -28,7 +28,7 @@ def host_ports(addresses: Iterable[Address], separator: str = ",") -> str:
 
 
 def without_brackets(host: str) -> str:
-    """Return a host without brackets, unchecked. If the host is invalid, its lookup reports the error.
+    """Return a host without the brackets of an IPv6 address. The host is not validated: its DNS lookup reports errors.
 
     >>> without_brackets("[::1]"), without_brackets("broker-1")
     ('::1', 'broker-1')
@@ -69,7 +69,7 @@ def _is_ipv6(text: str) -> bool:
 def split_host_port(text: str, default_port: int | None = None) -> Address:
     """Return the host and the port of `host:port`.
 
-    :param default_port: the port of an address without a port; None: the port is required.
+    :param default_port: the port to return if the address has none; None if the port is required.
     :raises ValueError: the text is not an address; the message begins with the text.
 
     >>> split_host_port("[::1]:9093"), split_host_port("[::1]", 9092), split_host_port("a", 9092)
@@ -88,9 +88,9 @@ def split_host_port(text: str, default_port: int | None = None) -> Address:
 
 
 def split_listener(text: str) -> Address:
-    """Return the host and the port of `host:port`; the host of a port without a host is 127.0.0.1.
+    """Return the host and the port of `host:port`, or of a port alone. The default host is 127.0.0.1.
 
-    :raises ValueError: the text is not such an address; the message begins with the text.
+    :raises ValueError: the text is not an address; the message begins with the text.
 
     >>> split_listener("9404"), split_listener("0.0.0.0:9404"), split_listener("[::1]:9404")
     (('127.0.0.1', 9404), ('0.0.0.0', 9404), ('::1', 9404))

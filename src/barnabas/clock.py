@@ -3,8 +3,8 @@
 All code that needs the time takes a `Clock` argument, so tests advance the time by hand instead of sleeping.
 
 Wall time, in milliseconds since the epoch, is for stored and displayed timestamps. Monotonic time, in seconds, is for
-timeouts and sessions. `Clock.expiry_ms` decides about the deletion of expired data: a wall clock may be a year ahead
-for a few seconds, and a deletion cannot be undone.
+timeouts and sessions. `Clock.expiry_ms` is the time that decides which data has expired. It is None while the wall
+clock may be wrong, because a deletion cannot be undone.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from typing import Protocol
 from barnabas.model import NO_TIMESTAMP
 
 JUMP_S_MAX = 10.0
-"""The maximum change of the wall clock in each `HOLD_S` that is not a jump, in seconds. NTP steps are smaller."""
+"""The maximum wall clock adjustment within `HOLD_S` seconds that is not treated as a jump, in seconds. NTP steps are
+smaller.
+"""
 
 HOLD_S = 600.0
 """The time after a jump of the wall clock during which no data expires, in seconds."""
@@ -37,29 +39,31 @@ class Clock(Protocol):
         ...
 
     def monotonic(self) -> float:
-        """Return seconds of a clock that never goes back. Only the difference of two readings has a meaning."""
+        """Return the time of a clock that never goes backward, in seconds. Only the difference between two readings is
+        meaningful.
+        """
         ...
 
     def since_boot(self) -> float:
-        """Return seconds of a clock that never goes back.
+        """Return the time of a clock that never goes backward, in seconds.
 
         On Linux, this clock also advances while the machine is suspended.
         """
         ...
 
     def expiry_ms(self) -> int | None:
-        """Return the wall time for decisions about expired data; None if the wall clock may be wrong, so no data may
-        expire.
+        """Return the wall time for deciding which data has expired, or None if the wall clock may be wrong and no data
+        may expire.
 
         Only a `GuardedClock` returns None. Programs that delete data by time use a `GuardedClock`.
         """
         ...
 
     def stored_ms(self) -> int:
-        """Return the wall time for a record whose age decides later about its deletion; NO_TIMESTAMP if the clock may
-        be wrong.
+        """Return the wall time to store in a record that will be deleted by age, or NO_TIMESTAMP if the clock may be
+        wrong.
 
-        After a restart the clock may be right, but a wrong timestamp in the record cannot be detected.
+        A wrong timestamp in the record cannot be detected later, for example after a restart.
         """
         ...
 
@@ -67,12 +71,12 @@ class Clock(Protocol):
 class SystemClock:
     """The clock of the operating system."""
 
-    # The functions of `time` are attributes, without a Python method around them: each request calls them several
-    # times.
+    # Use the functions of `time` directly: each request calls them several times, and a Python method would add
+    # overhead.
     time_s = staticmethod(time.time)
     monotonic = staticmethod(time.monotonic)
     sleep = staticmethod(time.sleep)
-    """Sleep, for threads that need a precision of microseconds. `Clock` has no `sleep`: other code waits for events."""
+    """Sleep with microsecond precision. `Clock` has no `sleep`, because most code waits for events instead."""
 
     def time_ms(self) -> int:
         return time.time_ns() // 1_000_000
@@ -89,7 +93,7 @@ class SystemClock:
 
 
 class ManualClock:
-    """A clock that only `advance` and `jump` change.
+    """A clock for tests. Its time changes only when a test calls `advance` or `jump`.
 
     >>> clock = ManualClock(start_ms=1_000)
     >>> clock.advance(2.5)
@@ -129,16 +133,17 @@ class ManualClock:
         self._elapsed_s += seconds
 
     def jump(self, seconds: float) -> None:
-        """Change wall time alone, forward or back."""
+        """Move wall time forward or backward, without changing monotonic time."""
         self._start_ms += round(seconds * 1000)
 
 
 class GuardedClock:
-    """A clock that lets no data expire while its wall time may be wrong.
+    """A clock that prevents data from expiring while its wall time may be wrong.
 
     The clock compares wall time with the time since boot. After a jump of wall time that the time since boot does not
-    confirm, no data expires for `HOLD_S` seconds. After `HOLD_S` seconds without a further jump, the new wall time
-    counts as right. A change of less than `JUMP_S_MAX` in each `HOLD_S` is no jump; small corrections do not add up.
+    confirm, no data expires for `HOLD_S` seconds. After `HOLD_S` seconds without another jump, the clock trusts the new
+    wall time. Adjustments of less than `JUMP_S_MAX` within `HOLD_S` seconds are not jumps, and they do not add up over
+    longer periods.
 
     >>> wall = ManualClock(start_ms=1_000)
     >>> clock = GuardedClock(wall)
@@ -150,8 +155,8 @@ class GuardedClock:
     """
 
     def __init__(self, clock: Clock) -> None:
-        # The functions of the clock are attributes, without a Python method around them: each request calls them
-        # several times.
+        # Use the methods of `clock` directly: each request calls them several times, and another Python method would
+        # add overhead.
         self.time_ms = clock.time_ms
         self.time_s = clock.time_s
         self.monotonic = clock.monotonic
@@ -174,22 +179,23 @@ class GuardedClock:
             if abs(jump_s) > JUMP_S_MAX or now_s - self._course_read_s >= HOLD_S:
                 self._course_s = (low_s + high_s) / 2
                 self._course_read_s = now_s
-            # The reading that was checked must be the one returned: the clock may jump between two readings.
+            # Return the same reading that was checked above: the clock may jump before another reading.
             return None if now_s < self._held_until_s else round(wall_s * 1000)
 
     def stored_ms(self) -> int:
         wall_s, boot_s = self.time_s(), self.since_boot()
         if abs(wall_s - boot_s - self._course_s) > JUMP_S_MAX:
-            # The wall clock may have jumped, or the thread was suspended between the two readings. `expiry_ms` checks
-            # both.
+            # Either the wall clock jumped, or the thread was suspended between the two readings. `expiry_ms`
+            # distinguishes the cases.
             wall_ms = self.expiry_ms()
             return NO_TIMESTAMP if wall_ms is None else wall_ms
         return int(wall_s * 1000) if boot_s >= self._held_until_s else NO_TIMESTAMP
 
     def compare_with_last_life(self, last_ms: int) -> None:
-        """Let no data expire for `HOLD_S` if this start is not shortly after the end of the previous run of the broker.
+        """Prevent data from expiring for `HOLD_S` seconds unless the broker was stopped only briefly.
 
-        Either the machine was off for that time, or its clock is wrong. The broker cannot distinguish the two cases.
+        If the last activity was long ago, either the broker was stopped for that long, or the wall clock is wrong. The
+        broker cannot distinguish the two cases.
 
         :param last_ms: the wall time of the last activity before this start, such as the last write to a file.
         """
@@ -207,9 +213,10 @@ class GuardedClock:
             log.warning("%s; no data expires for %.0f minutes", why, HOLD_S / 60)
 
     def _read_course(self) -> tuple[float, float, float, float]:
-        """Return the lower and the upper bound of (wall time - boot time), the boot time, and the wall time.
+        """Return a lower and an upper bound of the difference between wall time and boot time, then the boot time and
+        the wall time.
 
-        The thread may be suspended between two readings; the bounds include the time of the suspension.
+        The bounds allow for a suspension of the thread between two readings.
         """
         before_s = self.since_boot()
         wall_s = self.time_s()

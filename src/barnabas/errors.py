@@ -188,13 +188,13 @@ class BarnabasError(Exception):
 
     @property
     def retriable(self) -> bool:
-        """True if the same call may succeed later although the caller changes nothing."""
+        """True if the same call may succeed later without any change by the caller."""
         return False
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """The type and the arguments of an exception as a value; `error` returns a new exception at each call.
+    """The type and the arguments of an exception as a value. Each call of `error` returns a new exception.
 
     A raised exception gets another traceback entry each time it is raised again. Each entry keeps the local variables
     of its function alive.
@@ -401,7 +401,9 @@ class DeserializationError(BarnabasError):
 
 
 RENAMED = {"KafkaError": "ApiError"}
-"""Deprecated names of errors by old name. They stay for one release (docs/reference/api-stability.md)."""
+"""The current names of renamed errors, by deprecated name. Deprecated names work for one more release
+(docs/reference/api-stability.md).
+"""
 
 
 def warn_of_old_name(module: str, name: str) -> None:

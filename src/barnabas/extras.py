@@ -1,4 +1,4 @@
-"""Optional packages: the error for a missing package names the extra that installs it."""
+"""Imports of optional packages, with an error that names the extra that installs a missing package."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ EXTRAS_OF_PACKAGE = {
     "starlette": ("registry",),
     "uvicorn": ("registry",),
 }
-"""The extras that install a package, by its import name."""
+"""The extras that install each package, by the package's import name."""
 
 
 def missing_extra(error: ModuleNotFoundError, extra: str = "") -> MissingExtraError | None:
     """Return the error that names the extra of a missing package; None if no extra installs the package.
 
-    :param extra: the extra that the caller belongs to; the error names this extra if it installs the package.
+    :param extra: the extra that the caller belongs to. If several extras install the package, the error names this one.
 
     >>> str(missing_extra(ModuleNotFoundError(name="pyarrow.compute"), "sql"))
     "the package pyarrow is missing; run: pip install 'barnabas[sql]'"
@@ -59,7 +59,8 @@ def missing_extra(error: ModuleNotFoundError, extra: str = "") -> MissingExtraEr
 
 @contextmanager
 def naming_extra(extra: str = "") -> Iterator[None]:
-    """Return a context manager. If an import inside it fails, the error names the extra of the missing package.
+    """Return a context manager for imports. If an import fails, the error names the extra that installs the missing
+    package.
 
     :raises MissingExtraError: a package of an extra is missing.
     """

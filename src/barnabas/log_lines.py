@@ -1,7 +1,7 @@
 """The format of log lines, as text or JSON, and the partition and event of each line.
 
-A line has a partition in three cases. A `TopicPartition` is among the arguments of its message, as in `log.warning("%s:
-an append failed", partition)`; the call has `extra=about(partition)`; or the call runs within `lines_about(partition)`.
+A line has a partition if a `TopicPartition` is among the arguments of its message, as in `log.warning("%s: an append
+failed", partition)`. It also has one if the call has `extra=about(partition)`, or runs within `lines_about(partition)`.
 Log collectors need not parse the text.
 
 A line that an operator acts on has an event: `extra=event(LogEvent.LOG_OFFLINE)`. The name of an event stays the same
@@ -37,7 +37,7 @@ _subject: ContextVar[TopicPartition | None] = ContextVar("subject of log lines",
 
 
 class LogEvent(StrEnum):
-    """The events of the log lines that require an action of an operator.
+    """The events of log lines that require action by an operator.
 
     :ivar advice: the meaning of the event, and the remedy.
     """
@@ -169,9 +169,9 @@ def about(what: TopicPartition | str) -> dict[str, str | int]:
 
 @contextmanager
 def lines_about(partition: TopicPartition) -> Iterator[None]:
-    """Return a context manager.
+    """Return a context manager that adds a partition to log lines.
 
-    Log lines of this thread inside it concern `partition`, unless a line names another one.
+    The log lines of this thread inside the context contain `partition`, unless a line names another partition.
     """
     token = _subject.set(partition)
     try:
@@ -183,7 +183,9 @@ def lines_about(partition: TopicPartition) -> Iterator[None]:
 def lines_about_partition(
     method: Callable[Concatenate[Owner, TopicPartition, Given], Outcome],
 ) -> Callable[Concatenate[Owner, TopicPartition, Given], Outcome]:
-    """Decorate a method whose first argument is a partition: its log lines concern this partition (`lines_about`)."""
+    """Decorate a method whose first argument is a partition, so that its log lines contain that partition (see
+    `lines_about`).
+    """
 
     @functools.wraps(method)
     def do(owner: Owner, partition: TopicPartition, /, *arguments: Given.args, **named: Given.kwargs) -> Outcome:
@@ -237,7 +239,7 @@ class JsonLines(Lines):
         line.update(_subject_of(record))
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        import json  # noqa: PLC0415  plain lines do without
+        import json  # noqa: PLC0415 - only JSON log lines need this module
 
         return json.dumps(line)
 

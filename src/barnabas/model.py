@@ -20,7 +20,7 @@ NO_PRODUCER_ID = -1
 """The producer id of a batch from a producer without idempotence (KIP-98)."""
 
 PLAUSIBLE_PRODUCER_IDS = 2**60
-"""Brokers allocate producer ids below this number only."""
+"""Brokers only allocate producer ids below this number."""
 
 NO_LEADER_EPOCH = -1
 """An unknown leader epoch (KIP-101)."""
@@ -29,13 +29,13 @@ Bytes = bytes | bytearray | memoryview
 """The types of keys and values that a producer without serializers accepts."""
 
 if TYPE_CHECKING:
-    from typing_extensions import TypeVar  # Python's own TypeVar has defaults since version 3.13
+    from typing_extensions import TypeVar  # TypeVar in Python's `typing` supports defaults only since version 3.13
 
     K_contra = TypeVar("K_contra", contravariant=True, default=Bytes)
     V_contra = TypeVar("V_contra", contravariant=True, default=Bytes)
     K_co = TypeVar("K_co", covariant=True, default=bytes)
     V_co = TypeVar("V_co", covariant=True, default=bytes)
-    GivenK = TypeVar("GivenK", default=Any)  # of a lambda without type annotations: it accepts any argument
+    GivenK = TypeVar("GivenK", default=Any)  # Any, so that a lambda without type annotations is accepted
     GivenV = TypeVar("GivenV", default=Any)
 else:
     from typing import TypeVar
@@ -52,7 +52,7 @@ Header = tuple[str, bytes | None]
 
 
 class RecordHeader(NamedTuple):
-    """A header of a consumed record. A Polars data frame shows this named tuple as a struct."""
+    """A header of a consumed record. Polars displays this named tuple as a struct."""
 
     name: str
     value: bytes | None
@@ -197,7 +197,7 @@ class Node:
     rack: str | None = field(default=None, compare=False)
 
     def __post_init__(self) -> None:
-        if self.host.startswith("["):  # other brokers may return IPv6 hosts with brackets
+        if self.host.startswith("["):  # some brokers return IPv6 addresses in brackets
             object.__setattr__(self, "host", without_brackets(self.host))
 
     def __str__(self) -> str:
@@ -205,13 +205,13 @@ class Node:
 
 
 class HasFileno(Protocol):
-    """An open file. Python closes the file when the last reference to the object is gone."""
+    """An open file. Python closes the file when the last reference to this object is deleted."""
 
     def fileno(self) -> int: ...
 
 
 class FileRegion:
-    """`length` bytes of an open file from `position` on, to be sent with sendfile.
+    """A range of `length` bytes of an open file, starting at `position`, to send with sendfile.
 
     Storage returns file regions, and the listener sends them without reading the bytes. A region keeps its file open,
     so the bytes of a deleted segment can still be sent.

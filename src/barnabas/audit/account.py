@@ -1,7 +1,7 @@
 """An account: the counts of the records that one load or task has read, by topic and window of event time.
 
-An account counts records by producer identity and also by offset. A table's rows have offsets only, and so have records
-of producers without an id. An account covers one operation, such as a load, and is reported as a whole.
+An account counts records by producer identity and also by offset. The rows of a table, and records of producers without
+an id, have only offsets. An account covers one operation, such as a load, and is reported as a whole.
 """
 
 from __future__ import annotations
@@ -16,13 +16,15 @@ from barnabas.model import NO_PRODUCER_ID
 
 
 def offsets_of(partition: int) -> Producer:
-    """Return the identity under which the offsets of a partition are counted."""
+    """Return the `Producer` value that represents a partition when records are counted by offset."""
     return Producer(NO_PRODUCER_ID, -1, partition)
 
 
 @dataclass(slots=True)
 class WindowAccount:
-    """The counts of one window of a topic: by producer, and by partition with offsets as record numbers."""
+    """The counts of one window of a topic. `counted` has them by producer; `offsets` has them by partition, with
+    offsets as record numbers.
+    """
 
     counted: dict[Producer, Tally] = field(default_factory=dict)
     offsets: dict[int, Tally] = field(default_factory=dict)
@@ -45,11 +47,11 @@ class Account:
         return len(self._windows)
 
     def of(self, topic: str, window_ms: int) -> WindowAccount:
-        """Return the modifiable account of a window."""
+        """Return the account of a window, which the caller may modify. A new window gets an empty account."""
         return self._windows.setdefault((topic, window_ms), WindowAccount())
 
     def items(self) -> Iterator[tuple[str, int, WindowAccount]]:
-        """Yield topic, window start in ms, and account of each window."""
+        """Yield the topic, the start in ms, and the account of each window."""
         for (topic, window_ms), window in sorted(self._windows.items()):
             yield topic, window_ms, window
 
@@ -60,7 +62,7 @@ class Account:
 
     @classmethod
     def together(cls, parts: Iterable[Account]) -> Account:
-        """Return the sum of accounts that have read different records."""
+        """Return the sum of several accounts. Each record must be counted in only one of them."""
         whole = cls()
         for part in parts:
             for topic, window_ms, window in part.items():

@@ -1,8 +1,8 @@
-"""Compares the records produced or mirrored with those stored in the log, and those with a table, per window and
-producer.
+"""Compares the produced or mirrored records with the log, and the log with a table, per window and producer.
 
-Counts alone cannot distinguish one lost and one duplicated record from none; fingerprints can. Records of producers
-that send no audit events are counted separately: they never offset missing records, but the table must have them too.
+If one record is lost and another one is duplicated, the counts agree, but the fingerprints differ. Records of producers
+that send no audit events are counted separately. They never compensate for missing records, but the table must have
+them too.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class WindowBalance:
 
     window_ms: int
     produced: int = 0
-    """The number of records produced, in the source cluster for a mirrored topic."""
+    """The number of produced records. For a mirrored topic, they were produced in the source cluster."""
     mirrored: int = 0
     stored: int = 0
     """The number of stored records, including duplicates and unaudited records."""
@@ -41,14 +41,14 @@ class WindowBalance:
     unaudited: int = 0
     """The number of stored records whose producers send no audit events."""
     counted_by_log: int = 0
-    """The number of unaudited records with sequence numbers; the log itself shows losses and duplicates among them."""
+    """The number of unaudited records with sequence numbers. The log itself shows losses and duplicates among them."""
     is_expired: bool = False
     """True if retention or DeleteRecords may have removed records, and no account of a table covers them."""
     wrong: dict[Kind, int] = field(default_factory=dict)
 
     @property
     def is_complete(self) -> bool:
-        """True if all records known to be produced are stored exactly once."""
+        """True if all reported records are stored exactly once."""
         return not self.wrong.keys() - {Kind.AGAIN} and not self.is_expired
 
     @property
@@ -77,13 +77,13 @@ class ApplicationBalance:
     stored: int = 0
     """The number of stored records, including duplicates."""
     loaded: int = 0
-    """The number of rows in the table for records that the log still has, including duplicates."""
+    """The number of table rows, including duplicates, whose records are still in the log."""
     mirrored: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """All windows in order, and the findings in them."""
+    """The result of an audit: all windows in order, and the findings in them."""
 
     windows: list[WindowBalance]
     findings: list[Finding]
@@ -93,12 +93,13 @@ class Balance:
 
     @property
     def is_wrong(self) -> bool:
-        """True if any record is lost, duplicated or different."""
+        """True if the audit found a lost, duplicated or different record."""
         return any(finding.kind in WRONG for finding in self.findings)
 
     @property
     def complete_until_ms(self) -> int | None:
-        """The end in ms of the last window up to which all windows are complete; None: the first one is not.
+        """The end in ms of the last window before which all windows are complete; None if the first window is
+        incomplete.
 
         Expired windows at the beginning are ignored, because a topic with retention always has some.
         """
@@ -125,13 +126,13 @@ def balance(
     """Compare the counts reported by producers and mirrors with a log, and the log with a table.
 
     :param events: audit events of one topic, in any order and possibly repeated. The window width of `stored` is a
-        multiple of theirs.
+        multiple of their width.
     :param topic_id: the topic id in hex; events with another id are ignored. Empty: no event is ignored.
-    :param table: the rows of the table, as found while the log was read.
+    :param table: the rows of the table, already compared with the log.
     :param source: the source cluster's counts of a mirrored topic, which are compared with the mirror's counts.
-    :param group: the deliveries to a consumer group, as found while the log was read.
-    :param since_ms: ignore windows before this time in ms. Of the arguments, only `events` may still contain such
-        windows.
+    :param group: the deliveries to a consumer group, already compared with the log.
+    :param since_ms: ignore windows before this time in ms. Only `events` may contain earlier windows; the other
+        arguments must not.
     """
     everything = list(events)
     reported = ReportedCounts(everything, topic_id, stored.width_ms, since_ms)
@@ -157,7 +158,7 @@ def balance(
         of_expired = [_with_sender(reported, each) for each in of_expired]
         findings += [*(_with_sender(reported, each) for each in table.rows.findings), *of_expired]
         missing = [*MissingRecords(reported, produced, stored, table, taken, vouched, findings).findings()]
-        if since_ms is None:  # offsets have no event time, so a limited range of windows cannot include them
+        if since_ms is None:  # offsets have no event time, so they cannot be assigned to a limited range of windows
             missing += before_the_first_row(table, [*of_expired, *missing])
         findings += [*missing, *lost_with_earlier_topics(everything, topic_id, produced, stored, since_ms)]
     in_order = windows.closed(findings, vouched, taken)
@@ -192,7 +193,7 @@ def _applications(
 
 
 def _add_senders(applications: dict[str, ApplicationBalance], mirrored: MirroredTopic) -> None:
-    """Add the applications that produced the mirrored records to the source."""
+    """Add the counts of the applications that produced the mirrored records in the source cluster."""
     for (_window_ms, producer), sent in mirrored.produced.items():
         sender = mirrored.senders[producer.producer_id].application
         applications.setdefault(sender, ApplicationBalance()).produced += sent.records
@@ -203,7 +204,7 @@ def _add_senders(applications: dict[str, ApplicationBalance], mirrored: Mirrored
 
 
 class _Windows:
-    """The windows of a balance under construction."""
+    """Builds the windows of a balance from the counts of each tier."""
 
     def __init__(self, stored: StoredLog) -> None:
         self._stored = stored
@@ -215,7 +216,7 @@ class _Windows:
         return self._windows.setdefault(window_ms, WindowBalance(window_ms))
 
     def add_reported(self, reported: ReportedCounts) -> dict[tuple[int, Producer], Tally]:
-        """Add the reported counts; return them by window and producer."""
+        """Add the counts that producers and mirrors have reported, and return them by window and producer."""
         for event in reported.events:
             self._of(window_of(event.window_ms, self._stored.width_ms)).late += event.late
         produced = reported.produced()
@@ -228,7 +229,7 @@ class _Windows:
         return produced
 
     def add_source(self, mirrored: MirroredTopic) -> None:
-        """Add the counts of records produced to the source."""
+        """Add the counts of records produced in the source cluster."""
         for (window_ms, producer), sent in mirrored.produced.items():
             self._of(window_ms, [producer.partition]).produced += sent.records
 

@@ -1,4 +1,6 @@
-"""Divides the records of a batch into windows. The header has only the latest timestamp, so this reads the records."""
+"""Divides the records of a batch into windows. The batch header has only the latest timestamp, so this module reads the
+timestamp of each record.
+"""
 
 from __future__ import annotations
 

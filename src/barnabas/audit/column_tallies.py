@@ -1,8 +1,8 @@
-"""Tallies of many records at once, from columns of record numbers and event times; for loads and table scans.
+"""Computes the tallies of many records from columns of record numbers and event times, for loads and table scans.
 
-Consecutive records of one window cost as much as a single record. If windows alternate, each record is hashed
-separately, with arithmetic on whole columns. Residues modulo 2^61 - 1 are multiplied in halves of 31 bits, so that no
-intermediate result exceeds 64 bits.
+A range of consecutive records in one window costs as much as a single record. If windows alternate, each record is
+hashed separately, with arithmetic on whole columns. Residues modulo 2^61 - 1 are multiplied in halves of 31 bits, so
+that no intermediate result exceeds 64 bits.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ Numbers = np.ndarray[tuple[int], np.dtype[np.int64]]
 Residues = np.ndarray[tuple[int], np.dtype[np.uint64]]
 
 RECORDS_PER_RANGE_MIN = 16
-"""The number of records from which a separate fingerprint of a range is cheaper than hashing each record."""
+"""The minimum size of a range whose fingerprint is cheaper to compute as a whole than record by record."""
 
 _P = np.uint64(FIELD)
 _BITS = np.uint64(61)
@@ -37,7 +37,7 @@ def windows_of(timestamps_ms: Numbers, width_ms: int) -> Numbers:
 
 
 def tallies_by_window(producer: Producer, numbers: Numbers, windows_ms: Numbers) -> dict[int, Tally]:
-    """Return the tallies of records by window, without sizes.
+    """Return the tallies of records by window. The sizes in the tallies are 0.
 
     :param numbers: sequence numbers or offsets of the records.
     """
@@ -73,7 +73,7 @@ def _hashed(producer: Producer, numbers: Numbers, windows_ms: Numbers) -> dict[i
 
 
 def hashes_of(producer: Producer, numbers: Numbers) -> Residues:
-    """Return the hash of each record, equal to the `fingerprint` of that record alone.
+    """Return the hash of each record. It equals the `fingerprint` of a range with only that record.
 
     :param numbers: sequence numbers or offsets, not negative.
     """

@@ -1,7 +1,7 @@
 """Compares the records delivered to a group with the log, by window and partition, with offsets as record numbers.
 
-A group may receive a record again after a rebalance or a crash: at-least-once delivery permits that. A record below the
-committed offset that no member received is lost to the group. A missing record above the committed offset is open.
+At-least-once delivery permits that a group receives a record again after a rebalance or a crash. If no member received
+a record below the committed offset, the group has lost the record. A missing record above the committed offset is open.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.audit.identities import Producer
 from barnabas.audit.windows import NOTHING, Tally, tally, window_of
 
 Place = tuple[int, int]
-"""A window start in ms and a partition."""
+"""The start of a window in ms, and a partition."""
 
 
 @dataclass(slots=True)
@@ -26,9 +26,9 @@ class ConsumedGroup:
 
     :param events: audit events of the topic, including those of the group.
     :param topic_id: the topic id in hex.
-    :param committed: committed offsets by partition, fetched before the events were read.
+    :param committed: committed offsets by partition, fetched before the audit events were read.
     :param width_ms: width of a window in ms; a multiple of the events' widths.
-    :param since_ms: ignore earlier windows; None: use all.
+    :param since_ms: ignore windows before this time in ms; None if no window is ignored.
     """
 
     group: str
@@ -39,9 +39,11 @@ class ConsumedGroup:
     since_ms: int | None = None
     handed: dict[Place, Tally] = field(init=False)
     _begins: dict[int, int] = field(init=False)
-    """The first offset delivered to a reporting member, by partition; other members may have read earlier records."""
+    """The first offset delivered to a member that sends audit events, by partition. Members without audit events may
+    have read earlier records.
+    """
     _unknown: dict[int, set[Reach]] = field(default_factory=dict)
-    """The offset ranges with delivered records that members could not report, by partition."""
+    """The offset ranges in which members received records but could not report them, by partition."""
     _stored: dict[Place, Tally] = field(default_factory=dict)
     _waiting: dict[Place, int] = field(default_factory=dict)
 
@@ -75,13 +77,14 @@ class ConsumedGroup:
         found = tally(offsets_of(partition), first, end - first, 0)
         self._stored[place] = self._stored.get(place, NOTHING).plus(found)
         committed = max(first, min(end, self.committed.get(partition, 0)))
-        # Records that members could not report may be missing too. Overlapping ranges only make more records open.
+        # Records that members could not report are possibly missing, so they are open. Overlapping ranges only increase
+        # the number of open records.
         unknown = self._unknown.get(partition, ())
         unreported = sum(max(0, min(committed, each.next) - max(first, each.first)) for each in unknown)
         self._waiting[place] = self._waiting.get(place, 0) + end - committed + unreported
 
     def findings(self) -> Iterable[Finding]:
-        """Yield the differences between log and deliveries. Call this after all of the log."""
+        """Yield the differences between log and deliveries. Call this after `check` has received the whole log."""
         for place in sorted(self._stored.keys() | self.handed.keys()):
             window_ms, partition = place
             differences = self._differences(
@@ -101,7 +104,7 @@ class ConsumedGroup:
             return [(Kind.OPEN, min(waiting, -more)), (Kind.LOST, max(0, -more - waiting))]
         if handed.fingerprint == stored.fingerprint:
             return []
-        # Equal counts of different records: at least one repeated, and as many missing.
+        # The counts are equal but the records differ, so at least one record is repeated and as many are missing.
         return [(Kind.AGAIN, 1), (Kind.OPEN, 1)] if waiting else [(Kind.EXCHANGED, 1)]
 
 

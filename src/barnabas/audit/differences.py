@@ -1,9 +1,9 @@
 """Compares the log with the producers' reports: each acknowledged record must be in the log.
 
-Retention removes records from the beginning of a partition, so also from the beginning of each producer's records
-there. The first remaining sequence number shows how many of them it removed. That many missing records are not lost, in
+Retention removes the oldest records of a partition, and therefore the oldest records of each producer there. The first
+remaining sequence number of a producer shows the number of removed records. That many missing records are not lost, in
 any window. Further missing records are lost, even in expired windows. If a producer has no records left in a partition,
-all windows up to that of the partition's first record may have expired.
+all windows up to the window of the partition's first record may have expired.
 
 A table must have the records removed by retention too (`missing_records.py`).
 """
@@ -19,7 +19,7 @@ from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NOTHING, Tally
 
 Place = tuple[int, Producer]
-"""A window start in ms and a producer."""
+"""The start of a window in ms, and a producer."""
 
 
 def differences(
@@ -64,8 +64,8 @@ def gaps_by_log(reported: ReportedCounts, stored: StoredLog) -> Iterator[Finding
     """Yield the losses that the log itself shows for producers without audit events.
 
     A producer numbers its records without gaps, and brokers reject a batch that does not follow the previous one
-    (KIP-98). So a missing number was once stored. Losses at the end of a producer's records leave no gap, and neither
-    does retention, which removes records from the beginning of a log.
+    (KIP-98). So a record whose number is missing was once stored. A loss at the end of a producer's records leaves no
+    gap. Retention leaves no gap either, because it removes the oldest records of a log.
     """
     for window_ms, producer, first, records in stored.gaps():
         if producer.producer_id in reported.instance_of:
@@ -87,6 +87,6 @@ def _difference(
 
 
 def _doubtful(reported: ReportedCounts, stored: StoredLog, place: Place) -> int:
-    """Return how many records of a producer's unacknowledged batches are stored."""
+    """Return the number of stored records from a producer's unacknowledged batches."""
     _window_ms, producer = place
     return sum(stored.count_of(producer, doubt.first, doubt.records) for doubt in reported.doubts.get(place, ()))

@@ -1,9 +1,9 @@
 """Monitoring events: the counts that a tier reports, as records of the topic `_audit`.
 
-An event is cumulative: it has all records that an instance (one run of one producer) has counted in one window of one
-topic. The record key names the instance, the window, and the topic with its id, because a topic may be deleted and
-created again. So a later event replaces an earlier one, a repeated event changes nothing, and compaction keeps the last
-event. The events are JSON, so that any tool can read them.
+An event is cumulative: it counts all records of one window of one topic that an instance (one run of one producer) has
+counted so far. The record key names the instance, the window, and the topic with its id, because a topic may be deleted
+and created again. So a later event replaces an earlier one, a repeated event changes nothing, and compaction keeps the
+last event. The events are JSON, so that any tool can read them.
 """
 
 from __future__ import annotations
@@ -25,10 +25,13 @@ MIRRORED = "mirrored"
 CONSUMED = "consumed"
 """Tier: records delivered to the application by a member of a group; the event's application is the group."""
 LOADED = "loaded"
-"""Tier: records in files that a load is about to commit to a table. The account counts only after the commit."""
+"""Tier: records in files that a load is about to commit to a table. The audit ignores the event until the load has
+committed.
+"""
 COMMITTED = "committed"
-"""Not a tier: the marker that a load whose account was reported is committed. It uses the last window of that
-account."""
+"""Not a tier, but the marker of a committed load. The load has reported its account before; the marker uses the last
+window of that account.
+"""
 
 NAME_CHARACTERS_MAX = 1_000
 """The maximum length in characters of a host, application or instance name."""
@@ -57,8 +60,7 @@ class Doubt:
 
 
 class Reach(NamedTuple):
-    """The range of offsets that was counted in a partition: source offsets for a mirror, consumed ones for a
-    consumer."""
+    """The range of offsets counted in a partition: source offsets for a mirror, consumed offsets for a consumer."""
 
     first: int
     """The offset of the first counted record."""
@@ -71,7 +73,7 @@ class Upstream:
     """The counts of mirrored records under their identities in the source cluster.
 
     :param topic, topic_id: name and hex id of the topic in the source.
-    :param counted: the counts by producer of the source.
+    :param counted: the counts by producer in the source cluster.
     :param reached: the counted source offsets of the window by partition.
     """
 
@@ -103,8 +105,8 @@ class MonitoringEvent:
     :param offsets: the counts by partition with offsets as record numbers; only for tiers that know the offsets.
     :param upstream: the counts in the source cluster; only for mirrors.
     :param reached: the counted offsets of the window by partition; only for consumers.
-    :param unknown: offset ranges by partition, over all windows, with delivered records that a consumer could not
-        report; some of them may be in earlier reports.
+    :param unknown: offset ranges, by partition, in which a consumer received records but could not report them. The
+        ranges cover all windows, and earlier reports may contain some of these records.
     """
 
     topic: str
@@ -176,7 +178,7 @@ class MonitoringEvent:
         except (ValueError, RecursionError) as error:
             raise BadEventError(f"not a monitoring event: {error}") from None
         if not isinstance(fields, dict) or fields.get("version") != VERSION:
-            raise BadEventError("not a monitoring event of a known version")
+            raise BadEventError("the record is not a monitoring event of a known version")
         return cls(
             topic=_name(fields, "topic"),
             tier=_name(fields, "tier"),
@@ -223,7 +225,7 @@ def _name(fields: dict[str, Any], name: str) -> str:
         )
     try:
         value.encode()
-    except UnicodeEncodeError:  # a JSON escape can encode half a surrogate pair
+    except UnicodeEncodeError:  # an escape sequence in JSON can encode one half of a surrogate pair
         raise BadEventError(f"invalid monitoring event: {name} is not valid Unicode") from None
     return value
 

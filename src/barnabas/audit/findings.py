@@ -13,7 +13,7 @@ STORED = "stored"
 """Tier: records in the log."""
 
 RANGES_MAX = 1_000
-"""The maximum number of ranges that a finding names; the records of further ranges are only counted."""
+"""The maximum number of ranges listed in a finding. The records of further ranges are only counted."""
 
 
 class Kind(StrEnum):
@@ -26,13 +26,15 @@ class Kind(StrEnum):
     EXCHANGED = "exchanged"
     """The tier has the right number of records, but different ones."""
     EXTRA = "extra"
-    """The tier has records that their producer did not report before it closed; in a table: rows without log
-    records."""
+    """The tier has records that their producer did not report before it closed. In a table: rows without records in the
+    log.
+    """
     LATE = "late"
-    """Records that arrived after the table was complete up to their time, and that are not loaded."""
+    """Records that arrived after the table's watermark had passed their event time, and that are not loaded."""
     OPEN = "open"
-    """Records that their producer has not reported yet, or never will because it was killed; in a table: not loaded
-    yet."""
+    """Records that their producer has not reported yet, or never will because it was killed. In a table: records not
+    loaded yet.
+    """
 
     AGAIN = "again"
     """Records delivered to a group more than once, which at-least-once delivery permits."""
@@ -43,7 +45,7 @@ WRONG = frozenset({Kind.LOST, Kind.DOUBLED, Kind.EXCHANGED, Kind.EXTRA, Kind.LAT
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """A finding about records of one producer, window and partition.
+    """A problem with the records of one producer in one window and partition.
 
     :param tier: the tier that has the problem.
     """
@@ -55,12 +57,14 @@ class Finding:
     host: str = ""
     application: str = ""
     offset: int | None = None
-    """The first offset of the duplicates in the log, or of the records that a table lacks or has more than once."""
+    """The first offset of the affected records: duplicates in the log, or records that a table lacks or has more than
+    once.
+    """
     missing: tuple[tuple[int, int], ...] = ()
     """The missing sequence numbers of the producer in the partition, as pairs of first number and count."""
     tier: str = STORED
     offsets: tuple[tuple[int, int], ...] = ()
-    """The offsets concerned in a table, as pairs of first offset and count."""
+    """The affected offsets in a table, as pairs of first offset and count."""
     is_by_log: bool = False
     """True if the log itself shows the loss, because the producer sends no audit events."""
     earlier_topic_id: str = ""
@@ -77,9 +81,9 @@ class Findings:
     def note(
         self, kind: Kind, window_ms: int, producer: Producer, offset: int, records: int, offsets: int | None = None
     ) -> None:
-        """Add a finding about records from an offset on.
+        """Add a finding about records that start at an offset.
 
-        :param offsets: number of offsets concerned; None: as many as records.
+        :param offsets: the number of affected offsets; None if it equals the number of records.
         """
         place = (kind, window_ms, producer)
         before = self._found.get(place)

@@ -1,9 +1,9 @@
-"""The windows of batches by their headers, without decompressing the records.
+"""The windows of batches, derived from batch headers without decompressing the records.
 
-A header has the time of the first record and the latest time. If both are in one window, all records most likely are;
-some record could be earlier than the first. A later check makes this safe: an audited producer has reported its records
-by window. If counts and fingerprints of the likely windows agree with the report, the windows are right. Otherwise the
-scan reads the records. Records beyond the reported ones need no second look: their report is still to come.
+A header contains the timestamp of the first record and the latest timestamp. If both are in one window, all records are
+probably in it, although some record could be earlier than the first. A later check makes this safe: an audited producer
+has reported its records by window. If counts and fingerprints of the likely windows agree with the report, the windows
+are correct. Otherwise the scan reads the records. Records that are not reported yet need no check.
 """
 
 from __future__ import annotations
@@ -18,16 +18,18 @@ from barnabas.records.mirror_identity import MIRROR_MARK
 
 
 def believable(reported: ReportedCounts) -> frozenset[int]:
-    """Return the ids of producers that reported all records, and know the outcome of each.
+    """Return the ids of producers that have reported records and have no unacknowledged batches.
 
-    Mirrors are left out: an instance continues the sequence numbers of the previous one.
+    Mirrors are left out, because each mirror instance continues the sequence numbers of the previous instance.
     """
     doubtful = {producer.producer_id for _window_ms, producer in reported.doubts}
     return frozenset(each for each in reported.instance_of if each < MIRROR_MARK and each not in doubtful)
 
 
 def likely_window(header: BatchHeader, width_ms: int) -> int | None:
-    """Return the window of all records of a batch if none is earlier than the first; None: several, or unknown."""
+    """Return the window that probably contains all records of a batch; None if there are several or it is unknown. The
+    result is right unless a record is earlier than the first one.
+    """
     window_ms = window_of(header.max_timestamp_ms, width_ms)
     is_certain = header.delete_horizon_ms is None and window_of(header.base_timestamp_ms, width_ms) == window_ms
     return window_ms if is_certain else None
@@ -36,9 +38,9 @@ def likely_window(header: BatchHeader, width_ms: int) -> int | None:
 def batches_by_likely_window(
     buffer: Buffer, width_ms: int, believed: Collection[int]
 ) -> Iterator[tuple[BatchHeader, list[RecordRange], bool]]:
-    """Yield each batch in `buffer` with its records by windows, and whether these are only likely.
+    """Yield each batch in `buffer`, its records by window, and whether these windows are only likely.
 
-    :param believed: the producers whose headers are believed. The batches of others are read.
+    :param believed: the producers whose batch headers are trusted. For other producers, the records are read.
     :raises CorruptBatchError: a batch is damaged.
     """
     view = memoryview(buffer)

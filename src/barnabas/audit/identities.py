@@ -1,9 +1,10 @@
 """The identities of records, and fingerprints of sets of records.
 
 Producer id, producer epoch, partition and sequence number identify a record (KIP-98). They are part of its batch and
-stay with it. For a producer without an id, the offset replaces the sequence number; this identity exists only once the
-record is in a log. A mirror gives records a second identity that names their source offsets
-(`records/mirror_identity.py`): all records of one source topic count as one producer's, with source offsets as numbers.
+stay with it. For a producer without an id, the offset replaces the sequence number, so a record has this identity only
+after it was appended to a log. A mirror gives records a second identity that names their source offsets
+(`records/mirror_identity.py`): all records of one source topic appear as records of one producer, with source offsets
+as numbers.
 
 A fingerprint is a sum of hashes. So the order of records does not matter and partial sums can be added. Unlike in a
 count, one lost and one duplicated record do not cancel out. The hash of sequence number x is a polynomial of degree 3
@@ -46,7 +47,7 @@ class Producer(NamedTuple):
 
     @property
     def is_known(self) -> bool:
-        """True if the producer has an id, and so numbers its records."""
+        """True if the producer has an id. Such a producer numbers its records."""
         return self.producer_id != NO_PRODUCER_ID
 
 
@@ -62,7 +63,7 @@ def identity_of(header: BatchHeader, partition: int) -> tuple[Producer, int]:
 
 @functools.lru_cache(PRODUCERS_REMEMBERED)
 def coefficients(producer: Producer) -> tuple[int, ...]:
-    """Return the coefficients of the producer's polynomial, of x^0 to x^3."""
+    """Return the coefficients of x^0 to x^3 in the producer's polynomial."""
     key = struct.pack(">qqq", *producer)
     digest = hashlib.blake2b(key, digest_size=_COEFFICIENTS.size, person=b"barnabas audit").digest()
     return tuple(each % FIELD for each in _COEFFICIENTS.unpack(digest))
@@ -75,7 +76,7 @@ def _power_sums(end: int) -> tuple[int, int, int, int]:
 
 
 def fingerprint(producer: Producer, first: int, count: int) -> int:
-    """Return the sum of the hashes of `count` records with sequence numbers or offsets from `first` on.
+    """Return the sum of the hashes of `count` records whose sequence numbers or offsets start at `first`.
 
     >>> one = Producer(7, 0, 3)
     >>> (fingerprint(one, 0, 4) + fingerprint(one, 4, 6)) % FIELD == fingerprint(one, 0, 10)

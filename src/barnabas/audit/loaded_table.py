@@ -1,9 +1,9 @@
 """A table in the audit: its rows and the accounts of its loads.
 
-A load reports its account before it commits, and the commit afterwards (`events.COMMITTED`). If a load was killed
-between the two, the table's snapshots show its commit; if it was killed before the commit, its account is ignored. So
-accounts are as exact as the commits. An account outlives the log: if retention has removed the records, the audit
-compares the producers' reports with the account, and the account with the rows.
+A load reports its account before it commits, and the commit afterwards (`events.COMMITTED`). If a load was killed after
+the commit, the table's snapshots show the commit. If it was killed before the commit, the audit ignores its account. So
+accounts are as exact as the commits. An account is kept longer than the records in the log. After retention has removed
+the records, the audit compares the producers' reports with the account, and the account with the rows.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NOTHING, Tally, window_of
 
 if TYPE_CHECKING:
-    from barnabas.audit.table_rows import TableRows  # requires numpy, which only audits of tables need
+    from barnabas.audit.table_rows import TableRows  # this module imports numpy, which only audits of tables need
 
 _NO_ACCOUNT = WindowAccount()
 
@@ -63,12 +63,12 @@ class LoadedTable:
     is_whole: bool = False
 
     def account_of(self, window_ms: int) -> WindowAccount:
-        """Return the loads' account of a window."""
+        """Return the sum of the loads' accounts for a window."""
         return self.accounts.get(window_ms, _NO_ACCOUNT)
 
 
 def expired_rows(table: LoadedTable, stored: StoredLog) -> tuple[list[Finding], set[tuple[int, int]]]:
-    """Compare the rows with the accounts in windows that have expired in the log.
+    """Compare the rows of a table with the accounts, in windows whose records retention has removed from the log.
 
     :return: the findings, and the windows and partitions whose account equals the rows.
     """
@@ -85,7 +85,7 @@ def expired_rows(table: LoadedTable, stored: StoredLog) -> tuple[list[Finding], 
             kind, records = _difference(found, reported)
             if kind is None:
                 vouched.add((window_ms, partition))
-            elif kind is not Kind.DOUBLED or table.is_whole:  # otherwise other loads may have added rows
+            elif kind is not Kind.DOUBLED or table.is_whole:  # else unreported loads may have added rows
                 findings.append(Finding(kind, window_ms, offsets_of(partition), records, tier=LOADED))
     return findings, vouched
 

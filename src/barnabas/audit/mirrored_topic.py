@@ -1,8 +1,8 @@
 """Compares the records produced to a topic of the source cluster with the records that mirrors report.
 
-Mirrors report each record under two identities: the identity of its producer, which is compared here with the
-producer's reports in the source cluster, and its source offset, which is compared with the target's log (`balance`).
-The comparison here needs neither log.
+Mirrors report each record under two identities. The first is the identity of its producer: this module compares it with
+the producer's reports in the source cluster. The second is its source offset: `balance` compares it with the target's
+log. This module reads neither log.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally, window_of
 
 Place = tuple[int, Producer]
-"""A window start in ms and a producer."""
+"""The start of a window in ms, and a producer."""
 
 
 @dataclass(slots=True)
@@ -36,25 +36,28 @@ class SourceSide:
 
 @dataclass(frozen=True, slots=True)
 class MirroredTopic:
-    """The records produced in the source and the records mirrored, by window and producer, and the findings."""
+    """The produced records of the source cluster and the mirrored records, both by window and producer, and the
+    findings.
+    """
 
     produced: Mapping[Place, Tally]
     mirrored: Mapping[Place, Tally]
     senders: Mapping[int, MonitoringEvent]
-    """An audit event of the sender, by producer id."""
+    """One audit event of each producer in the source cluster, by producer id."""
     findings: list[Finding] = field(default_factory=list)
 
 
 def source_topic_of(events: Iterable[MonitoringEvent]) -> str | None:
-    """Return the topic's name in the source cluster; None: no mirror has reported it."""
+    """Return the topic's name in the source cluster; None if no mirror has reported the name."""
     names = [event.upstream.topic for event in events if event.upstream is not None]
     return names[-1] if names else None
 
 
 def account_begins(events: Iterable[MonitoringEvent], width_ms: int) -> dict[int, int]:
-    """Return the windows in which mirrors started to count, by partition that was not counted from its beginning.
+    """Return the window in which a mirror started to count, for each partition that it did not count from the
+    beginning.
 
-    Up to that window the audit cannot show missing records.
+    The audit cannot detect missing records up to that window.
     """
     begins: dict[int, tuple[int, int]] = {}
     for event in events:
@@ -67,7 +70,7 @@ def account_begins(events: Iterable[MonitoringEvent], width_ms: int) -> dict[int
 def compare_with_source(source: SourceSide, reported: ReportedCounts, width_ms: int) -> MirroredTopic:
     """Compare the reports of producers in the source with the reports of mirrors in the target.
 
-    The comparison needs neither log, so retention in the target hides no loss.
+    The comparison reads no log, so it detects losses even if retention has removed records in the target.
 
     :param width_ms: width of a window in ms; a multiple of the events' widths.
     """
@@ -76,7 +79,8 @@ def compare_with_source(source: SourceSide, reported: ReportedCounts, width_ms: 
     begins = account_begins(reported.events, width_ms)
     lag = _lag(source, reported)
     findings: list[Finding] = []
-    # Start with the newest windows: records that are not mirrored yet are the last ones, nearly always by time too.
+    # Start with the newest windows: records that are not mirrored yet have the highest offsets, and nearly always the
+    # latest times.
     for place in sorted(produced.keys() | mirrored.keys(), reverse=True):
         window_ms, producer = place
         event = upstream.instance_of.get(producer.producer_id)
@@ -101,7 +105,7 @@ def _mirrored(reported: ReportedCounts, width_ms: int) -> dict[Place, Tally]:
 
 
 def _lag(source: SourceSide, reported: ReportedCounts) -> dict[int, int]:
-    """Return the number of source offsets that no mirror has reported yet, by partition."""
+    """Return the number of source offsets in each partition that no mirror has reported yet."""
     reached = dict.fromkeys(source.ends, 0)
     for event in reported.events:
         for partition, reach in ({} if event.upstream is None else event.upstream.reached).items():

@@ -1,16 +1,16 @@
-"""Finds acknowledged records that neither the log nor the table has, regardless of which component removed them.
+"""Finds acknowledged records that are in neither the log nor the table, regardless of the cause.
 
-Retention, DeleteRecords, a deleted topic, and a load that starts after the first records can remove records before a
-load reads them. The reports of producers prove that the records existed. The log and the accounts of loads prove which
-of them still exist:
+Retention, DeleteRecords or the deletion of a topic can remove records before a load reads them, or a load can start
+after the first records. The reports of producers prove that the records existed. The log and the accounts of loads
+prove which of them still exist:
 
 - **Exact.** A load reports the records that it read, by producer and window. If all loads of a table reported, the
   table must have all records that producers reported, except those that wait in the log for the next load.
-- **At least.** If some loads did not report, the rows of a window and partition are counted. Rows of producers without
-  reports may hide a loss; a reported loss is certain.
-- **Before the first row.** Offsets before both the log start and the table's first row had records too. Those that no
-  producer reported are counted by their offsets.
-- **An earlier topic of the same name.** No log has its records any more. The accounts of all tables count.
+- **At least.** If some loads did not report, the rows of a window and partition are counted instead. Rows from
+  producers without audit events may hide a loss, but a reported loss is certain.
+- **Before the first row.** Offsets before both the log start and the table's first row had records too. If no producer
+  reported these records, they are counted by their offsets.
+- **An earlier topic of the same name.** No log contains its records any more, so the accounts of all tables are used.
 
 A record that expires after its load is in an account and is not reported as lost.
 """
@@ -30,14 +30,15 @@ from barnabas.audit.stored_log import StoredLog
 from barnabas.audit.windows import NO_WINDOW_MS, NOTHING, Tally
 
 Place = tuple[int, Producer]
-"""A window start in ms and a producer."""
+"""The start of a window in ms, and a producer."""
 
 
 @dataclass(slots=True)
 class MissingRecords:
-    """Compares the producers' reports with log and table if the log alone cannot show the missing records.
+    """Compares the producers' reports with both the log and the table, to find missing records that the log alone
+    cannot show.
 
-    :param taken: windows and partitions from which retention removed records, other than expired ones.
+    :param taken: windows and partitions from which retention removed records, in addition to expired windows.
     :param vouched: windows and partitions whose accounts agree with the table's rows.
     :param known: the findings already made about the same log and table.
     """
@@ -108,7 +109,8 @@ class MissingRecords:
 
 
 def before_the_first_row(table: LoadedTable, findings: Iterable[Finding]) -> Iterator[Finding]:
-    """Yield the offsets before both log and table, without the records that other findings report.
+    """Yield findings for the offsets before the log start and the table's first row, without records that other
+    findings already report.
 
     :param findings: findings about records that are missing in the log.
     """
@@ -137,7 +139,7 @@ def lost_with_earlier_topics(
     """Yield the records of deleted topics of the same name that no load of any table has read.
 
     A producer with outdated metadata may report records of the new topic under the old topic id. The new log then has
-    more records of that producer than were reported for the new topic, and the surplus counts as found.
+    more records of that producer than it reported for the new topic. The surplus is not lost.
 
     :param produced: the counts reported for the topic that currently has the name.
     """
@@ -160,7 +162,9 @@ def lost_with_earlier_topics(
 
 
 def _loaded_anywhere(events: list[MonitoringEvent], width_ms: int) -> dict[Place, int]:
-    """Return the number of loaded records by window and producer, each from the table that has most of them."""
+    """Return the number of loaded records by window and producer. Each number comes from the table with the most
+    records.
+    """
     tables = {event.instance.split(".")[0] for event in events if event.tier == COMMITTED}
     loaded: dict[Place, int] = {}
     for audit_id in tables:

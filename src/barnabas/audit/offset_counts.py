@@ -1,8 +1,8 @@
-"""Counts the rows per offset of a partition, with little memory if each offset has one row.
+"""Counts the rows per offset of a partition. The counts need little memory if each offset has one row.
 
-Offsets are counted in blocks. A block in which each offset has exactly one row is stored as a single number until one
-of its offsets is counted again or taken. A block without rows needs no memory. All other blocks need one byte per
-offset. Rows in offset order leave few such blocks.
+Offsets are counted in blocks. A block with exactly one row per offset is stored as a single number, until one of its
+offsets is counted again or taken. A block without rows needs no memory. All other blocks need one byte per offset. If
+rows arrive in offset order, few blocks need that much.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ COPIES_MAX = 255
 """The highest count of an offset; further rows do not increase it."""
 
 Copies = np.ndarray[tuple[int], np.dtype[np.uint8]]
-"""The number of rows for each of some consecutive offsets."""
+"""The number of rows of each offset in a range of consecutive offsets."""
 
 
 class OffsetCounts:
-    """Counts rows per position; the positions are the integers from 0 to `length` (exclusive).
+    """Counts rows per position. Positions are the integers from 0 to `length` (exclusive).
 
     >>> copies = OffsetCounts(4)
     >>> copies.add(np.array([2, 0, 2]))
@@ -36,13 +36,13 @@ class OffsetCounts:
         self._length = length
         self._open: dict[int, Copies] = {}
         self._added: dict[int, int] = {}
-        """The number of rows counted in each open block."""
+        """The number of rows counted in each block that is stored as bytes."""
         self._whole: set[int] = set()
         """The blocks in which each position has exactly one row."""
 
     @property
     def size_bytes(self) -> int:
-        """The memory of the open blocks in bytes."""
+        """The memory in bytes of the blocks with one byte per position."""
         return len(self._open) * BLOCK
 
     def add(self, places: Numbers) -> None:
@@ -82,7 +82,7 @@ class OffsetCounts:
         return taken
 
     def left(self) -> Iterator[tuple[int, Copies]]:
-        """Yield the counts that were not taken, as the first position of a block and the counts of the block."""
+        """Yield the first position and the counts of each block with counts that `take` has not returned."""
         for number in sorted(self._open.keys() | self._whole):
             block = self._open.get(number)
             yield number * BLOCK, np.ones(self._size_of(number), np.uint8) if block is None else block

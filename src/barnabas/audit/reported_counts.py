@@ -1,4 +1,6 @@
-"""The counts that producers and mirrors have reported, merged: the last event of each instance for each window."""
+"""The merged counts that producers and mirrors have reported. Only the last event of each instance for each window is
+used.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from barnabas.audit.windows import NOTHING, Tally, window_of
 class ReportedCounts:
     """The last reports of the instances (producers and mirrors) that append records to the log.
 
-    :param since_ms: skips earlier windows, and keeps only their numbers of records.
+    :param since_ms: windows before this time are skipped; only the number of their records is kept.
     """
 
     def __init__(
@@ -31,20 +33,20 @@ class ReportedCounts:
         self._width_ms = width_ms
         self.events: list[MonitoringEvent] = []
         self.instance_of: dict[int, MonitoringEvent] = {}
-        """By producer id: an event of an instance that has it."""
+        """One event of the producer's instance, by producer id."""
         self.ended: set[int] = set()
         """Ids of producers that ended after their last report."""
         self.doubts: dict[tuple[int, Producer], set[Doubt]] = {}
-        """By window and producer."""
+        """The batches that may or may not be stored, by window and producer."""
         self.begins: dict[Producer, int] = {}
-        """The first source offset that a mirror has reported."""
+        """The first source offset that a mirror has reported, by the mirror's producer."""
         self.left_out: dict[Producer, int] = {}
-        """Numbers of records that were reported for skipped windows."""
+        """The number of records reported for skipped windows, by producer."""
         earlier: set[int] = set()
         for event in latest.values():
             producer_ids = {each.producer_id for each in (*event.counted, *(doubt.producer for doubt in event.doubts))}
             if not _is_of(event, topic_id):
-                # A producer may notice late that the topic was recreated, and report records under the earlier id.
+                # A producer with outdated metadata may report records of a recreated topic under the earlier topic id.
                 earlier |= producer_ids
                 continue
             if since_ms is not None and event.window_ms < since_ms:
@@ -84,5 +86,5 @@ class ReportedCounts:
 
 
 def _is_of(event: MonitoringEvent, topic_id: str) -> bool:
-    """Return whether an event belongs to the topic with this id; an unknown id matches any."""
+    """Return whether an event belongs to the topic with this id. An unknown id matches all topics."""
     return not event.topic_id or not topic_id or event.topic_id == topic_id

@@ -1,7 +1,7 @@
-"""The ranges of records that a scan of a log has found, for later comparisons with the whole log.
+"""A cache of the record ranges that a scan of a log has found, for later comparisons with the whole log.
 
-Each comparison of a table or a group with its log needs the whole log, which only grows. A cache of ranges saves the
-second scan. It joins consecutive ranges of one producer and window. Above `RANGES_MAX` it drops all, and the log is
+Each comparison of a table or a group with its log needs the whole log. The cache makes a second scan unnecessary. It
+joins consecutive ranges of one producer and window. If it exceeds `RANGES_MAX`, it discards all ranges, and the log is
 scanned again.
 """
 
@@ -14,17 +14,19 @@ from barnabas.audit.batch_windows import RecordRange
 from barnabas.audit.identities import Producer
 
 RANGES_MAX = 1_000_000
-"""The cache holds at most this many, which take 32 MB."""
+"""The maximum number of ranges in the cache. They take 32 MB of memory."""
 
 RECORDS_MAX = 65_536
-"""The most records of one range: a comparison may need memory for each of them."""
+"""The maximum number of records in one range. A comparison may need memory for each record of a range."""
 
 OnRange = Callable[[Producer, int, RecordRange], None]
-"""A function of a producer, the offset of its first record, and the number and window of the records."""
+"""A function that takes a range of records: its producer, the offset of its first record, and its record count and
+window.
+"""
 
 
 class _Kept:
-    """The ranges of one partition in the order of offsets, as columns."""
+    """The ranges of one partition in offset order, stored as columns."""
 
     __slots__ = ("offsets", "producers", "records", "windows_ms")
 
@@ -35,7 +37,7 @@ class _Kept:
         self.windows_ms = array("q")
 
     def continues(self, producer: Producer, offset: int, record_range: RecordRange) -> bool:
-        """Extend the last range by a range that continues it; return False if this one does not."""
+        """Extend the last range if the given range continues it, and return whether it does."""
         if not self.producers or self.producers[-1] != producer or self.windows_ms[-1] != record_range.window_ms:
             return False
         records = self.records[-1]
@@ -53,9 +55,9 @@ class _Kept:
 
 
 class ScannedRanges:
-    """Stores the ranges of a scan, and passes them on to a listener.
+    """Stores the ranges of a scan, and passes each range to a listener.
 
-    :param listener: called with each range during the scan; None: no listener.
+    :param listener: called with each range during the scan; None if there is no listener.
     """
 
     def __init__(self, listener: OnRange | None = None) -> None:
@@ -64,14 +66,14 @@ class ScannedRanges:
         """True if the cache holds all ranges of the scan."""
         self._kept: dict[int, _Kept] = {}
         self._names: dict[Producer, Producer] = {}
-        """One object for each producer, as many ranges share it."""
+        """One `Producer` object per producer, shared by all of its ranges to save memory."""
         self._count = 0
 
     def __len__(self) -> int:
         return self._count
 
     def __call__(self, producer: Producer, offset: int, record_range: RecordRange) -> None:
-        """Take the next range. Ranges of a partition arrive in the order of offsets."""
+        """Store a range and pass it to the listener. Ranges of a partition arrive in offset order."""
         if self.is_whole:
             self._keep(producer, offset, record_range)
         if self.listener is not None:

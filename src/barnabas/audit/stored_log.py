@@ -1,7 +1,7 @@
 """The records of a topic's log, counted from batch headers and record timestamps.
 
-Each producer numbers its records in a partition without gaps. So duplicates are found exactly, wherever they are in the
-log.
+Each producer numbers its records in a partition without gaps, so the audit finds all duplicates, wherever they are in
+the log.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class NotAuditableError(BarnabasError):
 
 
 class Repeat(NamedTuple):
-    """Records that are in the log a second time."""
+    """Records that the log contains a second time."""
 
     window_ms: int
     producer: Producer
@@ -36,7 +36,7 @@ class Repeat(NamedTuple):
 
 
 class Gap(NamedTuple):
-    """Sequence numbers of a producer that are missing in the log between others that are present."""
+    """Sequence numbers of a producer that are missing between lower and higher numbers in the log."""
 
     window_ms: int
     """The window of the record after the gap."""
@@ -46,7 +46,7 @@ class Gap(NamedTuple):
 
 
 class SequenceRanges:
-    """The sequence numbers seen, as sorted ranges without gaps."""
+    """The sequence numbers seen so far, as sorted ranges without gaps."""
 
     __slots__ = ("_begins", "_ends")
 
@@ -55,7 +55,7 @@ class SequenceRanges:
         self._ends: list[int] = []
 
     def add(self, first: int, count: int) -> list[tuple[int, int]]:
-        """Add a range; return those parts of the range that are new, as pairs of first number and count."""
+        """Add a range, and return its parts that were not seen before, as pairs of first number and count."""
         end = first + count
         if self._ends and self._ends[-1] == first:
             self._ends[-1] = end
@@ -86,7 +86,7 @@ class SequenceRanges:
         return self._ends[-1] if self._ends else None
 
     def count_in(self, first: int, count: int) -> int:
-        """Return how many numbers of a range were seen."""
+        """Return the number of sequence numbers in a range that were seen."""
         end = first + count
         at = bisect_right(self._ends, first)
         seen = 0
@@ -115,14 +115,14 @@ class StoredLog:
     """The counts by window and producer; duplicates count once."""
     repeats: list[Repeat] = field(default_factory=list)
     expired_ms: dict[int, int] = field(default_factory=dict)
-    """The window of the first remaining record, by partition that lost its first records.
+    """The window of the first remaining record, for each partition whose first records were removed.
 
     In this window and earlier ones, the log cannot show which records are missing.
     """
     _ranges: dict[Producer, SequenceRanges] = field(default_factory=dict)
     _reached: dict[Producer, int] = field(default_factory=dict)
     _jumps: dict[tuple[Producer, int], int] = field(default_factory=dict)
-    """The windows of the first numbers after gaps, by producer and number."""
+    """The window of the first sequence number after each gap, by producer and number."""
     _left_out: dict[Producer, int] = field(default_factory=dict)
     """The number of records counted in ignored windows, by producer."""
 
@@ -167,7 +167,7 @@ class StoredLog:
             offset += records
 
     def _unwrapped(self, producer: Producer, sequence: int) -> int:
-        """Return a sequence number without the wrap-around to 0 after the highest number."""
+        """Return the sequence number that the record would have if numbers did not wrap around to 0."""
         reached = self._reached.get(producer, sequence)
         number = (reached & ~SEQUENCE_MAX) | sequence
         if number < reached - SEQUENCE_MAX // 2:
@@ -178,11 +178,13 @@ class StoredLog:
         return number
 
     def begins_late(self, partition: int, window_ms: int) -> None:
-        """Record that the first records of a partition are deleted, and the window of the first remaining record."""
+        """Store the window of the first remaining record of a partition whose first records are deleted."""
         self.expired_ms[partition] = window_ms
 
     def is_emptied(self, partition: int) -> None:
-        """Record that all records of a partition are deleted, so that no window can show losses there."""
+        """Record that all records of a partition are deleted. The log then shows no losses in any window of the
+        partition.
+        """
         self.expired_ms[partition] = 2**63 - 1
 
     def leave_out_before(self, since_ms: int) -> None:
@@ -198,7 +200,7 @@ class StoredLog:
         return window_ms <= self.expired_ms.get(partition, -2)
 
     def count_of(self, producer: Producer, first: int, records: int) -> int:
-        """Return how many of a producer's records with these sequence numbers are stored."""
+        """Return the number of stored records of a producer in a range of sequence numbers."""
         ranges = self._ranges.get(producer)
         if ranges is None:
             return 0
@@ -210,10 +212,12 @@ class StoredLog:
         return producer in self._ranges
 
     def taken_of(self, producer: Producer, begin: int = 0, left_out: int = 0) -> int:
-        """Return how many of a producer's records retention removed: those before the first remaining number.
+        """Return the number of a producer's records that retention removed: all records before the first remaining
+        number.
 
         :param begin: the producer's first number; a mirror uses source offsets, which may start anywhere.
-        :param left_out: number of records that the producer sent to ignored windows; removals among them do not count.
+        :param left_out: number of records that the producer sent to ignored windows. Removed records among them are not
+            included in the result.
         """
         ranges = self._ranges.get(producer)
         if producer.partition not in self.expired_ms or ranges is None:

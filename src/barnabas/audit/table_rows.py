@@ -1,8 +1,8 @@
 """Compares the rows of a table with the log that they were loaded from.
 
-The audit adds all rows first (`add`) and then reads the log (`check`). The table must have each offset of the log
-exactly once, up to the end of the last load. Rows whose records the log has deleted are compared with the accounts of
-the loads (`tallies`).
+The audit first adds all rows (`add`), and then compares them with the log (`check`). The table must have each offset of
+the log exactly once, up to the end of the last load. Rows whose records the log has deleted are compared with the
+accounts of the loads (`tallies`).
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MEMORY_BYTES_MAX = 4_000_000_000
 
 @dataclass(slots=True)
 class TableRows:
-    """The rows that a table has of one topic.
+    """The rows of a table that were loaded from one topic.
 
     :param begins: the log start offsets by partition.
     :param next_offsets: the offsets at which the next load starts, by partition.
@@ -93,7 +93,7 @@ class TableRows:
         :param offset: the offset of the first record.
         """
         partition, begin = producer.partition, self.begins.get(producer.partition, 0)
-        if offset < begin:  # the log start offset is inside this batch
+        if offset < begin:  # the log start offset is inside this range, so skip the records before it
             record_range, offset = RecordRange(record_range.records - (begin - offset), record_range.window_ms), begin
         loaded = max(0, min(record_range.records, self.next_offsets.get(partition, 0) - offset))
         if loaded < record_range.records:
@@ -105,12 +105,12 @@ class TableRows:
             self._note(Kind.DOUBLED, producer, offset, record_range.window_ms, copies > 1, copies - 1)
 
     def check_is_over(self) -> None:
-        """Report the rows whose offsets have no record in the log. Call this after all of the log."""
+        """Report rows whose offsets have no record in the log. Call this after `check` has received the whole log."""
         for partition, of_partition in self._copies.items():
             named = 0
             for place, copies in of_partition.left():
                 runs = _runs(np.flatnonzero(copies))
-                # The findings name at most RANGES_MAX ranges; further ones are only counted.
+                # The findings list at most RANGES_MAX ranges; further ranges are only counted.
                 names = max(1, RANGES_MAX - named)
                 named += len(runs)
                 for run in (*runs[:names], np.concatenate((runs[0][:0], *runs[names:]))):
@@ -155,5 +155,5 @@ _NONE: Copies = np.zeros(0, np.uint8)
 
 
 def _runs(places: Numbers) -> list[Numbers]:
-    """Split ascending numbers into runs without gaps; the result is one empty run if there are no numbers."""
+    """Split ascending numbers into runs without gaps. If there are no numbers, the result is one empty run."""
     return np.split(places, np.flatnonzero(np.diff(places) != 1) + 1)

@@ -1,8 +1,8 @@
 """The completeness watermark of a table: the event time up to which the table has all records that producers reported.
 
-Each load advances the watermark. It compares the accounts of all loads with the producers' reports that it read before
-the log end offsets, because the table must have all those records. The watermark never moves back; records that arrive
-later for earlier windows are *late*.
+Each load advances the watermark. A load first reads the producers' reports and then the log end offsets, so the table
+must have all reported records. The load compares the accounts of all loads with these reports. The watermark never
+moves back; records that arrive later for earlier windows are *late*.
 """
 
 from __future__ import annotations
@@ -17,28 +17,31 @@ from barnabas.audit.reported_counts import ReportedCounts
 from barnabas.audit.windows import NOTHING, WINDOW_MS, Tally
 
 AUDIT = "barnabas.audit"
-"""The snapshot property with the audit state."""
+"""The name of the snapshot property that contains the audit state."""
 
 SETTLED_MS = 10_000
-"""The age in ms that a window must reach after its end; last records of younger windows may still be on their way."""
+"""The time in ms after its end before a window can be complete. The last records of a younger window may still be in
+transit.
+"""
 
 REPORT_WAIT_MS = 10 * 60_000
 """The time in ms after the end of a window in which a producer must report its records.
 
-A producer that has not reported by then was killed. Its records are in the log and no longer hold the watermark back.
+The audit assumes that a producer without a report was killed. Its records are in the log and no longer hold back the
+watermark.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class AuditState:
-    """The audit state of a table, stored in a snapshot.
+    """The audit state of a table, stored as a property of a snapshot.
 
     :param audit_id: the id under which the table's loads report.
     :param load_id: the id of the last load.
     :param is_whole: True if all loads of the table have reported.
     :param judged_from_ms: the watermark ignores earlier windows, because loads without reports may have read their
         records. The audit does not ignore them.
-    :param complete_until_ms: the watermark in ms; None: none yet.
+    :param complete_until_ms: the watermark in ms; None if the table has none yet.
     :param marks: the topic id and the last window reported by the last load, by topic.
     """
 
@@ -56,7 +59,7 @@ class AuditState:
         return self.judged_from_ms if self.complete_until_ms is None else self.complete_until_ms
 
     def advanced(self, load_id: str, until_ms: int | None, marks: Mapping[str, tuple[str, int]]) -> AuditState:
-        """Return the state after a load."""
+        """Return the audit state after another load."""
         return replace(self, load_id=load_id, complete_until_ms=until_ms, marks=dict(marks))
 
     def dump(self) -> str:
@@ -77,7 +80,7 @@ class AuditState:
 
 
 def settled_until_ms(planned_at_ms: int, width_ms: int) -> int:
-    """Return the time in ms up to which a load can call windows complete.
+    """Return the time in ms up to which windows are old enough to be complete.
 
     :param planned_at_ms: the time in ms at which the load read the log end offsets.
     """
@@ -88,7 +91,8 @@ def settled_until_ms(planned_at_ms: int, width_ms: int) -> int:
 def agreed_until(
     reported: ReportedCounts, accounts: Mapping[int, WindowAccount], state: AuditState, planned_at_ms: int
 ) -> int | None:
-    """Return the time in ms up to which the table has all reported records of a topic; None: no producer ever reported.
+    """Return the time in ms up to which the table has all reported records of a topic; None if no producer has ever
+    reported.
 
     :param accounts: the accounts of all loads of the table, including the load about to commit, by window.
     """

@@ -21,14 +21,14 @@ DAY_MS = 86_400_000
 """A day in ms. It is a multiple of each window width, so that windows of different widths have common multiples."""
 
 ENDED = -2
-"""The `next` of a run that has ended: neither a sequence number nor the value for batches without one."""
+"""The value of `next` in a run that has ended. It differs from all sequence numbers and from NO_SEQUENCE."""
 
 NO_WINDOW_MS = -1
 """The window of records without a timestamp."""
 
 
 class Tally(NamedTuple):
-    """The number of records, their size in batches in bytes, and their fingerprint."""
+    """The number of records, the size in bytes of their batches, and their fingerprint."""
 
     records: int = 0
     size_bytes: int = 0
@@ -47,8 +47,10 @@ NOTHING = Tally()
 
 
 def tally(producer: Producer, first: int, count: int, size_bytes: int) -> Tally:
-    """Return the tally of `count` records with sequence numbers from `first` on; 0 follows the highest number."""
-    wraps = producer.is_known and not producer.is_mirror  # source offsets do not wrap around
+    """Return the tally of `count` records whose sequence numbers start at `first`. After the highest number they
+    continue at 0.
+    """
+    wraps = producer.is_known and not producer.is_mirror  # source offsets of mirrored records never wrap around
     before_wrap = min(count, SEQUENCE_MAX + 1 - first) if wraps else count
     prints = fingerprint(producer, first, before_wrap)
     if before_wrap < count:
@@ -78,9 +80,8 @@ def window_of(timestamp_ms: int, width_ms: int) -> int:
 class Run:
     """Consecutive batches of one producer, partition and window that are either all late or all in time.
 
-    `WindowCounter.count` starts and extends runs. A caller with many batches may extend the returned run itself while
-    the run is open; `next` of an ended run is not a sequence number. The run has the records from `first` to `next`
-    (exclusive).
+    `WindowCounter.count` starts and extends runs. A caller with many batches may extend the returned run itself until
+    the run ends (`next` is then ENDED). The run has the records from `first` to `next` (exclusive).
     """
 
     __slots__ = (
@@ -98,7 +99,7 @@ class Run:
 
 
 T = TypeVar("T", bound=Hashable)
-"""The key of a topic."""
+"""The type of a topic's key."""
 
 
 class WindowCount(NamedTuple):
@@ -163,7 +164,7 @@ class WindowCounter(Generic[T]):
         self._changed[place] = None
 
     def take_changes(self) -> dict[tuple[T, int], WindowCount]:
-        """Return the complete counts of all windows that changed since the last call, by topic and window start."""
+        """Return the total counts of all windows that changed since the last call, by topic and window start."""
         runs, self._runs = self._runs, {}
         for (topic, _partition), run in runs.items():
             self._end(topic, run)
@@ -171,9 +172,9 @@ class WindowCounter(Generic[T]):
         return {place: self._windows[place] for place in changed}
 
     def of(self, topic: T, begin_ms: int) -> WindowCount:
-        """Return the counts of a window as of the last `take_changes`."""
+        """Return the counts of a window at the time of the last `take_changes`."""
         return self._windows.get((topic, begin_ms)) or WindowCount({}, 0)
 
     def places(self) -> list[tuple[T, int]]:
-        """Return topic and start of all counted windows as of the last `take_changes`."""
+        """Return the topic and the start of each window counted before the last `take_changes`."""
         return list(self._windows)

@@ -1,7 +1,7 @@
 """The column names of fields, in loaded tables and in queries on topics.
 
-A field's column has the field's name, unless SQL could confuse it with another column (SQL ignores case). Such a field
-has the column `value_<name>`.
+A column has the name of its field, unless SQL could confuse it with another column (SQL ignores case). Then the column
+has the name `value_<name>`.
 """
 
 from __future__ import annotations
@@ -18,15 +18,18 @@ RESERVED = frozenset(
         *("value_form", "event_time", "event_day"),
     }
 )
-"""The names of a table's own columns. Queries on topics use the same names as tables, so they reserve them, too."""
+"""The names of the columns that every table has. No field gets such a name. Queries on topics reserve the same names.
+"""
 CLASH_PREFIX = "value_"
 
 _NOT_IN_NAMES = re.compile(r"[\x00-\x1f.`]")
-"""A dot separates the fields of a struct, and backquotes quote names."""
+"""The characters that a column name cannot contain: SQL separates the fields of a struct with a dot, and quotes names
+with backquotes.
+"""
 
 
 def column_names(fields: Iterable[str], taken: Iterable[str] = ()) -> dict[str, str]:
-    """Return the column name of each field. The names differ even if case is ignored.
+    """Return the column name of each field. No two names are equal when case is ignored.
 
     :param taken: the names of columns that the table has for other fields.
 

@@ -24,7 +24,7 @@ from barnabas.formats.further_columns import field_of, is_further, stored_names
 ColumnType: TypeAlias = "str | dict[str, ColumnType] | list[ColumnType]"
 MaybeType: TypeAlias = "ColumnType | None"
 Fields: TypeAlias = dict[str, MaybeType]
-"""The type of each field; None if all values seen so far are null."""
+"""The type of each field, by name. The type is None if all values seen so far are null."""
 
 SIMPLE_TYPES: Mapping[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -45,7 +45,9 @@ DECIMAL_DIGITS = 38
 SCALE_MAX = 18
 """The maximum number of fraction digits of an inferred decimal. Numbers with more digits do not fit it."""
 STRUCT_FIELDS_MAX = 200
-"""The maximum number of struct fields. A larger object probably uses its names as data; it becomes a JSON string."""
+"""The maximum number of fields in a struct. A larger object becomes a JSON string, because it probably uses data as
+field names.
+"""
 STRUCT_DEPTH_MAX = 16
 
 _DECIMAL = re.compile(r"decimal\((\d{1,2}), ?(\d{1,2})\)")
@@ -117,8 +119,8 @@ def arrow_type(column_type: ColumnType) -> pa.DataType:
 
 
 def type_of_arrow(arrow: pa.DataType) -> MaybeType:
-    """Return the column type of an Arrow type: None for Arrow's null type, and `string` for a type without
-    equivalent.
+    """Return the column type of an Arrow type. Arrow's null type has the type None, and a type without an equivalent
+    becomes `string`.
     """
     if pa.types.is_null(arrow):
         return None
@@ -133,7 +135,7 @@ def type_of_arrow(arrow: pa.DataType) -> MaybeType:
 
 
 def wider(one: MaybeType, other: MaybeType) -> MaybeType:
-    """Return the narrowest type that takes the values of both types.
+    """Return the narrowest type that can hold the values of both types.
 
     >>> wider("long", "double"), wider({"a": "long"}, {"b": "string"}), wider(["long"], "long")
     ('double', {'a': 'long', 'b': 'string'}, 'string')
@@ -164,7 +166,7 @@ def _as_decimal(column_type: str) -> tuple[int, int] | None:
 
 
 def merge_fields(parts: Iterable[Fields]) -> Fields:
-    """Merge the fields of several batches, in the order in which they appear."""
+    """Merge the fields of several batches, in the order of their first appearance."""
     merged: Fields = {}
     for part in parts:
         for name, column_type in part.items():
@@ -173,7 +175,8 @@ def merge_fields(parts: Iterable[Fields]) -> Fields:
 
 
 def settled(column_type: MaybeType, depth: int = 0) -> ColumnType:
-    """Return a type that a table can have. An unknown type, and a struct that tables do not take, become `string`.
+    """Return a type that a table supports. An unknown type becomes `string`, and so does a struct that tables do not
+    support.
 
     >>> settled({"a": None, "b": [None]}), settled({"a.b": "long"})
     ({'a': 'string', 'b': ['string']}, 'string')
@@ -188,7 +191,9 @@ def settled(column_type: MaybeType, depth: int = 0) -> ColumnType:
 
 
 def is_good_struct(fields: Mapping[str, object]) -> bool:
-    """Return whether a table takes a struct: SQL can distinguish its fields, and there are not too many."""
+    """Return whether a table supports a struct. SQL must be able to distinguish its fields, and there must not be too
+    many.
+    """
     stored = stored_names(fields).values()
     names = {name.upper().lower() for name in stored}
     are_distinct = len(names) == len(fields) and not any(not name or _NOT_IN_NAMES.search(name) for name in stored)
@@ -201,15 +206,15 @@ def grown(
     """Return the fields of a table after a batch with other fields: new fields are added, and types widen if that is
     safe.
 
-    Safe are int to long, float to double, a decimal with more digits before the point, and a struct with more fields:
-    Iceberg supports these changes without rewriting old files. Any other type stays, and the field gets a further
-    column for the values that do not fit (further_columns.py). A field that was always null has no column until its
-    type is known.
+    The safe changes are int to long, float to double, more digits before the point of a decimal, and more fields in a
+    struct. Iceberg supports them without rewriting old files. All other types stay unchanged, and the field gets a
+    further column for the values that do not fit (further_columns.py). A field that was always null has no column until
+    its type is known.
 
     :param table: the fields of the table.
     :param found: the fields of the batch.
     :param fields_max: the maximum number of fields of the table.
-    :param widens: False if no type may widen. Structs still get new fields, except in maps.
+    :param widens: False if no type may widen. Structs still get new fields then, except in maps.
 
     >>> grown({"a": "int", "b": "long"}, {"a": "long", "b": "string", "c": "double", "d": None}, 10)
     {'a': 'long', 'b': 'long', 'c': 'double'}
@@ -231,10 +236,10 @@ def grown(
 
 
 def takes(column: ColumnType, found: MaybeType, *, widens: bool = True) -> bool:
-    """Return whether a column, after safe widening, takes all values of a type. A struct may get new fields.
+    """Return whether a column can hold all values of a type, after safe widening. A struct may get new fields.
 
-    The rule is for values with schemas. A string column takes their numbers and booleans, but nothing else: unlike JSON
-    values, they are not written into string columns as JSON text.
+    The rule applies to values with schemas. A string column takes their numbers and booleans, but no structs, lists or
+    dates: only JSON values are stored in string columns as JSON text.
 
     :param widens: True if the column's type may widen.
 
@@ -254,7 +259,7 @@ def takes(column: ColumnType, found: MaybeType, *, widens: bool = True) -> bool:
 
 
 def type_word(column_type: MaybeType) -> str:
-    """Return the word for a type in the name of a further column.
+    """Return the word that represents a type in the name of a further column.
 
     >>> type_word("double"), type_word("decimal(38,2)"), type_word([["long"]]), type_word({"a": "long"})
     ('double', 'decimal', 'list_list_long', 'struct')
@@ -272,7 +277,7 @@ def further_type(column_type: MaybeType) -> MaybeType:
 
 
 def stored_type(column_type: ColumnType) -> ColumnType:
-    """Return a column type with the struct field names of the table instead of the keys.
+    """Return a column type whose struct fields have the table's names instead of keys.
 
     >>> from barnabas.formats.further_columns import further_key
     >>> stored_type({"n": "long", further_key("n", "double"): "double"})
@@ -285,7 +290,7 @@ def stored_type(column_type: ColumnType) -> ColumnType:
 
 
 def stored_paths(column_type: ColumnType, path: str) -> dict[str, str]:
-    """Return the keys of the further columns within a column, by their dotted paths in the table.
+    """Return the keys of the further columns inside a column, by their dotted paths in the table.
 
     >>> from barnabas.formats.further_columns import further_key
     >>> stored_paths([{"n": "long", further_key("n", "double"): "double"}], "items")
@@ -303,7 +308,9 @@ def stored_paths(column_type: ColumnType, path: str) -> dict[str, str]:
 
 
 def type_of_stored(column_type: ColumnType, path: str, further: Mapping[str, str]) -> ColumnType:
-    """Return a column type with keys, from the table's type and the result of `stored_paths`. Inverts `stored_type`."""
+    """Return a column type with keys, from the table's type and the result of `stored_paths`. This is the inverse of
+    `stored_type`.
+    """
     if isinstance(column_type, dict):
         return {
             further.get(f"{path}.{name}", name): type_of_stored(inner, f"{path}.{name}", further)
@@ -319,10 +326,11 @@ def _widened(column: ColumnType, found: MaybeType, *, widens: bool) -> ColumnTyp
     if isinstance(column, dict) and isinstance(found, dict):
         more = grown(column, cast("Fields", found), STRUCT_FIELDS_MAX, widens=widens)
         return more if is_good_struct(more) else column
-    # Without widening, structs in maps get no new fields: delta-rs (1.6) could not read older files afterwards.
+    # Structs in maps get no new fields if types may not widen, because delta-rs 1.6 could not read older files
+    # afterwards.
     grows_within = widens or len(column) == 1
     if isinstance(column, list) and isinstance(found, list) and len(column) == len(found) and grows_within:
-        # A map's key type never changes, because lookups use it.
+        # The key type of a map never changes, because a wider type could break queries that look up keys.
         return [*column[:-1], _widened(column[-1], found[-1], widens=widens)]
     if not widens:
         return column
@@ -343,9 +351,9 @@ _USUAL = {
 
 
 def without_large_types(array: pa.Array) -> pa.Array:
-    """Return an array with the usual Arrow types instead of large, view and dictionary types.
+    """Return an array with regular Arrow types instead of large, view and dictionary types.
 
-    pyiceberg returns a column that some files lack as a large string, and Polars only has large strings.
+    pyiceberg returns large strings for a column that some files lack, and Polars has only large strings.
     """
     kind = _without_large(array.type)
     return array if array.type.equals(kind) else array.cast(kind)
@@ -364,7 +372,7 @@ def _without_large(kind: pa.DataType) -> pa.DataType:
 
 
 def renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
-    """Return an array as a type that differs only in the names of struct fields.
+    """Convert an array to a type that differs only in the names of struct fields.
 
     >>> renamed(pa.array([{"a": 1}, None]), pa.struct([("b", pa.int64())])).to_pylist()
     [{'b': 1}, None]
@@ -380,7 +388,7 @@ def renamed(array: pa.Array, kind: pa.DataType) -> pa.Array:
         inner = pa.StructArray.from_arrays([pairs.keys, items], fields=[kind.key_field, kind.item_field])
         return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [inner])
     if pa.types.is_list(kind):
-        # A slice's offsets do not start at zero, so the values are taken whole.
+        # The offsets of a sliced array do not start at zero, so use `values` of the whole array.
         values = renamed(array.values, kind.value_type)
         return pa.Array.from_buffers(kind, len(array), array.buffers()[:2], array.null_count, array.offset, [values])
     return array.cast(kind)

@@ -1,10 +1,10 @@
 """The interface between loads and the formats of values.
 
-A load does not depend on a format. It asks a `ValueDecoder` for the fields and columns of values; raw values have no
+Loads do not depend on a format. A load gets the fields and columns of values from a `ValueDecoder`; raw values have no
 decoder. To add a format, write a decoder and register it in `value_format.py`. A decoder that needs a schema registry
 is registered in `barnabas.serialization.value_decoders`, because this package must not open connections.
 
-`GuardedDecoder` ensures that no value makes a decoder fail.
+`GuardedDecoder` ensures that a single value cannot make a decoder fail.
 """
 
 from __future__ import annotations
@@ -23,15 +23,18 @@ from barnabas.formats.field_aliases import NO_ALIASES, Aliases
 T = TypeVar("T")
 
 TOMBSTONE = "tombstone"
-"""The form of a null value."""
+"""The form of a null value. (A form describes how to restore a value from its columns.)"""
 VALUE = "value"
 """The form of a value that the columns cannot restore. The table keeps the original bytes."""
 LOST = "lost"
-"""The form of a value that the columns cannot restore and that the table does not keep, because the user chose so."""
+"""The form of a value that the columns cannot restore, and that the table does not keep because of the user's settings.
+"""
 REASON_LETTERS_MAX = 200
 
 KeepValues = Literal["bad", "all", "none"]
-"""The values that a load keeps beside their columns: those that the columns cannot restore (`bad`), all, or none."""
+"""The original values that a load keeps in addition to their columns: the values that the columns cannot restore
+(`bad`), all values, or none.
+"""
 KEEP_VALUES: tuple[KeepValues, ...] = get_args(KeepValues)
 
 
@@ -40,9 +43,10 @@ class Decoded:
     """The decoded values of a batch.
 
     :param columns: one column per requested field, in the same order.
-    :param forms: for each value a string that describes how to restore it: TOMBSTONE, VALUE, or a form of the format.
-    :param reasons: for each bad record the reason as a string; null for the others.
-    :param found: the fields of these values that have no column, or a too narrow one, with their types.
+    :param forms: for each value, a string that describes how to restore it: TOMBSTONE, VALUE, or a form defined by the
+        format.
+    :param reasons: for each bad record, the reason as a string; null for all other records.
+    :param found: the fields of these values whose column is missing or too narrow, with their types.
     """
 
     columns: list[pa.Array]
@@ -52,21 +56,21 @@ class Decoded:
 
 
 class ValueDecoder(Protocol):
-    """A decoder of values of one format. Each task has its own; it keeps no connection open."""
+    """A decoder for values of one format. Each task has its own decoder. A decoder keeps no connection open."""
 
     def infer(self, values: pa.Array) -> Fields:
-        """Return the fields of binary values in the order in which they appear. Tombstones are null."""
+        """Return the fields of binary values, in the order of their first appearance. Tombstones are null."""
         ...
 
     def renames(self, values: pa.Array) -> Aliases:
-        """Return the earlier names of fields with their current names, as the schemas of these values declare them."""
+        """Return the field aliases that the schemas of these values declare."""
         ...
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
         """Decode binary values to columns. Tombstones are null.
 
-        A bad value does not raise an error: the result keeps it with a reason. A registry that does not respond is not
-        the value's fault and raises an error.
+        A bad value does not raise an error: the result contains it with a reason. But if a registry does not respond,
+        the values are not at fault, and the method raises an error.
 
         :raises BarnabasError: if a registry does not respond, or rejects the request.
         """
@@ -84,10 +88,11 @@ class ValueDecoder(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class GuardedDecoder:
-    """A wrapper of a decoder that keeps a value whole if the decoder fails for it, so one record cannot stop a load.
+    """A wrapper of a decoder. If the decoder fails for a value, the wrapper keeps the original value, so one record
+    cannot stop a load.
 
-    A decoder reports the bad values that its author expects. An unexpected schema or value raises an error in a
-    library. The wrapper then bisects the batch to find the value. The reason contains the error.
+    A decoder itself reports the bad values that it expects. An unexpected schema or value can raise an error in a
+    library. The wrapper then bisects the batch to find the value, and reports it as bad with the error as the reason.
     """
 
     inner: ValueDecoder
@@ -113,10 +118,10 @@ class GuardedDecoder:
 
 
 def piecewise(values: pa.Array, make: Callable[[pa.Array], T], give_up: Callable[[pa.Array, Exception], T]) -> list[T]:
-    """Apply `make` to values. If it raises an error, bisect the values, and return the results of the parts.
+    """Apply `make` to values. If `make` raises an error, bisect the values, and return the results of the parts.
 
-    :param give_up: makes the result of a single value for which `make` fails.
-    :raises BarnabasError: if the error is not about a value, for example if a registry does not respond.
+    :param give_up: returns the result for a single value for which `make` fails.
+    :raises BarnabasError: if the error is not caused by a value, for example if a registry does not respond.
     """
     try:
         return [make(values)]

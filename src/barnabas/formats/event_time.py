@@ -29,7 +29,7 @@ from barnabas.formats.times import FORMS, TIME_TYPE, UNITS, TimeUnit
 
 RECORD, LINE = "record", "line"
 LINE_LETTERS_MAX = 4_096
-"""The number of characters at the beginning of a line that are searched for a time."""
+"""The number of characters at the beginning of a line in which a time is searched."""
 
 _GROUP_NAMES = ("year", "month", "day", "clock", "fraction", "zone", "hour", "minute", "second")
 _STEP = re.compile(r"\\[.\\]|[^.]|\.", re.DOTALL)
@@ -42,7 +42,7 @@ class EventTime:
 
     :param source: `record`, `line` or the name of a field.
     :param unit: the unit of numbers; None to derive it from their size.
-    :param zone: the time zone of texts without one, as `times.checked_zone` returns it; None for UTC.
+    :param zone: the time zone of times without a zone, as `times.checked_zone` returns it; None for UTC.
     """
 
     source: str
@@ -68,7 +68,7 @@ class EventTime:
         return self.source if self.unit is None else f"{self.source}:{self.unit}"
 
     def in_zone(self, zone: str | None) -> EventTime:
-        """Return a copy with a time zone for texts without one. None returns the object unchanged.
+        """Return a copy with a time zone for times without a zone. If the zone is None, return this object.
 
         :raises ConfigurationError: if the zone does not exist, or if the source is the record's timestamp.
         """
@@ -88,7 +88,7 @@ class EventTime:
 
     @property
     def path(self) -> Path:
-        r"""The names on the path to the field: those of the enclosing objects from outside to inside, then its own.
+        r"""The path to the field: the names of the enclosing objects, outermost first, then the name of the field.
 
         >>> EventTime("source.ts_ms").path, EventTime(r"meta.sent\.at").path, EventTime("at").path
         (('source', 'ts_ms'), ('meta', 'sent.at'), ('at',))
@@ -122,7 +122,7 @@ class EventTime:
         return replace(self, source=".".join(re.sub(r"([.\\])", r"\\\1", name) for name in names))
 
     def in_columns(self, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
-        """Return the columns that may have the field, also in structs and maps, in the order of precedence.
+        """Return the columns that may contain the field, including columns in structs and maps, in order of precedence.
 
         :param columns: the columns by field name.
         """
@@ -134,7 +134,7 @@ class EventTime:
 
 
 def _columns_of(field: str, columns: Mapping[str, pa.Array]) -> list[pa.Array]:
-    """Return the column and the further columns of a field."""
+    """Return the column of a field and its further columns."""
     return [column for key, column in columns.items() if field in (key, field_of(key))]
 
 
@@ -152,10 +152,10 @@ def _within(column: pa.Array, name: str) -> list[pa.Array]:
 
 
 def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None, zone: str | None = None) -> pa.Array:
-    """Return the times in a column of any type; null for a value that is not a time.
+    """Return the times in a column of any type. A value that is not a time becomes null.
 
-    :param near: the records' timestamps, from which texts without a year get theirs.
-    :param zone: the time zone of texts without one; None for UTC.
+    :param near: the timestamps of the records, from which times without a year get their year.
+    :param zone: the time zone of times without a zone; None for UTC.
     """
     if pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type):
         return times.from_dates_and_times(column)
@@ -169,9 +169,10 @@ def times_of_column(column: pa.Array, near: pa.Array, unit: TimeUnit | None, zon
 
 
 def times_in_lines(values: pa.Array, near: pa.Array, zone: str | None = None) -> pa.Array:
-    """Return the first time in each binary value; null if it has none.
+    """Return the first time in each binary value; null if there is none.
 
-    The notations are tried one after the other. If a line has two times, the more exact notation has precedence.
+    Notations are tried in order. If a line has two times in different notations, the more exact notation takes
+    precedence.
 
     >>> times_in_lines(pa.array([b'h - - [17/May/2015:10:05:03 +0000] "GET /"']), pa.nulls(1, TIME_TYPE))[0].as_py()
     datetime.datetime(2015, 5, 17, 10, 5, 3, tzinfo=zoneinfo.ZoneInfo(key='UTC'))
@@ -197,9 +198,9 @@ def _without_groups(expression: str) -> str:
 
 
 def times_in_json(values: pa.Array, event_time: EventTime, near: pa.Array) -> tuple[pa.Array, int]:
-    """Return the time in a field of each binary JSON value; null for a value without one.
+    """Return the time in a field of each binary JSON value; null for a value without a time.
 
-    :returns: the times, and the number of values that have the field. A null field does not count.
+    :returns: the times, and the number of values in which the field is present and not null.
     """
     items = [_item_of(value, event_time) for value in values.to_pylist()]
     unit, zone = event_time.unit, event_time.zone
@@ -213,12 +214,14 @@ def times_in_json(values: pa.Array, event_time: EventTime, near: pa.Array) -> tu
 
 
 _OTHER = object()
-"""A marker for a value that is neither text nor number."""
+"""A marker for a field value that is neither a text nor a number."""
 _LONG_MAX = 2**63 - 1
 
 
 def _item_of(value: bytes | None, event_time: EventTime) -> object:
-    """Return the text or number in the field, `_OTHER` for another value, and None if the field is null or absent."""
+    """Return the text or number in the field. Return `_OTHER` for another type of value, and None if the field is null
+    or absent.
+    """
     if value and value[0] == 0:
         value = value[SCHEMA_ID_BYTES:]
     try:

@@ -1,10 +1,10 @@
 """The renaming of a table's columns by the aliases of schemas. This module does no I/O.
 
 A field of a newer schema can declare an older name as its alias. The column then gets the new name and keeps its field
-id, so it still contains the earlier rows. A column is only renamed if the table has the old name, lacks the new one,
-and the column takes values of the new type. If the table already has both names, both columns stay. An applied alias is
-permanent: no other field may use the old name, or earlier rows could no longer be restored. The same rules hold for the
-fields of each struct, also in lists, maps and other structs.
+id, so it still contains the earlier rows. A column is only renamed if the table has the old name and lacks the new one,
+and if the column takes values of the new type. If the table already has both names, both columns stay. An applied alias
+is permanent: no other field may use the old name, or earlier rows could no longer be restored. The same rules hold for
+the fields of each struct, also in lists, maps and other structs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,9 @@ from barnabas.formats.column_types import STRUCT_FIELDS_MAX, ColumnType, Fields,
 from barnabas.formats.further_columns import field_of
 
 Path = tuple[str, ...]
-"""The path of a field: names, with `element` for the items of a list and `value` for the values of a map."""
+"""The path of a field: the names of the enclosing fields and of the field, with `element` for the items of a list and
+`value` for the values of a map.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,8 +28,9 @@ class Aliases:
     """The aliases of the fields of one struct.
 
     :param names: the new names by the old names.
-    :param within: the aliases within a field, by the field's current name. For a list or map: within its items.
-    :param others: pairs of old and new names from other schemas that contradict `names`.
+    :param within: the aliases within each nested field, by the field's current name. For a list or map, they are the
+        aliases within its items.
+    :param others: pairs of old and new names from other schemas, in conflict with `names`.
     """
 
     names: Mapping[str, str] = field(default_factory=dict)
@@ -41,7 +44,7 @@ class Aliases:
         return self.names.get(name, name)
 
     def targets(self, own: Collection[str]) -> dict[str, str]:
-        """Return the table's name of each field of a record that can have a column. The names are distinct.
+        """Return the table's name for each field of a record that can have a column. The names are distinct.
 
         >>> Aliases({"page": "url"}).targets(["page"]), Aliases({"page": "url"}).targets(["page", "url"])
         ({'page': 'url'}, {'url': 'url'})
@@ -61,7 +64,7 @@ class Aliases:
 
     @classmethod
     def together(cls, parts: Iterable[Aliases]) -> Aliases:
-        """Merge the aliases of several schemas. The last schema determines the new name of an old one.
+        """Merge the aliases of several schemas. If schemas disagree on the new name of a field, the last schema wins.
 
         >>> Aliases.together([Aliases({"x": "p"}), Aliases({"x": "q"})])
         Aliases(names={'x': 'q'}, within={}, others=frozenset({('x', 'p')}))
@@ -78,7 +81,7 @@ class Aliases:
         return cls(names, within, frozenset(others))
 
     def under(self, names: Mapping[str, str]) -> dict[str, Aliases]:
-        """Return the aliases within fields, by other names of these fields.
+        """Return the aliases within nested fields, keyed by other names of these fields.
 
         :param names: other names by the names in `within`.
         """
@@ -86,7 +89,8 @@ class Aliases:
         return dict(Aliases.together(moved).within)
 
     def dump(self) -> str:
-        """Return the aliases as JSON. A text is a current name; an object contains the aliases within a field.
+        """Return the aliases as JSON. A JSON string is the current name of a field, and an object contains the aliases
+        within a field.
 
         >>> Aliases({"page": "url"}, {"place": Aliases({"x": "longitude"})}).dump()
         '{"place": {"x": "longitude"}, "page": "url"}'
@@ -137,7 +141,7 @@ def renamed_within(before: ColumnType, after: ColumnType, aliases: Aliases) -> I
 
 
 def last_names(names: Mapping[str, str]) -> dict[str, str]:
-    """Follow chains of aliases to the newest name of each old one. Cyclic names are left out.
+    """Follow chains of aliases to the newest name of each old name. Names in a cycle are left out.
 
     >>> last_names({"a": "b", "b": "c", "d": "e", "e": "d"})
     {'a': 'c', 'b': 'c'}
@@ -154,7 +158,7 @@ def last_names(names: Mapping[str, str]) -> dict[str, str]:
 
 
 def kept_beside(fields: Mapping[str, ColumnType], of_schemas: Aliases, known: Aliases = NO_ALIASES) -> dict[str, str]:
-    """Return the pairs of table fields that schemas declare to be the same field, but that stay separate columns.
+    """Return the pairs of table fields that stay separate columns although a schema declares them to be the same field.
 
     :param of_schemas: the aliases of the schemas.
     :param known: the aliases of the table.
@@ -202,8 +206,9 @@ class Renaming:
         :param found: the fields of the batch.
         :param of_schemas: the aliases of the schemas.
         :param known: the aliases of the table.
-        :param fields_max: the maximum number of fields. A full struct is not renamed: it may contain restorable values
-            of which one field has no column, and after a renaming two fields of such a value would use the same column.
+        :param fields_max: the maximum number of fields. If a struct has this many fields, none of them is renamed. Such
+            a struct may contain restorable values with a field that has no column. After a renaming, two fields of such
+            a value would use the same column.
 
         >>> Renaming.of({"page": "string"}, {"url": "string"}, Aliases({"page": "url"}), Aliases(), 10).renamed
         {'page': 'url'}
@@ -228,8 +233,7 @@ class Renaming:
             last = names.get(name, name)
             new_found[last] = wider(new_found.get(last), kind)
         new_fields = {renamed.get(name, name): kind for name, kind in fields.items()}
-        # Names within a field that never had a column have no effect. A column that gets the field's name has its own
-        # names.
+        # Ignore the aliases within a field that never had a column: a column that gets its name has aliases of its own.
         within = {renamed.get(name, name): inner for name, inner in known.within.items() if name in fields}
         return cls._with_those_within(renamed, new_fields, names, new_found, of_schemas.under(names), within)
 
@@ -243,7 +247,7 @@ class Renaming:
         of_schemas: Mapping[str, Aliases],
         known: Mapping[str, Aliases],
     ) -> Renaming:
-        """Rename the fields within fields. The fields themselves already have their new names."""
+        """Rename nested fields. The outer fields already have their new names."""
         within = dict(known)
         for name, kind in found.items():
             inner_new, inner_known = of_schemas.get(name, NO_ALIASES), known.get(name, NO_ALIASES)
@@ -256,7 +260,7 @@ class Renaming:
 
 
 def _with_new_name(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict[str, str]:
-    """Return the new names by the old names, after some of the new names have become old ones.
+    """Return the aliases after another renaming, in which some of the new names have become old names.
 
     >>> _with_new_name({"a": "b"}, {"b": "c"})
     {'a': 'c', 'b': 'c'}
@@ -267,7 +271,7 @@ def _with_new_name(names: Mapping[str, str], renamed: Mapping[str, str]) -> dict
 def _within(
     own: MaybeType, found: MaybeType, of_schemas: Aliases, known: Aliases
 ) -> tuple[MaybeType, MaybeType, Aliases]:
-    """Return a field's type in the table, the new parts of its type, and the aliases within it.
+    """Return the field's type in the table, the new parts of its type, and the aliases of its nested fields.
 
     :param own: the type in the table; None for a new field.
     """

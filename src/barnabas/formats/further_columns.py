@@ -1,13 +1,13 @@
 """The further columns of a field, for values that do not fit its first column. This module does no I/O.
 
-A column keeps its type, because old files have it. If the column `amount` is `long` and the value 12.5 arrives, the
-field gets a further column `amount_double`. Each value is in exactly one column of its field:
+A column keeps its type, because existing files use that type. If the column `amount` is `long` and the value 12.5
+arrives, the field gets a further column `amount_double`. Each value is in exactly one column of its field:
 
     amount = 5     amount = 5     amount_double = null
     amount = 12.5  amount = null  amount_double = 12.5
 
-Among the fields of a table or struct, the key of this further column is `amount`, U+001F and `double`. A struct in a
-table has no field name with U+001F, and a value's field with such a name gets no column. `column_names` and
+Among the fields of a table or struct, the key of this further column is `amount`, U+001F and `double`. No struct in a
+table has a field name with U+001F, and a field of a value with such a name gets no column. `column_names` and
 `stored_names` determine the column's name in the table.
 """
 
@@ -60,7 +60,7 @@ def keys_of_fields(keys: Iterable[str]) -> dict[str, list[str]]:
 
 
 def usual_name(key: str) -> str:
-    """Return the name of a further column if no other column has the same name.
+    """Return the default name of a further column. It applies unless another column has the same name.
 
     >>> usual_name(further_key("amount", "double"))
     'amount_double'
@@ -69,10 +69,10 @@ def usual_name(key: str) -> str:
 
 
 def stored_names(keys: Iterable[str]) -> dict[str, str]:
-    """Return the table's names of a struct's fields by their keys.
+    """Return the names that the fields of a struct have in the table, by their keys.
 
-    A further column gets a number if an earlier field has its name. A later field with the same name makes the struct
-    invalid (`is_good_struct`).
+    The name of a further column ends with a number if an earlier field has the same name. A later field with the same
+    name makes the struct invalid (`is_good_struct`).
 
     >>> list(stored_names(["n", "n_double", further_key("n", "double")]).values())
     ['n', 'n_double', 'n_double_2']
@@ -92,13 +92,15 @@ def stored_names(keys: Iterable[str]) -> dict[str, str]:
 
 
 Counts = Mapping[str, Mapping[str, int]]
-"""The number of values in each column of the fields with further columns: by the field's path, then the column's."""
+"""The number of values in each column of fields with further columns, by the path of the field and then the path of the
+column.
+"""
 
 
 def further_counts(
     columns: Mapping[str, pa.Array], names: Mapping[str, str], path: str = ""
 ) -> dict[str, dict[str, int]]:
-    """Count the values in each column of the fields with further columns, also within structs.
+    """Count the values in each column of fields with further columns, including fields within structs.
 
     :param columns: the columns by their keys.
     :param names: the columns' names in the table by their keys.

@@ -1,15 +1,15 @@
 """The fields of JSON values as typed columns. The first load infers the types; each load decodes the values.
 
-A field with values of several types gets the narrowest type that takes all of them: `double` for integers and
-fractions, otherwise `string` with JSON text. Objects and arrays are such strings, too, unless structs and lists are
+A field with values of several types gets the narrowest type that can hold all of them: `double` for integers and
+fractions, otherwise `string` with JSON text. Objects and arrays also become strings, unless structs and lists are
 requested (`nested`). A field that was always null is a `string`. Integers beyond 64 bits are `double`, which rounds, as
 in most JSON parsers. On request (`decimals`), such integers and all numbers with a fraction are decimals. A number
-beyond the range of doubles is in no column.
+beyond the range of doubles gets no column.
 
 The table keeps values that the columns cannot restore; json_text.py determines them.
 
-Arrow's parser decodes a whole batch if every value fits. Otherwise, only the parts of the batch with a misfit are
-decoded value by value.
+Arrow's parser decodes a whole batch if every value fits the columns. Otherwise, only the parts of the batch with values
+that do not fit are decoded value by value.
 """
 
 from __future__ import annotations
@@ -51,15 +51,16 @@ from barnabas.formats.column_types import (
 from barnabas.formats.further_columns import further_key, is_further, keys_of_fields
 
 DEPTH_MAX = 1_000
-"""The maximum number of opening brackets and braces in a value that goes to Arrow's parser."""
+"""The maximum number of opening brackets and braces in a value that Arrow's parser gets. It limits the nesting depth.
+"""
 PART_ROWS = 256
-"""The number of values that are decoded one by one if one of them does not fit."""
+"""The number of values in a part of a batch. If one value does not fit, its whole part is decoded value by value."""
 NAME_LETTERS_SHOWN = 60
 SCHEMA_ID_BYTES = 5
 """The length of the header that serializers with a schema registry write before the JSON: a zero byte and the id."""
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _EXACT_MAX = 2**53
-"""The bound for exact integers: above it a double does not represent every integer."""
+"""The highest absolute value up to which a double represents every integer."""
 _FLOAT = struct.Struct("f")
 _USUAL_TIME = re.compile(
     r"\d{4}-\d{2}-\d{2}T\d{2}:\d{2}:\d{2}(?:\.\d{1,6})?(?:Z|[-+](?:[01]\d|2[0-3]):[0-5]\d)?", re.ASCII
@@ -87,9 +88,10 @@ class Parsed:
 
     :param columns: the columns in the order of the fields.
     :param whole: for each value, True if it is a JSON object and columns took all of its fields. A column may have
-        changed a value, for example by rounding; `json_text.value_forms` checks that.
-    :param reasons: for each value the reason why it is a bad record, or None; None as a whole if no record is bad.
-    :param found: the fields that have no column, or whose column did not take a value.
+        changed a field, for example by rounding; `json_text.value_forms` detects such changes.
+    :param reasons: for each value, the reason why it is a bad record, or None. The whole list is None if no record is
+        bad.
+    :param found: the fields without a column, and the fields with a value that did not fit the column.
     """
 
     columns: list[pa.Array]
@@ -99,7 +101,7 @@ class Parsed:
 
 
 class WrittenNumber(float):
-    """A number with a fraction that keeps its text."""
+    """A number with a fraction, stored as the text in the JSON value."""
 
     text: str
 
@@ -112,7 +114,7 @@ class WrittenNumber(float):
 
 
 def infer_fields(values: pa.Array, rules: JsonRules = PLAIN) -> Fields:
-    """Return the fields of the binary values that are JSON objects, in the order in which they appear.
+    """Return the fields of the binary values that are JSON objects, in the order of their first appearance.
 
     >>> infer_fields(pa.array([b'{"a": 1, "b": null}', b'{"a": 2.5, "c": [1]}', b'nonsense', None]))
     {'a': 'double', 'b': None, 'c': 'string'}
@@ -137,7 +139,7 @@ def _note_fields(fields: Fields, items: Iterable[tuple[str, object]], rules: Jso
 
 
 def _note_misfit(found: Fields, name: str, item: object, types: Mapping[str, ColumnType], rules: JsonRules) -> None:
-    """Record the column that a field needs for an item that its present columns do not take."""
+    """Record the new or wider column that a field needs, because its current columns cannot hold an item."""
     if name not in types or is_further(name):
         _note_fields(found, [(name, item)], rules)
     elif _is_alike(item, types[name]):
@@ -154,7 +156,7 @@ def _note_misfit(found: Fields, name: str, item: object, types: Mapping[str, Col
 
 
 def _misfits_within(item: object, column_type: ColumnType, rules: JsonRules) -> MaybeType:
-    """Return the nested fields of an object, or of a list's objects, that lack a column."""
+    """Return the nested fields without a fitting column, in an object or in the objects of a list."""
     if isinstance(item, dict) and isinstance(column_type, dict):
         found: Fields = {}
         for name, each in item.items():
@@ -168,7 +170,9 @@ def _misfits_within(item: object, column_type: ColumnType, rules: JsonRules) -> 
 
 
 def _is_alike(item: object, column_type: ColumnType) -> bool:
-    """Return whether an item and a column are both structs, or lists of structs. Then only nested fields do not fit."""
+    """Return whether an item and a column are both structs, or both lists of structs. Only nested fields can then fail
+    to fit.
+    """
     if isinstance(column_type, dict):
         return isinstance(item, dict)
     is_deep = isinstance(column_type, list) and not isinstance(column_type[0], str)
@@ -182,7 +186,7 @@ def _is_alike(item: object, column_type: ColumnType) -> bool:
 def _further_types(
     name: str, item: object, column_type: ColumnType, rules: JsonRules
 ) -> Iterator[tuple[str, MaybeType]]:
-    """Yield the keys and types of the further columns that may take an item, the narrowest type first."""
+    """Yield the keys and types of the further columns that may hold an item, narrowest type first."""
     kind = settled(_type_of(item, rules))
     if wider(column_type, kind) != column_type:
         yield further_key(name, type_word(kind)), kind
@@ -192,7 +196,9 @@ def _further_types(
 
 
 def _in_doubles(kind: MaybeType) -> MaybeType:
-    """Return a type with double instead of decimal, also in lists. Doubles take numbers that no decimal takes."""
+    """Replace decimal by double in a type, also inside lists. Doubles can hold numbers that exceed the range of
+    decimals.
+    """
     if isinstance(kind, list):
         return [cast("ColumnType", _in_doubles(each)) for each in kind]
     return "double" if decimal_parts(kind) else kind
@@ -223,7 +229,7 @@ def decode(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules 
 def read_fields(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> list[pa.Array]:
     """Return one column per requested field of binary values. Other fields of the values are ignored.
 
-    A field is null if a value lacks it, if its column does not take it, or if the value is not a JSON object.
+    A cell is null if the value lacks the field, if the column cannot hold it, or if the value is not a JSON object.
 
     >>> read_fields(pa.array([b'{"a": 1, "b": 2}', b"nonsense", None]), {"a": "long"})[0].to_pylist()
     [1, None, None]
@@ -263,7 +269,9 @@ def _decode_at_once(values: pa.Array, fields: Mapping[str, ColumnType]) -> list[
 def _decode_with_further(
     values: pa.Array, fields: Mapping[str, ColumnType], further: Mapping[str, Sequence[str]]
 ) -> list[pa.Array] | None:
-    """Decode with Arrow's parser. Return None if a value needs a further column, except doubles in an integer field."""
+    """Decode with Arrow's parser. Return None if a value needs a further column. The only exception is a further column
+    for doubles in an integer field.
+    """
     usual = {name: kind for name, kind in fields.items() if not is_further(name)}
     numbers = {
         name: key
@@ -279,7 +287,8 @@ def _decode_with_further(
             number = columns[name]
             size = pc.abs(number)
             is_whole = pc.equal(pc.floor(number), number)
-            greatest = _INT_MAX if usual[name] == "int" else _EXACT_MAX - 1  # 2^53 + 1 also parses to the double 2^53
+            # 2^53 + 1 also parses to the double 2^53, so only smaller numbers are exact.
+            greatest = _INT_MAX if usual[name] == "int" else _EXACT_MAX - 1
             if pc.any(pc.and_(is_whole, pc.greater(size, float(greatest)))).as_py():
                 return None
             nothing = pa.scalar(None, number.type)
@@ -291,7 +300,8 @@ def _decode_with_further(
 
 
 def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | None:
-    """Parse values as the lines of one text. Return None if a value is not an object, or may not match its row.
+    """Parse values as the lines of one text. Return None if a value is not an object, or if rows and values may not
+    correspond.
 
     Each value must begin and end with a brace, and there must be as many rows as values. In JSON, no string continues
     after a line break, and no object continues after its closing brace. So each value consists of one or more complete
@@ -310,7 +320,7 @@ def _parse_lines(values: pa.Array, options: pajson.ParseOptions) -> pa.Table | N
 
 
 def _holds_json(column: pa.Array) -> bool:
-    """Return whether all cells have values that `_convert` would produce.
+    """Return whether `_convert` would produce the same values for all cells.
 
     Arrow's parser accepts NaN, Infinity, times of any year, and decimals with more digits than their type.
     """
@@ -331,7 +341,8 @@ def _holds_json(column: pa.Array) -> bool:
 
 
 def _texts(values: pa.Array) -> pa.Array | None:
-    """Return values as strings. Return None if there are none, one is null or not UTF-8, or they are too long together.
+    """Return values as strings. Return None if there are no values, if a value is null or not UTF-8, or if their total
+    size is too large.
 
     Arrow's parser does not check the encoding, and a string column that is not UTF-8 cannot be read later.
     """
@@ -352,8 +363,8 @@ def _ends_with_brace(texts: pa.Array) -> pa.Array:
 
 
 def _is_shallow(texts: pa.Array) -> bool:
-    """Return whether no value is nested too deep. Arrow's parser is recursive and crashes the process on stack
-    overflow.
+    """Return whether no value is nested too deeply. Arrow's parser is recursive, and a stack overflow would crash the
+    process.
     """
     long = texts.filter(pc.greater(pc.binary_length(texts), DEPTH_MAX))
     return all(text.count("[") + text.count("{") <= DEPTH_MAX for text in long.to_pylist())
@@ -396,7 +407,8 @@ def _misfit(name: str, column_type: ColumnType) -> str:
 
 
 def _object(value: bytes | None, keeps_text: bool) -> dict[str, Any] | str | None:
-    """Parse a JSON object. Return the reason if the value is not an object, and None if the value is null.
+    """Parse a JSON object. If the value is not an object, return the reason as a string. If the value is null, return
+    None.
 
     :param keeps_text: True to parse numbers with a fraction as `WrittenNumber`.
     """
@@ -411,7 +423,7 @@ def _object(value: bytes | None, keeps_text: bool) -> dict[str, Any] | str | Non
     try:
         parsed = json.loads(text, parse_constant=_refuse_constant, parse_float=parse_float)
         if b"\\u" in value:
-            # An escape may stand for half of a surrogate pair, which a string column does not take.
+            # An escape sequence may encode half of a surrogate pair, which a string column cannot store.
             json.dumps(parsed, ensure_ascii=False).encode()
     except UnicodeEncodeError:
         return "an escape is half of a letter (a lone surrogate)"
@@ -455,7 +467,7 @@ def _number(scale: int, rules: JsonRules) -> ColumnType:
 
 
 def _scale(number: float) -> int:
-    """Return the number of fraction digits as written; 0 if there are more than SCALE_MAX."""
+    """Return the number of fraction digits in the text of a number; 0 if there are more than SCALE_MAX."""
     exponent = _decimal(number).as_tuple().exponent
     digits = -exponent if isinstance(exponent, int) else 0
     return digits if 0 < digits <= SCALE_MAX else 0
@@ -466,8 +478,8 @@ def _decimal(number: float) -> Decimal:
 
 
 def _place(name: str, item: object, types: Mapping[str, ColumnType], rules: JsonRules) -> tuple[bool, str, Any]:
-    """Return whether a column of the field takes an item, the key of that column, and the converted item or part
-    of it.
+    """Return whether a column of the field can hold an item, the key of that column, and the converted item or part of
+    it.
     """
     fits, converted = _convert(item, types[name], rules)
     if fits or _is_alike(item, types[name]):
@@ -481,7 +493,7 @@ def _place(name: str, item: object, types: Mapping[str, ColumnType], rules: Json
 
 
 def _convert(item: object, column_type: ColumnType, rules: JsonRules) -> tuple[bool, Any]:
-    """Return whether a column takes an item, and the converted item or the part of it that fits."""
+    """Return whether a column can hold an item, and the converted item or the part that fits."""
     if item is None:
         return True, None
     if isinstance(column_type, dict):
@@ -500,7 +512,7 @@ def _convert_object(item: object, types: Mapping[str, ColumnType], rules: JsonRu
         return False, None
     fits, converted = True, {}
     for name, each in item.items():
-        # a field that is always null has no column; `value_forms` detects that its value cannot be restored
+        # a field that is always null has no column; `value_forms` detects that columns cannot restore it
         each_fits = each is None
         if name in types and not is_further(name):
             each_fits, key, of_each = _place(name, each, types, rules)
@@ -531,7 +543,7 @@ def _convert_number(item: float, column_type: str) -> object:
     if column_type in ("int", "long"):
         greatest = _INT_MAX if column_type == "int" else _LONG_MAX
         if isinstance(item, float) and item.is_integer() and abs(item) <= _EXACT_MAX:
-            item = int(item)  # JSON does not distinguish 5.0 and 5
+            item = int(item)  # JSON does not distinguish between 5.0 and 5
         return item if isinstance(item, int) and -greatest - 1 <= item <= greatest else None
     decimal = decimal_parts(column_type)
     if decimal is not None:
@@ -542,7 +554,7 @@ def _convert_number(item: float, column_type: str) -> object:
 
 
 def _exact(number: Decimal, precision: int, scale: int) -> Decimal | None:
-    """Return the number if a decimal column takes it without rounding; else None."""
+    """Return the number if a decimal column can hold it without rounding; else None."""
     if not number:
         return Decimal(0)
     sign, digits, exponent = number.as_tuple()
@@ -560,7 +572,7 @@ def _time(item: object) -> datetime | None:
     if isinstance(item, bool) or not isinstance(item, str | int | float):
         return None
     if isinstance(item, str):
-        if _USUAL_TIME.fullmatch(item):  # some hundred times faster than a column with one value
+        if _USUAL_TIME.fullmatch(item):  # about a hundred times faster than `from_texts` with a single text
             with suppress(ValueError):
                 parsed = datetime.fromisoformat(item)
                 if 2 < parsed.year < 9998:
@@ -578,6 +590,6 @@ def _time(item: object) -> datetime | None:
 def _compact_text(item: object) -> str:
     """Return the item as JSON text without whitespace.
 
-    :raises ValueError: if the item contains a number that JSON does not have.
+    :raises ValueError: if the item contains a number that JSON cannot represent, such as NaN.
     """
     return json.dumps(item, ensure_ascii=False, allow_nan=False, separators=(",", ":"))

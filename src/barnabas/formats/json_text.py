@@ -9,14 +9,14 @@ A table does not keep a value that its columns can restore. `value_forms` return
     same...      the columns restore an equal value (json_values.py). The order of fields, the escapes or the notation
                  of numbers may differ from the produced bytes
 
-JSON writers differ in two habits, so `columns` has four styles. With `+nulls`, a null column is written as `null`;
-otherwise the field is absent. With `+fractions`, an integer in a double column is written as `5.0`, otherwise as `5`; a
-decimal is written with all digits, `19.90` instead of `19.9`, and a time with milliseconds. `columns+nulls:7` means the
-table's first seven columns: later columns are always appended. `same:0,4.2` writes null for the first column and for
-the third field of the struct in the fifth column; other null fields are absent.
+JSON writers differ in two habits, so `columns` has four styles. With `+nulls`, a field with a null column is written as
+`null`; otherwise the field is absent. With `+fractions`, an integer in a double column is written as `5.0`, otherwise
+as `5`; a decimal is written with all digits, `19.90` instead of `19.9`, and a time with milliseconds. `columns+nulls:7`
+means the table's first seven columns: later columns are always appended. `same:0,4.2` writes null for the first column
+and for the third field of the struct in the fifth column; other null fields are absent.
 
-`value_forms` composes each value in each style and compares the bytes. So no assumption about parsers of large numbers,
-repeated fields or strings that look like numbers is necessary.
+`value_forms` composes each value in each style and compares the bytes. So it needs no assumptions about the way in
+which parsers handle large numbers, repeated fields or strings that look like numbers.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from barnabas.formats.further_columns import is_further, keys_of_fields
 from barnabas.formats.json_values import Path, nulls_beside
 
 SAME = "same"
-"""The form of a value that the columns restore with other bytes."""
+"""The form of a value that the columns restore with equal content but different bytes."""
 SAMPLE_ROWS = 256
-"""The size of the sample that determines the styles to try."""
+"""The number of values in the sample that determines which styles to try."""
 
 _TO_ESCAPE = bytes((*range(0x20), *b'"\\'))
 _STRING_OR_BLANKS = r'(?s)("(?:[^"\\]|\\.)*")|[ \t\r\n]+'
@@ -46,7 +46,7 @@ _ESCAPES = (("\\", "\\\\"), ('"', '\\"'), ("\n", "\\n"), ("\r", "\\r"), ("\t", "
 
 @dataclass(frozen=True, slots=True)
 class Style:
-    """A style in which JSON writers write an object."""
+    """A combination of habits with which programs write a JSON object."""
 
     name: str
     nulls: bool
@@ -68,7 +68,7 @@ STYLES = (
     Style("columns+fractions+nulls", nulls=True, fractions=True),
 )
 COMPACT, SPACED = Spacing(",", ":"), Spacing(", ", ": ")
-"""The separators of JavaScript and of Python's module json."""
+"""The separators that JavaScript writes (COMPACT), and the default separators of Python's module `json` (SPACED)."""
 Way = tuple[Style, Spacing]
 Place = tuple[int, ...]
 """The index of a column, followed by the indexes of nested struct fields."""
@@ -78,20 +78,19 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
     """Return the form of each value.
 
     :param values: binary values; null for tombstones.
-    :param whole: for each value, True if it is a valid JSON object of which every field has a column.
-    :param columns: the decoded columns by field name, as `compose` takes them.
+    :param whole: for each value, True if it is a valid JSON object and every field has a column.
+    :param columns: the decoded columns by field name, as for `compose`.
     """
     forms = pc.if_else(pc.is_null(values), TOMBSTONE, VALUE)
     styles = _styles(columns)
     forms, left = _search_likely(forms, values, whole, columns, list(product(styles, (COMPACT, SPACED))))
     if left.true_count:
-        # The remaining values have other whitespace, which is slow to detect, or are written in a style that cannot be
-        # restored.
+        # The remaining values have unusual whitespace, which is slow to detect, or a style that cannot be restored.
         ways = [(style, COMPACT) for style in styles]
         sample = _sampled(left)
         written = values.take(sample)
         bare = without_blanks(written)
-        # All styles have already been tried for values without whitespace.
+        # If the sample has no such whitespace, all styles have already been tried.
         likely = [] if bare.equals(written) else _likely(bare, columns, sample, ways)
         if likely:
             stripped = without_blanks(pc.if_else(left, values, pa.scalar(None, values.type)))
@@ -100,7 +99,9 @@ def value_forms(values: pa.Array, whole: pa.Array, columns: Mapping[str, pa.Arra
 
 
 def _search_same(forms: pa.Array, values: pa.Array, left: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Return `forms` with the form `same` for those rows in `left` whose value the columns restore with other bytes."""
+    """Return `forms` with the form `same` for each row in `left` whose columns restore an equal value with different
+    bytes.
+    """
     rows = {name: column.filter(left) for name, column in columns.items()}
     made = compose(rows, left.true_count, STYLES[0])
     found: list[str | None] = []
@@ -116,7 +117,7 @@ def _search_same(forms: pa.Array, values: pa.Array, left: pa.Array, columns: Map
 
 
 def _place(path: Path, columns: Mapping[str, pa.Array]) -> Place | None:
-    """Return the position of a field; None if its first column is not a struct, because a further column is."""
+    """Return the indexes that lead to a nested field; None if a further column contains the struct with that field."""
     first, *within = path
     place, kind = [list(columns).index(first)], columns[first].type
     for name in within:
@@ -130,10 +131,11 @@ def _place(path: Path, columns: Mapping[str, pa.Array]) -> Place | None:
 def _search_likely(
     forms: pa.Array, values: pa.Array, left: pa.Array, columns: Mapping[str, pa.Array], ways: list[Way]
 ) -> tuple[pa.Array, pa.Array]:
-    """Try the styles that occur in a sample, and repeat that with a new sample of the rest. See `_search`.
+    """Try the styles that occur in a sample of the values, and repeat this with a new sample of the remaining values.
+    See `_search`.
 
-    Composing a value costs as much as parsing it. A style that the sample does not contain is not tried: at most a few
-    values have it, and the table keeps these.
+    Composing a value costs as much as parsing it. A style that the sample does not contain is not tried: only few
+    values use it, and the table keeps these values.
     """
     while ways and left.true_count:
         sample = _sampled(left)
@@ -146,13 +148,13 @@ def _search_likely(
 
 
 def _sampled(left: pa.Array) -> pa.Array:
-    """Return the indexes of some rows, evenly spread over the remaining ones."""
+    """Return the indexes of a sample of the remaining rows, spread evenly."""
     rows = pc.indices_nonzero(left)
     return rows.take(pa.array(range(0, len(rows), -(-len(rows) // SAMPLE_ROWS)), pa.int64()))
 
 
 def _likely(values: pa.Array, columns: Mapping[str, pa.Array], rows: pa.Array, ways: Iterable[Way]) -> list[Way]:
-    """Return the styles of some values, the most frequent one first.
+    """Return the styles of some values, most frequent style first.
 
     :param rows: the indexes of the values in the columns.
     """
@@ -173,7 +175,9 @@ def _search(
     columns: Mapping[str, pa.Array],
     ways: Iterable[Way],
 ) -> tuple[pa.Array, pa.Array]:
-    """Try styles for the rows in `left`. Return `forms` with the forms found, and the rows that are still left."""
+    """Try styles for the rows in `left`. Return `forms` with the forms found, and the rows for which no style restores
+    the value.
+    """
     for style, spacing in ways:
         if not left.true_count:
             break
@@ -195,7 +199,7 @@ def _form(style: Style, column_count: int) -> str:
 def _styles(columns: Mapping[str, pa.Array]) -> Sequence[Style]:
     types = [column.type for column in columns.values()]
     has_fractions = any(_has(each, _is_written_with_fractions) for each in types)
-    # A struct may get fields later. They must not appear as nulls in earlier values.
+    # A struct may get more fields later, and those fields must not appear as nulls in earlier values.
     has_structs = any(_has(each, pa.types.is_struct) for each in types)
     has_nulls = not has_structs and any(column.null_count for column in columns.values())
     return [style for style in STYLES if (has_fractions or not style.fractions) and (has_nulls or not style.nulls)]
@@ -221,7 +225,8 @@ def compose(
     """Compose binary values from columns: JSON objects with the fields in the order of the columns.
 
     :param columns: the columns by field name. A string that begins with `{` or `[` is written as an object or array.
-    :param nulls: the positions of columns and nested struct fields that are written as null in any style.
+    :param nulls: the positions of columns and nested struct fields that are always written as null, regardless of the
+        style.
     """
     return _object_text(columns, length, style, spacing, nulls).cast(pa.binary())
 
@@ -233,8 +238,8 @@ def _object_text(
         return pa.repeat(pa.scalar("{}"), length)
     pieces: list[Any] = ["{"]
     first = next(iter(columns.values()))
-    # A comma precedes each field. If the first field may be absent, the leading comma is cut off at the end. Otherwise
-    # the first field has no comma, which saves a copy of the text.
+    # A comma precedes each field. If the first field may be absent, the leading comma is removed from the finished
+    # text. Otherwise the first field gets no comma, which saves a copy of the text.
     comma = spacing.comma if first.null_count and not (style.nulls or (0,) in nulls) else ""
     cut = len(comma)
     further = keys_of_fields(columns)
@@ -263,7 +268,7 @@ def _object_text(
 
 
 def _joined(pieces: Sequence[Any]) -> pa.Array:
-    """Concatenate strings; null if one of them is null."""
+    """Concatenate strings. The result is null if any string is null."""
     if len(pieces) == 1:
         return pieces[0]
     merged = (each if kind is not str else ["".join(each)] for kind, each in groupby(pieces, type))
@@ -271,7 +276,7 @@ def _joined(pieces: Sequence[Any]) -> pa.Array:
 
 
 def _text(column: pa.Array, style: Style, spacing: Spacing, nulls: Collection[Place] = ()) -> Sequence[Any]:
-    """Return a column as JSON text, null where it is null. The result is a list of parts to concatenate."""
+    """Return a column as JSON text, or null where the column is null. The result is a list of parts to concatenate."""
     kind = column.type
     if pa.types.is_string(kind):
         return _string_text(column)
@@ -312,7 +317,9 @@ def _decimal_text(column: pa.Array, style: Style) -> pa.Array:
 
 
 def _time_text(column: pa.Array, style: Style) -> pa.Array:
-    """Return times as ISO 8601 with a Z. The style decides between milliseconds and the shortest fraction."""
+    """Return times in ISO 8601 format with a Z. The style determines whether they have milliseconds or the shortest
+    fraction.
+    """
     texts = pc.strftime(column, "%Y-%m-%dT%H:%M:%SZ")
     if style.fractions:
         return pc.replace_substring_regex(texts, r"(\.\d{3})000Z$", r"\1Z")
@@ -329,7 +336,7 @@ def _double_text(column: pa.Array, style: Style) -> pa.Array:
         texts = pc.if_else(pc.match_substring(texts, "."), texts, pc.binary_join_element_wise(texts, ".0", ""))
     if is_plain.true_count == len(column):
         return texts
-    # Arrow formats very small, very large and very long numbers in another way.
+    # Arrow's format differs from Python's for very small, very large and very long numbers.
     odd = pc.invert(is_plain)
     reprs = map(repr, column.filter(odd).to_pylist())
     written = [text if style.fractions else text.removesuffix(".0") for text in reprs]
@@ -349,7 +356,9 @@ def _string_text(column: pa.Array) -> Sequence[Any]:
 
 
 def _has_any(column: pa.Array, letters: bytes) -> bool:
-    """Return whether a string column has a byte among `letters`. Bytes outside of a slice count, too."""
+    """Return whether a string column contains any byte of `letters`. For a slice, this checks the whole underlying
+    buffer.
+    """
     data = column.buffers()[2]
     if data is None:
         return False
@@ -363,7 +372,8 @@ def without_blanks(values: pa.Array) -> pa.Array:
 
 
 def restore(values: pa.Array, forms: pa.Array, columns: Mapping[str, pa.Array]) -> pa.Array:
-    """Return the produced values. The bytes are equal except for whitespace; with form `same`, the values are equal.
+    """Return the produced values. The bytes equal the produced bytes except for whitespace. With the form `same`, only
+    the values are equal.
 
     :param values: the table's column `value`.
     :param forms: the table's column `value_form`.

@@ -1,7 +1,7 @@
 """The comparison of JSON texts by value. This module does no I/O.
 
 Two texts are equal if they differ only in whitespace between tokens, the order of an object's fields, escapes within
-strings, and the notation of numbers (`1.50`, `15e-1`). Everything else counts:
+strings, and the notation of numbers (`1.50`, `15e-1`). All other differences make texts unequal:
 
 - A null field differs from an absent field.
 - Numbers are compared exactly with all digits. 9007199254740993 differs from the double next to it.
@@ -20,7 +20,7 @@ Path = tuple[str, ...]
 
 
 class _NoValueError(ValueError):
-    """A text has no value on which all parsers agree."""
+    """A JSON text has no value on which all parsers agree."""
 
 
 class _OtherValueError(ValueError):
@@ -28,7 +28,8 @@ class _OtherValueError(ValueError):
 
 
 def nulls_beside(original: bytes, composed: bytes) -> frozenset[Path] | None:
-    """Return the fields that are null in one object and absent in the other; None if the objects differ otherwise.
+    """Return the fields that are null in `original` and absent in `composed`; None if the objects differ in any other
+    way.
 
     :param original: the JSON object that may have additional null fields.
     :param composed: the JSON object to compare with.
@@ -49,7 +50,7 @@ def nulls_beside(original: bytes, composed: bytes) -> frozenset[Path] | None:
 def _nulls_beside(one: dict[str, Any], other: dict[str, Any], path: Path) -> Iterator[Path]:
     """Yield the fields that are null in `one` and absent in `other`.
 
-    :raises ValueError: if the objects differ otherwise.
+    :raises ValueError: if the objects differ in any other way.
     """
     if not other.keys() <= one.keys():
         raise _OtherValueError
@@ -88,7 +89,7 @@ def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _exact_number(text: str) -> tuple[bool, str, int]:
     """Return a number's sign, its digits without outer zeros, and the power of ten of the last digit.
 
-    A tuple never equals a boolean; a number could.
+    The result is a tuple because a plain number could be equal to a boolean.
 
     >>> _exact_number("-1.50"), _exact_number("15E-1"), _exact_number("100"), _exact_number("-0.0e7")
     ((True, '15', -1), (False, '15', -1), (False, '1', 2), (True, '0', 0))

@@ -3,9 +3,9 @@ r"""The patterns of log lines: common formats by name, others as regular express
 Each group of a pattern is a column. Patterns run in RE2, whose time is linear in the length of the line, so no pattern
 can block a load. RE2 rejects look-around and back references with an error.
 
-A table does not keep a line that its columns can restore. A pattern therefore also describes how to compose a line from
-`Piece` objects. For a user's pattern, the pieces are derived if only literal text stands between the groups; otherwise
-the table keeps the lines. A composed line is always compared with the original.
+A table does not keep a line that its columns can restore. So a pattern also has `Piece` objects, from which a line can
+be composed. The pieces of a user's pattern are derived if there is only literal text between the groups; otherwise the
+table keeps the lines. A composed line is always compared with the original.
 
 The pieces of a named pattern never change, because existing tables depend on them. A changed notation gets a new name.
 """
@@ -34,7 +34,7 @@ class Piece:
     :param before: the text before the group.
     :param group: the name of the group.
     :param after: the text after the group.
-    :param if_null: the replacement for a null group, between the texts; None if the texts are absent, too.
+    :param if_null: the text that replaces a null group; None if `before` and `after` are absent, too.
     """
 
     before: str
@@ -156,7 +156,8 @@ NAMED_PATTERNS: Mapping[str, LinePattern] = {
 def line_pattern(text: str) -> LinePattern:
     r"""Return a named pattern, or the pattern of a regular expression with named groups.
 
-    :raises ConfigurationError: if the text is neither. The message contains the reason.
+    :raises ConfigurationError: if the text is neither a named pattern nor such an expression. The message contains the
+        reason.
 
     >>> line_pattern(r"(?P<level>[A-Z]+) (?P<message>.*)").pieces
     (Piece(before='', group='level', after='', if_null='-'), Piece(before=' ', group='message', after='', if_null='-'))
@@ -192,7 +193,7 @@ def _pattern_error(text: str, error: str) -> str:
 
 
 def _pieces(expression: str) -> tuple[Piece, ...] | None:
-    """Derive the pieces from an expression; None if anything but literal text is between the groups."""
+    """Return the pieces of an expression; None if there is anything but literal text between the groups."""
     pieces: list[Piece] = []
     before, at = "", 0
     rest = expression.removeprefix("^")

@@ -1,4 +1,4 @@
-"""The times of lines that are sent as records: the time in a log line becomes the record's timestamp."""
+"""The times of log lines that are sent as records. The time in a line becomes the timestamp of the record."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class LineTimes:
 
     @classmethod
     def of(cls, value_format: str, event_time: str | None, zone: str | None = None) -> LineTimes | None:
-        """Return the finder for lines of a format; None to use no times.
+        """Return the finder for lines of a format; None if lines get no times.
 
         :param value_format: `raw`, `json` or `lines:PATTERN`.
-        :param event_time: `record` for no times, `line`, a field or group, or NAME:UNIT. None: the group `time` if the
-            pattern has one, else no times.
-        :param zone: the time zone of times without one: a name of the IANA database, or an offset such as +02:00.
+        :param event_time: `record` for no times, `line`, a field or group, or NAME:UNIT. None selects the group `time`
+            if the pattern has one, else no times.
+        :param zone: the time zone of times without a zone: a name of the IANA database, or an offset such as +02:00.
         :raises ConfigurationError: if format and event time do not match.
         """
         decoder = decoder_of(value_format)
@@ -56,7 +56,8 @@ class LineTimes:
         return cls(where, pattern)
 
     def times_ms(self, lines: Sequence[bytes], now_ms: int) -> tuple[list[int], int]:
-        """Return the time of each line in milliseconds, and the number of lines without a time. These get `now_ms`.
+        """Return the time of each line in milliseconds, and the number of lines without a time. Lines without a time
+        get `now_ms`.
 
         >>> LineTimes(EventTime("line")).times_ms([b"2015-05-17T10:05:03Z started", b"  at main()"], 5)
         ([1431857103000, 5], 1)

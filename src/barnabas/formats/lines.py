@@ -19,11 +19,11 @@ from barnabas.formats.line_patterns import LinePattern, Piece, line_pattern
 COLUMNS = "columns"
 """The form of a line that its columns restore."""
 COLUMNS_AND_RETURN = "columns+cr"
-"""The form of a line that its columns restore, and that ends with a carriage return because of CRLF."""
+"""The form of a line that its columns restore, and that ends with the carriage return of a CRLF line break."""
 NO_MATCH = "the line does not match the pattern"
 NOT_UTF8 = "not UTF-8"
 CARRIAGE_RETURN = r"\r"
-"""A carriage return in a pattern's notation."""
+"""A carriage return as it is written in a pattern."""
 
 _LONG = r"^(?:0|-?[1-9]\d{0,17})$"
 _NUMBER = r"^-?\d+(?:\.\d+)?(?:[eE][-+]?\d+)?$"
@@ -40,7 +40,7 @@ _EXPRESSIONS: Mapping[str, str] = {
 class LineDecoder:
     """A `ValueDecoder` of lines by a pattern.
 
-    A group without a declared type is long if all its texts are integers, else string.
+    A group without a declared type has the type long if all its texts are integers, else string.
     """
 
     pattern: LinePattern
@@ -49,7 +49,7 @@ class LineDecoder:
     def of(cls, text: str) -> LineDecoder:
         """Return the decoder for a pattern's name or a regular expression.
 
-        :raises ConfigurationError: if the text is neither.
+        :raises ConfigurationError: if the text is neither a known name nor a valid expression.
         """
         return cls(line_pattern(text))
 
@@ -135,7 +135,7 @@ def _type_of(texts: pa.Array) -> ColumnType | None:
 
 
 def _columns(found: Mapping[str, pa.Array], fields: Mapping[str, ColumnType]) -> tuple[dict[str, pa.Array], Fields]:
-    """Return the column of each field, and the further columns that texts of other types need."""
+    """Return the column of each field, and the further columns for texts that do not fit it."""
     columns: dict[str, pa.Array] = {}
     more: Fields = {}
     for name, column_type in fields.items():
@@ -162,7 +162,7 @@ def _columns(found: Mapping[str, pa.Array], fields: Mapping[str, ColumnType]) ->
 
 
 def _converted(found: Mapping[str, pa.Array], name: str, column_type: ColumnType) -> pa.Array:
-    """Return a group as a column of a type; null for a text that does not fit the type."""
+    """Return the texts of a group as a column of a type. A text that does not fit the type becomes null."""
     length = len(next(iter(found.values())))
     wanted = arrow_type(column_type)
     texts = found.get(name)

@@ -11,9 +11,9 @@
     1431857103.5                    a number (see `from_numbers`); without a unit only with 10, 13, 16 or 19 digits
                                     before the point, the lengths of seconds to nanoseconds from 2001 to 2286
 
-An offset from UTC has at most 23 hours and 59 minutes (RFC 3339). A text without a time zone has the given one, else
-UTC. A text in another notation, or with an invalid date (February 30), is null. So are times outside of the years 2 to
-9998, which not every table reader supports. Digits below a microsecond are cut off.
+An offset from UTC has at most 23 hours and 59 minutes (RFC 3339). A text without a time zone has the zone that the
+caller passes, else UTC. A text in another notation, or with an invalid date (February 30), is null. So are times
+outside of the years 2 to 9998, which not every table reader supports. Digits below a microsecond are dropped.
 
 The regular expressions run in RE2, in linear time.
 """
@@ -40,13 +40,15 @@ TIME_US_MAX = 253_370_764_799_999_999
 """9998-12-31 23:59:59.999999 UTC."""
 
 AHEAD_US_MAX = 14 * 3_600_000_000
-"""The maximum time by which a time without year and zone may follow its record's timestamp, in microseconds: the
-largest offset from UTC.
+"""A time without year and zone may be later than its record's timestamp by at most this many microseconds: the largest
+offset from UTC.
 """
 AHEAD_IN_ZONE_US_MAX = 3_600_000_000
-"""The same maximum for a known time zone. It allows for differences between clocks."""
+"""A time in a known time zone, but without a year, may be later than its record's timestamp by at most this many
+microseconds. This allows for differences between clocks.
+"""
 LEAP_DAY_YEARS_MAX = 8
-"""The number of years to search back for February 29: there was none from 1897 to 1903."""
+"""The number of years to search backward for a February 29. The longest period without one was from 1897 to 1903."""
 
 _MONTHS = pa.array(["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"])
 _CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
@@ -96,7 +98,7 @@ _NUMBER = rf"^(?P<whole>-?\d{{1,18}}|-?[1-8]\d{{18}}){_FRACTION_OF_NUMBER}$"
 _NUMBER_WITHOUT_UNIT = (
     rf"^(?P<whole>-?(?:[1-9]\d{{9}}|[1-9]\d{{12}}|[1-9]\d{{15}}|[1-8]\d{{18}})){_FRACTION_OF_NUMBER}$"
 )
-"""The number of digits excludes dates without separators (20240630, 20240630120000)."""
+"""A number without a unit. Its length distinguishes it from dates without separators (20240630, 20240630120000)."""
 _BRACKETED = r"^\[([^\[\]]*)\]$"
 
 
@@ -106,10 +108,10 @@ def from_texts(
     """Parse the times in texts.
 
     :param texts: strings. Surrounding whitespace is ignored, and so are brackets, except around a number.
-    :param near: a time (`TIME_TYPE`, may be null) per text, from which a text without a year gets it. Without it such a
-        text is null.
+    :param near: one time per text (`TIME_TYPE`, may be null), from which a text without a year gets its year. If it is
+        missing, such a text becomes null.
     :param unit: the unit of numbers; None to derive it from the number of digits.
-    :param zone: the time zone of texts without one, as `checked_zone` returns it; None for UTC.
+    :param zone: the time zone of texts without a zone, as `checked_zone` returns it; None for UTC.
     :returns: times of `TIME_TYPE`; null for a text that is not a time.
 
     >>> from_texts(pa.array(["2015-05-17T12:05:03+02:00", "17/May/2015:10:05:03 +0000", "1431857103"])).unique()
@@ -122,7 +124,7 @@ def from_texts(
     if near is None:
         near = pa.nulls(len(texts), TIME_TYPE)
     times = _numbers_in(trimmed, unit)
-    # `[17/May/2015:10:05:03 +0000]` is a time of a log; `[1]` is a list.
+    # Remove brackets around times such as `[17/May/2015:10:05:03 +0000]`, but not around a number: `[1]` is a list.
     trimmed = pc.replace_substring_regex(trimmed, _BRACKETED, r"\1")
     for form in FORMS:
         left = pc.and_(pc.is_null(times), pc.is_valid(trimmed))
@@ -252,7 +254,7 @@ def _in_form(texts: pa.Array, near: pa.Array, form: TimeForm, zone: str | None) 
 
 
 def _time_of(parts: pa.StructArray, near: pa.Array, zone: str | None) -> pa.Array:
-    """Return the times of parsed parts. All parts must be valid."""
+    """Combine the parsed parts of times (year, month, day and so on) to times. All parts must be valid."""
     names = {field.name for field in parts.type}
     month, day = parts.field("month"), pc.utf8_lpad(parts.field("day"), 2, "0")
     if "hour" in names:
@@ -297,9 +299,9 @@ def _one(text: pa.Scalar, wanted: pa.DataType) -> pa.Array:
 
 
 def _in_last_year(month: pa.Array, day: pa.Array, clock: pa.Array, near: pa.Array, zone: str | None) -> pa.Array:
-    """Return the times in the last year in which they are not after `near`: a line is older than its record.
+    """Return each time in the last year in which it is not after `near`, because a log line is older than its record.
 
-    A clock that is ahead, or an unknown time zone, may place a time slightly after `near`.
+    A time may still be slightly after `near` because of a fast clock or an unknown time zone.
     """
     ahead_us = AHEAD_US_MAX if zone is None else AHEAD_IN_ZONE_US_MAX
     latest_us = pc.add(near.cast(pa.int64()), ahead_us)
@@ -338,7 +340,9 @@ def checked_zone(zone: str) -> str:
 
 
 def _local_us(microseconds: pa.Array, zone: str) -> pa.Array:
-    """Convert a zone's local microseconds to UTC. An ambiguous hour is the first one."""
+    """Convert microseconds of local time in a zone to UTC. A time that occurs twice, at the end of daylight saving
+    time, is taken as the first one.
+    """
     local = microseconds.cast(pa.timestamp("us"))
     return pc.assume_timezone(local, zone, ambiguous="earliest", nonexistent="latest").cast(pa.int64())
 

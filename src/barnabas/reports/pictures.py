@@ -1,4 +1,4 @@
-"""Drawing of reports with matplotlib. `two_panels`, `bars`, `over_time` and `save` also draw other pictures."""
+"""Drawing of reports with matplotlib. Other pictures also use `two_panels`, `bars`, `over_time` and `save`."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COLOURS = ("#3b6fb6", "#e8894a", "#4a9d7c", "#b0578d", "#8a8f98")
 INK, FAINT, PAPER = "#23272e", "#8a8f98", "#ffffff"
 SOURCE_NOTE = "queried from the Iceberg table that Barnabas loaded"
 NAMES_LENGTH_MAX = 110
-"""The largest number of characters in one row of a legend above the lines."""
+"""The maximum number of characters in one row of the legend above a line chart."""
 DAY, DATE = "%-d %b", "%-d %b %Y UTC"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -90,7 +90,9 @@ def _figure(title: str) -> Figure:
 
 
 def bars(axes: Axes, values: Sequence[tuple[str, float]], mark: float | None = None) -> None:
-    """Draw horizontal bars with their values, the first on top. Bars above the mark have another color."""
+    """Draw horizontal bars labeled with their values, with the first bar on top. Bars that exceed the mark have another
+    color.
+    """
     places = range(len(values))
     colours = [COLOURS[mark is not None and value > mark] for _, value in values]
     drawn = axes.barh(places, [value for _, value in values], color=colours, height=0.66)
@@ -106,7 +108,7 @@ def bars(axes: Axes, values: Sequence[tuple[str, float]], mark: float | None = N
 
 
 def over_time(axes: Axes, series: Mapping[str, Sequence[tuple[int, float]]], *, percent: bool = False) -> None:
-    """Draw a line for each name, up to the number of colors."""
+    """Draw one line over time for each name. Names beyond the number of available colors are left out."""
     for (name, points), colour in zip(series.items(), COLOURS, strict=False):
         times = [_EPOCH + timedelta(milliseconds=at) for at, _ in points]
         values = [value for _, value in points]
@@ -121,14 +123,14 @@ def over_time(axes: Axes, series: Mapping[str, Sequence[tuple[int, float]]], *, 
 
 
 def _name_lines(axes: Axes, names: Sequence[str]) -> None:
-    """Put the legend between the title and the lines, so that it hides no line."""
+    """Put the legend between the title and the plot, so that it covers no line."""
     side_by_side = max(1, min(len(names), NAMES_LENGTH_MAX // (6 + max(map(len, names)))))
     axes.legend(frameon=False, ncols=side_by_side, loc="lower left", bbox_to_anchor=(0, 1), borderaxespad=0.1)
     axes.set_title(axes.get_title(loc="left"), pad=12 + 16 * -(-len(names) // side_by_side))
 
 
 def _label(text: str) -> str:
-    """Return a label for matplotlib; only the end of a long name."""
+    """Return a label for matplotlib. A long name is shortened to its end."""
     return shortened(text).replace("$", r"\$")
 
 
@@ -146,7 +148,7 @@ def time_axis(axes: Axes) -> None:
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Write the picture, and replace an older one atomically."""
+    """Write the picture to a file. An existing file is replaced atomically."""
     unfinished = path.with_name(f"{path.name}.new.png")
     figure.savefig(unfinished)
     unfinished.replace(path)

@@ -73,7 +73,7 @@ class Report:
 
 
 def shortened(text: str, letters: int = LABEL_LENGTH_MAX) -> str:
-    """Return a name, or its end if it is too long: paths usually differ at the end.
+    """Return a name. A name that is too long is shortened to its end, because paths usually differ at the end.
 
     >>> shortened("/blog/2015/logs", 8), shortened("/logs", 8)
     ('…15/logs', '/logs')

@@ -1,4 +1,6 @@
-"""The roles of a table's columns in reports: a named column, or the first one with a usual name. Pure."""
+"""The roles of a table's columns in reports. The user names the column of a role, or the first column with a usual name
+gets it. Pure.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ _ADDRESSES = ("address", "ip", "ip_address", "client_ip", "remote_addr", "remote
 _USUAL: Mapping[Role, Sequence[str]] = {
     Role.TIME: ("event_time", "timestamp"),
     Role.ITEM: ("item", "item_id", "product", "product_id", "article", "page", "path", "url", "dest", "destination"),
-    # Access logs rarely have a user, but always have an address.
+    # The address is a usual name too: access logs rarely contain a user, but always an address.
     Role.VISITOR: ("member", "member_id", "visitor", "visitor_id", "user_id", "userid", *_ADDRESSES, "user"),
     Role.SESSION: ("session", "session_id", "sessionid"),
     Role.ADDRESS: _ADDRESSES,
@@ -64,7 +66,8 @@ class Roles:
                 )
 
     def find(self, role: Role) -> str | None:
-        """Return the assigned column, or the first one with a usual name, regardless of case; None if there is none.
+        """Return the column that the user assigned to a role, else the first column with a usual name (ignoring case),
+        else None.
 
         >>> Roles(["timestamp", "Path"]).find(Role.ITEM)
         'Path'
@@ -77,7 +80,7 @@ class Roles:
     def need(self, role: Role) -> str:
         """Return the column of a role.
 
-        :raises ConfigurationError: No column was assigned, and none has a usual name.
+        :raises ConfigurationError: The user assigned no column, and no column has a usual name.
         """
         found = self.find(role)
         if found is None:

@@ -4,8 +4,7 @@ Tables are topics, looked up when a statement names them. DuckDB reads records f
 rows in batches. State that exceeds the memory limit (a sort, a join) goes to a temporary directory. DuckDB has no
 access to other files, the network or extensions.
 
-A separate thread owns the connection. So the main thread waits interruptibly, and Ctrl-C works during any call of
-DuckDB.
+A separate thread owns the connection. The main thread only waits for it, so Ctrl-C works during any DuckDB call.
 """
 
 from __future__ import annotations
@@ -42,7 +41,7 @@ def import_duckdb() -> Any:
 
 
 class DuckDbEngine:
-    """Runs statements, one after the other; see `Engine`.
+    """Runs queries in DuckDB, one after the other; see `Engine`.
 
     :param topics: The topics to query. The engine does not close them.
     :param memory: The memory limit of DuckDB, such as `1GB`.
@@ -54,7 +53,7 @@ class DuckDbEngine:
         self._topics = topics
         self._known: dict[str, TopicTable] = {}
         """The topics that are registered with DuckDB."""
-        # TopicDataset gets the list's `append`, not a method of this class, which would make a reference cycle.
+        # Pass the list's `append` to TopicDataset: a method of this class would create a reference cycle.
         self._failures: list[BaseException] = []
         self._folder = tempfile.TemporaryDirectory(prefix="barnabas-sql-")
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="barnabas-sql")
@@ -97,7 +96,7 @@ class DuckDbEngine:
         except SqlError:
             if not self._refresh(names):
                 raise
-        return self._begin(query)  # with fields that the topic did not have when it was looked up first
+        return self._begin(query)  # the topic now has fields that it lacked at the first lookup
 
     def _named(self, query: str) -> NamedTables:
         """Return the tables that a query names, according to DuckDB's parser."""
@@ -110,11 +109,11 @@ class DuckDbEngine:
     def _make_tables(self, tables: NamedTables) -> list[str]:
         """Register the topics that a query names, and return their names."""
         for function in tables.by_text:
-            raise SqlError(f"the function {function} cannot find topics: name the topics after FROM")
+            raise SqlError(f"the function {function} does not support topics: name the topics after FROM")
         found = [self._topic_named(name, tables) for name in sorted(tables.named)]
         topics = {table.name: table for table in found if table is not None}
         check_unambiguous_names(name for name in topics if name.lower() not in tables.defined)
-        for name in set(self._known) - set(topics):  # DuckDB ignores case, and could confuse it with another topic
+        for name in set(self._known) - set(topics):  # DuckDB ignores case, and could confuse two topics
             self._wait(partial(self._connection.unregister, name))
             del self._known[name]
         for table in topics.values():
@@ -125,7 +124,7 @@ class DuckDbEngine:
     def _topic_named(self, table: TableName, tables: NamedTables) -> TopicTable | None:
         """Return the topic of a table name; None if the table is defined in the statement or built into DuckDB.
 
-        A topic precedes a built-in table of the same name.
+        A topic takes precedence over a built-in table of the same name.
         """
         name = str(table)
         try:
@@ -150,7 +149,7 @@ class DuckDbEngine:
         self._known[table.name] = table
 
     def _refresh(self, names: Sequence[str]) -> bool:
-        """Look up topics again, and return whether the columns of one have changed."""
+        """Look up topics again, and return whether the columns of any topic have changed."""
         before = {name: self._known[name].schema for name in names}
         for name in names:
             self._add(self._topics.refresh(name))
@@ -168,11 +167,13 @@ class DuckDbEngine:
         finally:
             try:
                 self._thread.submit(reader.close)
-            except RuntimeError:  # the engine is closed, and its thread has ended
+            except RuntimeError:  # `close` has already stopped the engine's thread
                 reader.close()
 
     def _wait(self, work: Callable[[], Any]) -> Any:
-        """Run a function on the connection's thread. If the wait is interrupted, interrupt the function, too."""
+        """Run a function on the thread that owns the connection, and wait for it. If the wait is interrupted, stop the
+        function, too.
+        """
         under_way = self._thread.submit(work)
         try:
             return under_way.result()
@@ -182,7 +183,7 @@ class DuckDbEngine:
             if not under_way.done():
                 self._topics.stop_reading()
                 self._connection.interrupt()
-                under_way.exception()  # wait until the function has ended
+                under_way.exception()  # wait until the function returns or raises an error
             raise
 
     def _as_sql_error(self, error: BaseException) -> BaseException:
@@ -211,7 +212,7 @@ class DuckDbEngine:
 
 
 def _next_of(reader: pa.RecordBatchReader) -> pa.RecordBatch | None:
-    """Return the next rows; END_OF_ROWS at the end, because a future cannot raise StopIteration."""
+    """Return the next rows, or END_OF_ROWS after the last ones. A future cannot raise StopIteration."""
     try:
         return reader.read_next_batch()
     except StopIteration:

@@ -15,7 +15,7 @@ class SqlError(BarnabasError):
 
 
 class UnknownTopicError(SqlError):
-    """A statement names a table that is no topic.
+    """A statement names a table that is not a topic.
 
     >>> print(UnknownTopicError("clikcs", ["clicks", "views"]))
     no topic 'clikcs'; did you mean 'clicks'?
@@ -33,4 +33,4 @@ class UnknownTopicError(SqlError):
 
 
 class InterruptedQueryError(SqlError):
-    """A query was interrupted before its end."""
+    """A query was interrupted before it finished."""

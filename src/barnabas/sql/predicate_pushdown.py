@@ -1,12 +1,12 @@
 """The offsets of a partition that may match a filter, computed with Arrow. Pure.
 
-The filter is an Arrow expression of any form. Arrow can decide from known facts about a file (`offset` is at most 5)
-that no row matches, to skip the file. Here a partition takes the role of the file. A binary search over the known facts
-finds the smallest and the largest offset, and the smallest timestamp, that the filter may match. Rows are kept if Arrow
-cannot decide, and the filter is evaluated again on all rows that are read.
+The filter is an Arrow expression of any form. To skip a file, Arrow decides from known facts about the file (such as
+`offset <= 5`) that no row matches. This module presents a partition to Arrow as a file. A binary search over such facts
+finds the smallest and the largest offset, and the smallest timestamp, that the filter may match. If Arrow cannot
+decide, the rows are read. The filter is evaluated again on all rows that are read.
 
-Timestamps in a log need not increase. No record before the first one with the smallest wanted timestamp can match; all
-later records must be read. So an upper bound on the timestamp restricts nothing.
+Timestamps in a log need not increase. Reading starts at the first record with the smallest wanted timestamp or a later
+one, and must continue to the end. So an upper bound on the timestamp does not reduce the number of records to read.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _NO_FILES = LocalFileSystem()
 class ReadBounds:
     """The part of a partition to read: the offsets from `start_offset` to `end_offset`, exclusive.
 
-    `timestamp_ms_min`: Skip the records before the first one with this timestamp or a later one; None skips none.
+    `timestamp_ms_min`: Skip all records before the first record with this timestamp or a later one. None if no records
+    are skipped.
     """
 
     start_offset: int
@@ -62,7 +63,7 @@ def restrict(
 
 def _least_time_ms(asked: _Asked) -> int | None:
     time = ds.field("timestamp")
-    if asked.is_possible(time.is_null()):  # such a timestamp is out of range, and the record may be anywhere
+    if asked.is_possible(time.is_null()):  # a timestamp out of range is null, and its record may be anywhere
         return None
     least_us = _first(lambda bound: asked.is_possible(time <= pa.scalar(bound, TIME_TYPE)), 0, TIME_US_MAX)
     # Record timestamps are whole milliseconds: a timestamp of at least 1.5 ms is at least 2 ms.
@@ -70,7 +71,9 @@ def _least_time_ms(asked: _Asked) -> int | None:
 
 
 def _first(is_so: Callable[[int], bool], least: int, greatest: int) -> int:
-    """Return the first number with `is_so`, which must be monotone; `greatest` if there is none."""
+    """Return the smallest number for which `is_so` is true, by binary search; `greatest` if there is none. `is_so` must
+    be monotone.
+    """
     while least < greatest:
         middle = (least + greatest) // 2
         if is_so(middle):
@@ -82,14 +85,14 @@ def _first(is_so: Callable[[int], bool], least: int, greatest: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """A filter, and facts that hold for all rows of the partition."""
+    """A filter, and conditions that are known to hold for all rows of the partition."""
 
     condition: ds.Expression
     schema: pa.Schema
     known: ds.Expression
 
     def is_possible(self, more: ds.Expression | None) -> bool:
-        """Return whether a row may match the filter if `more` holds, too."""
+        """Return whether any row that satisfies the additional condition `more` may match the filter."""
         known = self.known if more is None else self.known & more
         no_file = _FILE_FORMAT.make_fragment("no-file", filesystem=_NO_FILES, partition_expression=known)
         dataset = ds.FileSystemDataset([no_file], self.schema, _FILE_FORMAT, _NO_FILES)
@@ -107,7 +110,7 @@ def _int64(number: int) -> pa.Scalar:
 def referenced_columns(condition: ds.Expression | None, schema: pa.Schema) -> list[str]:
     """Return the columns that a filter uses.
 
-    Arrow does not expose them, so this tries to evaluate the filter without each column.
+    Arrow does not expose the columns of a filter, so this function tries to evaluate the filter without each column.
     """
     if condition is None:
         return []

@@ -1,4 +1,4 @@
-"""The columns of a record in queries: record columns, then one per field of the value. Pure.
+"""The columns of a topic in queries: the columns of the record, then one column per field of the value. Pure.
 
 topic, partition, offset
 timestamp     in UTC, with microseconds; null before year 2 or after 9998; -1 ms if the record has none
@@ -44,7 +44,7 @@ class RecordRows:
         return pa.schema([*RECORD_COLUMNS, *self.values.schema])
 
     def make(self, records: pa.RecordBatch, wanted: Sequence[str]) -> pa.RecordBatch:
-        """Return some columns of records. Other columns are not computed.
+        """Return the requested columns of records. Other columns are not computed.
 
         :param records: Records in the columns of `barnabas.records.arrow`.
         :param wanted: The names of the columns, in this order.

@@ -43,9 +43,13 @@ _FORMATS = {registry_client.AVRO: AVRO, registry_client.PROTOBUF: PROTOBUF}
 PARTITIONS_LOOKED_AT = 4
 RECORDS_AT_EACH_END = 250
 UNKNOWN_IDS_MAX = 10
-"""The largest number of ids that are looked up before the most frequent one, if the registry does not know them."""
+"""The maximum number of unknown schema ids to look up in the registry before the search falls back to the most frequent
+id.
+"""
 FIELDS_MAX = 1_000
-"""The largest number of fields with a column; other fields are in `value`. A producer may use data as field names."""
+"""The maximum number of fields that get a column, in case a producer uses data as field names. `value` contains the
+other fields.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +132,9 @@ def _columns_by_registry(values: pa.Array, url: str, rules: JsonRules) -> ValueC
 
 
 def _newest_schema(registry: SchemaRegistry, ids: Sequence[int]) -> Schema | None:
-    """Return the schema with the greatest known id. Unknown ids are skipped: the bytes may only look like an id."""
+    """Return the schema with the greatest id that the registry knows. Other ids are skipped: their bytes may only look
+    like an id.
+    """
     newest = sorted(set(ids), reverse=True)[:UNKNOWN_IDS_MAX]
     for each in dict.fromkeys([*newest, mode(ids)]):
         try:
@@ -157,7 +163,7 @@ def _json_columns(values: pa.Array, rules: JsonRules) -> JsonColumns:
 
 
 def _usual_lines(values: pa.Array) -> ValueColumns:
-    """Return the columns of the named pattern that matches most values; raw values if there is none."""
+    """Return the columns of the named pattern that matches most values. If no pattern matches, return raw values."""
     texts = as_text(values.drop_null())
     for name in NAMED_PATTERNS:
         decoder = LineDecoder.of(name)
@@ -172,7 +178,7 @@ def _line_columns(decoder: LineDecoder, values: pa.Array, value_format: str) -> 
 
 
 def _groups(decoder: LineDecoder, values: pa.Array) -> Fields:
-    """Return the types of a pattern's groups, also if no line matches the pattern."""
+    """Return the types of a pattern's groups. The groups have types even if no line matches the pattern."""
     found = _inferred(decoder, values)
     return {group: found.get(group) or decoder.pattern.types.get(group) for group in decoder.pattern.groups}
 

@@ -1,5 +1,6 @@
-"""Queries on topics with Spark, for topics too large for one process. Each topic is a view with the columns of
-DuckDB."""
+"""Queries on topics with Spark, for topics too large for one process. Each topic is a view with the same columns as in
+DuckDB.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class SparkEngine:
     """Runs statements in a Spark session; see `Engine`.
 
     :param topics: The topics to query. The engine does not close them.
-    :param spark: The session. Its statements can no longer read files.
+    :param spark: The session. The engine configures it so that SQL statements cannot read files.
     """
 
     def __init__(self, topics: Topics, spark: Any) -> None:
@@ -40,7 +41,7 @@ class SparkEngine:
         self._queries = require("barnabas.spark.topic_queries")
         self._queries.prepare(spark)
         self._views: list[str] = []
-        """The views of the last statement."""
+        """The temporary views created for the last statement."""
 
     def split(self, text: str) -> list[str]:
         """Return the queries in a text; see `Engine`."""
@@ -67,7 +68,7 @@ class SparkEngine:
     def _check_names(self, query: str) -> None:
         """Check that Spark cannot confuse a topic in a statement with another table.
 
-        Before it reports an unknown table, Spark uses a view that differs only in case, or a table of the session.
+        If Spark does not find a table, it uses a view whose name differs only in case, or a table of the session.
 
         :raises SqlError: Two topics differ only in case, or the session has a table with the name of a topic.
         """
@@ -99,7 +100,7 @@ class SparkEngine:
 
 
 def split_queries(text: str) -> list[str]:
-    """Return the queries in a text, separated by semicolons. This needs no Spark session.
+    """Return the queries in a text, separated by semicolons. This function needs no Spark session.
 
     :raises SqlError: A statement is not a query.
     """
@@ -137,7 +138,8 @@ def identifiers(statement: str) -> set[str]:
 
 
 def is_query(statement: str) -> bool:
-    """Return whether a statement only reads, judged by its words, because Spark's parser runs in another process.
+    """Return whether a statement only reads. The check uses the words of the statement, because Spark's parser runs in
+    another process.
 
     >>> is_query("with a as (select 1) select 'insert' from a"), is_query("with a as (select 1) insert into b from a")
     (True, False)

@@ -1,4 +1,4 @@
-"""Statements: split at semicolons, checked, and explained in errors, with DuckDB's own parser."""
+"""Splits a text into statements and checks them with DuckDB's parser, and explains errors."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ from barnabas.sql.errors import SqlError
 STATEMENT_BYTES_MAX = 1024 * 1024
 
 _BEFORE = r"(?>\s|--[^\n]*\n|/\*(?:[^*]|\*(?!/))*\*/)*"
-"""Whitespace and comments before the first word of a statement. DuckDB's parser keeps the comments after the previous
-one."""
+"""Whitespace and comments before the first word of a statement. DuckDB's parser keeps the comments that follow the
+previous statement.
+"""
 
 _EXPLAIN = re.compile(_BEFORE + r"explain\b(\s+analyze\b)?(\s*\([^)]*\))?", re.IGNORECASE)
 _DESCRIBED = re.compile(_BEFORE + r'(describe|desc|summarize|show)\s+"((?:[^"]|"")+)"\s*', re.IGNORECASE)
@@ -78,7 +79,7 @@ def _parse(duckdb: Any, text: str) -> list[Any]:
 
 
 def _advice(text: str) -> str:
-    """Return the likely reason why a statement is invalid: an unquoted topic name, or the keyword `offset`."""
+    """Return advice on the likely error in an invalid statement: an unquoted topic name, or the keyword `offset`."""
     signs = _NAME_WITH_SIGNS.search(text)
     if signs:
         return f"; {QUOTED.format(signs[1])}"

@@ -13,7 +13,7 @@ from typing import Any
 from barnabas.sql.errors import SqlError
 
 LIST_OF_TABLES = '"tables"'
-"""The table name of SHOW TABLES in the tree."""
+"""The table name that DuckDB's syntax tree has for SHOW TABLES."""
 
 
 _SPECIAL = "SHOW_SPECIAL"
@@ -43,7 +43,7 @@ class TableName:
 
 @dataclass(frozen=True, slots=True)
 class NamedTables:
-    """The tables that a statement names, and those that it defines.
+    """The tables that a statement names, and the tables that it defines.
 
     `is_list_of_tables`: True for SHOW TABLES.
     `is_special`: True for DESCRIBE, SUMMARIZE or SHOW with a keyword of DuckDB, such as `tables`.

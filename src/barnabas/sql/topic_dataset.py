@@ -1,8 +1,8 @@
 """A topic as an Arrow dataset for DuckDB, which requests columns and filters when a query runs.
 
-DuckDB supports Arrow datasets. It passes the required columns, and the filters of the whole query: from joins, through
-views, with `now()` already computed. DuckDB does not evaluate these filters again. The records of this dataset are at
-the brokers.
+DuckDB supports Arrow datasets. It passes the required columns and the filters of the whole query, including filters
+from joins and views, with `now()` already computed. DuckDB does not evaluate these filters again. This dataset fetches
+its records from the brokers.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ OnError = Callable[[BaseException], None]
 
 
 class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """The methods of a dataset that DuckDB calls: the schema, and a scanner.
+    """A dataset with the two members that DuckDB uses: `schema` and `scanner`.
 
     :param schema: All columns of the topic.
     :param read: Yields some of the columns of the rows that match a filter.
-    :param on_error: Called with an error of `read`. DuckDB only passes on the text of the error.
+    :param on_error: Called with each error that `read` raises, because DuckDB only reports the text of the error.
     """
 
     def __init__(self, schema: pa.Schema, read: ReadRows, on_error: OnError) -> None:
@@ -57,7 +57,7 @@ class TopicDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
 
 
 class TopicScanner:
-    """The methods of a scanner that DuckDB calls. Arrow's own scanner reads ahead, even for a LIMIT of a few rows."""
+    """A scanner with the members that DuckDB uses. Arrow's own scanner reads ahead, even for a LIMIT of a few rows."""
 
     def __init__(self, reader: pa.RecordBatchReader) -> None:
         self._reader = reader

@@ -25,8 +25,9 @@ from barnabas.sql.record_columns import HEADERS, RecordRows
 from barnabas.sql.sampling import ValueOptions, columns_of_values, sampled_ranges
 
 FETCH_BYTES = 1024 * 1024
-"""The size of a fetch response. It is small, so that first rows arrive early and a LIMIT reads little more than its
-rows."""
+"""The maximum size of a fetch response in bytes. It is small, so that the first rows arrive early and a LIMIT reads few
+additional records.
+"""
 SAMPLE_BYTES = 256 * 1024
 NOWHERE = 2**63 - 1
 
@@ -45,9 +46,9 @@ class TopicTable:
 
 
 def find_topic(name: str, known: Sequence[str]) -> str:
-    """Return the topic with this name, or the only topic that differs from it only in case.
+    """Return the topic with this name, else the only topic whose name differs just in case.
 
-    :raises UnknownTopicError: There is none, or several differ only in case.
+    :raises UnknownTopicError: No topic matches, or the names of several topics differ only in case.
 
     >>> find_topic("CLICKS", ["clicks", "views"]), find_topic("clicks", ["clicks", "Clicks"])
     ('clicks', 'clicks')
@@ -102,7 +103,7 @@ class Topics:
     def read(
         self, table: TopicTable, columns: Sequence[str], condition: ds.Expression | None
     ) -> Iterator[pa.RecordBatch]:
-        """Yield some columns of the rows that match a filter, up to the current end of the topic.
+        """Yield the requested columns of the rows that match a filter, up to the current end of the topic.
 
         :param condition: A filter on any columns of the table; None for all rows.
         """
@@ -142,7 +143,7 @@ class Topics:
     def _stored(
         self, tp: TopicPartition, wanted: ReadBounds, fetch_bytes: int, *, include_headers: bool = False
     ) -> Iterator[pa.RecordBatch]:
-        """Yield the records of a partition. Records that were deleted meanwhile are skipped."""
+        """Yield the records of a partition. Records that are deleted during the read are skipped."""
         columns = ArrowReader(include_headers=include_headers)
         start_offset = wanted.start_offset
         while start_offset < wanted.end_offset:
@@ -170,7 +171,7 @@ class Topics:
                 self._readers.discard(reader)
 
     def stop_reading(self) -> None:
-        """Stop all reads, also if a broker does not answer. The reads raise ClosedError."""
+        """Stop all reads, even if a broker does not answer. The reads raise ClosedError."""
         for reader in list(self._readers):
             reader.close()
 

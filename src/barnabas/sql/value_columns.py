@@ -1,8 +1,8 @@
 """The columns of values in a query: one for each field, decoded on demand.
 
-A query need not restore the original value byte by byte, as a load must: the column `value` has it. So a field that
-cannot be decoded is null, and only the requested fields are decoded. Pure except for requests to the schema registry.
-The classes can be pickled for Spark's executors.
+Unlike a load, a query does not restore the original value from its columns: the column `value` contains it. So only the
+requested fields are decoded, and a field that cannot be decoded is null. Pure except for requests to the schema
+registry. The classes can be pickled for Spark's executors.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class ValueColumns(Protocol):
         ...
 
     def decode(self, values: pa.Array, wanted: Sequence[str]) -> list[pa.Array]:
-        """Return some columns of values.
+        """Return the requested columns of values.
 
         :param values: The values as binary; null for tombstones.
         :param wanted: The names of the columns, in this order.
@@ -154,7 +154,7 @@ def _fields_of_columns(fields: Iterable[str]) -> dict[str, str]:
 
 @lru_cache(maxsize=8)
 def record_decoder(value_format: str, registry_url: str, aliases: str = "{}") -> ValueDecoder:
-    """Return the decoder of a format in this process. It caches schemas.
+    """Return this process's decoder for a format. It caches schemas.
 
     Threads may share the decoder: at worst, two threads fetch the same schema.
 

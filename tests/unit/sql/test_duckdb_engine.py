@@ -310,8 +310,8 @@ def test_each_topic_is_reached_under_its_own_name(names: set[str], data: st.Data
         ("select * from a.b.c", 'contain special characters: "a.b.c"'),
         ("select * from CLICKS", "no topic 'CLICKS'; did you mean"),
         ('select * from clicks, "Clicks"', "SQL takes the topics 'Clicks' and 'clicks' for one table"),
-        ("select * from query_table('clicks')", "the function query_table cannot find topics"),
-        ("select * from query('from clicks')", "the function query cannot find topics"),
+        ("select * from query_table('clicks')", "the function query_table does not support topics"),
+        ("select * from query('from clicks')", "the function query does not support topics"),
     ],
 )
 def test_a_name_that_may_mean_another_topic_is_refused(query: str, told: str) -> None:
