@@ -2,7 +2,7 @@
 
     python -m bench.broker_figures [--folder DIR] [--gigabytes 10]
 
-The program prints a Markdown table. The folder needs free space for twice the gigabytes.
+The program prints a Markdown table. The directory needs twice as much free space as `--gigabytes`.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def create_topic(broker: MeasuredBroker, partitions: int) -> None:
 
 
 def produce(broker: MeasuredBroker, records: int, value: bytes = RECORD) -> float:
-    """Send records as fast as librdkafka can. Return the seconds."""
+    """Send records as fast as librdkafka can. Return the duration in seconds."""
     producer = Producer(
         {
             "bootstrap.servers": broker.bootstrap,
@@ -71,7 +71,7 @@ def produce(broker: MeasuredBroker, records: int, value: bytes = RECORD) -> floa
 
 
 def consume(broker: MeasuredBroker, records: int) -> float:
-    """Read records as fast as librdkafka can. Return the seconds from the first to the last record."""
+    """Read records as fast as librdkafka can. Return the time from the first to the last record in seconds."""
     consumer = Consumer(
         {
             "bootstrap.servers": broker.bootstrap,

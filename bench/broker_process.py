@@ -20,11 +20,12 @@ BARNABAS = ("-m", "barnabas.cli.main")
 
 
 class MeasuredBroker:
-    """A broker on a free port in its own session: Ctrl-C only reaches the bench, which then stops the broker.
+    """A broker on a free port in its own session: Ctrl-C only reaches the benchmark program, which then stops the
+    broker.
 
-    :param data: the log directory; the first one if there are several.
-    :param program: the arguments of Python instead of the command `barnabas`.
-    :param environment: variables in addition to those of this process.
+    :param data: the first log directory of the broker.
+    :param program: the arguments of Python that start another program instead of `barnabas`.
+    :param environment: variables in addition to the environment of this process.
     :param settings: broker settings by field name.
     """
 
@@ -47,7 +48,7 @@ class MeasuredBroker:
         self._process: subprocess.Popen[bytes] | None = None
         self.port = 0
         self.ready_s = 0.0
-        """The seconds from the start of the process to the line `ready`."""
+        """The time in seconds from the start of the process to the line `ready`."""
 
     def __enter__(self) -> Self:
         up = ["up", "--port", str(self.port)]
@@ -80,16 +81,17 @@ class MeasuredBroker:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         try:
-            if kind is None:  # after an error or Ctrl-C, nobody needs a clean shutdown
+            if kind is None:  # after an error or Ctrl-C, a clean shutdown is not necessary
                 with contextlib.suppress(subprocess.TimeoutExpired):
                     self.stop()
         finally:
             self.kill()
 
     def stop(self, limit_s: float = STOP_LIMIT_S) -> float:
-        """Stop the broker with SIGTERM. Return the seconds; 0 if it had already ended.
+        """Stop the broker with SIGTERM. Return the duration of the shutdown in seconds; 0 if the broker had already
+        ended.
 
-        :raises subprocess.TimeoutExpired: if the broker still runs after the limit.
+        :raises subprocess.TimeoutExpired: if the broker is still running after the time limit.
         """
         if self.process.poll() is not None:
             return 0.0
@@ -119,12 +121,12 @@ class MeasuredBroker:
 
     @property
     def memory_mib_max(self) -> float:
-        """The peak of the resident memory."""
+        """The peak of the broker's resident memory."""
         return self._status_kib("VmHWM") / 1024
 
     @property
     def cpu_s(self) -> float:
-        """The CPU time used so far."""
+        """The CPU time that the broker has used so far."""
         fields = Path(f"/proc/{self.process.pid}/stat").read_text().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / TICKS_PER_S
 

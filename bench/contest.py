@@ -1,7 +1,8 @@
-"""A contest between clients and servers: a warm-up of each, then rounds in which each runs once (A B A B ...).
+"""A contest between clients and servers: a warm-up of each contender, then rounds in which each contender runs once (A
+B A B ...).
 
-A contender that fails is reported and left out of the remaining rounds; its earlier runs stay. Written data is flushed
-before the next run starts, so that no run pays for an earlier one.
+A failed contender is reported and skipped in the remaining rounds; its earlier runs are kept. Written data is flushed
+before the next run starts, so that no run slows down the next one.
 """
 
 from __future__ import annotations
@@ -25,8 +26,8 @@ from bench.scale import Scale
 WARM_UP_SHARE = 0.25
 RECORDS_MIN = 1000
 FILLERS = {"kafka": "confluent", "amqp": "perftest", "jms": "activemq-java"}
-"""The client that fills topics and queues for consumers: the same for all brokers of a protocol, so the batches are
-equal.
+"""The client that fills topics and queues for consumers, by protocol. All brokers of a protocol have the same client,
+so their batches are equal.
 """
 
 
@@ -34,9 +35,9 @@ equal.
 class Contender:
     """A client with a server.
 
-    :param share: the share of the job's records; less than 1 for slow contenders.
-    :param minor: True if the scale `quick` leaves it out.
-    :param plain: True to always run one producer with acks=1, as the reference for replication.
+    :param share: the share of the job's records that this contender gets; less than 1 for slow contenders.
+    :param minor: True if the scale `quick` omits this contender.
+    :param plain: True to always run one producer with acks=1, as the reference for replicated runs.
     """
 
     server: str
@@ -55,7 +56,7 @@ class Contender:
         return f"{self.driver.name} with {SERVERS[self.server].title}"
 
     def records(self, job: Job) -> int:
-        """Return the number of records of this contender."""
+        """Return the number of records that this contender processes, given the number in the job."""
         return max(RECORDS_MIN, round(job.records * self.share))
 
 
@@ -76,7 +77,7 @@ class Contest:
         self._fill_records = 0
 
     def run(self, case: str, job: Job, contenders: Sequence[Contender], rounds: int | None = None) -> Case:
-        """Run all contenders with a job. Return their measurements."""
+        """Run a job with all contenders. Return their measurements."""
         self._fill_records = job.records
         taking_part = [each for each in contenders if not (each.minor and self.scale.is_brief)]
         rows = {contender: self._row(contender) for contender in taking_part}
@@ -98,7 +99,7 @@ class Contest:
         return row
 
     def _turn(self, case: str, job: Job, contender: Contender, row: Row, number: int, rounds: int) -> None:
-        """Run a contender once. The turn with number 0 is the warm-up, which is not kept."""
+        """Run a contender once. The turn with number 0 is the warm-up, whose result is not kept."""
         records = contender.records(job)
         if number == 0:
             records = max(RECORDS_MIN, round(records * WARM_UP_SHARE))
@@ -106,7 +107,7 @@ class Contest:
         try:
             job = replace(job, producers=1, acks="1") if contender.plain else job
             run = self.one(contender, replace(job, records=records))
-        except Exception as error:  # noqa: BLE001  # a failed contender must not stop the others
+        except Exception as error:  # noqa: BLE001  # a failed contender must not stop the other contenders
             row.problem = problem_of(error)
             self.progress.say(f"{what}: failed: {row.problem}")
             return
@@ -116,9 +117,9 @@ class Contest:
         self.progress.say(f"{what}: {figure}")
 
     def one(self, contender: Contender, job: Job, look: Callable[[Server, Job, Outcome], Run] | None = None) -> Run:
-        """Run a contender once with a topic of its own. A topic to consume is filled before.
+        """Run a contender once with its own topic. For a consumer, the topic is filled before the run.
 
-        :param look: makes the run's figures before the topic is deleted.
+        :param look: computes the run's figures before the topic is deleted.
         :raises ClientError: if the client fails.
         """
         server = self.arena.server(contender.server)
@@ -132,7 +133,7 @@ class Contest:
             return self.measure(contender, job, look)
         finally:
             self._delete(server, job.topic)
-            # The memory that this run used is still mapped in the host.
+            # The host still maps the memory that this run used, so this memory needs no preparation.
             self._reserve.hold(bytes_for(job.records, job.size))
 
     def _delete(self, server: Server, topic: str) -> None:
@@ -151,9 +152,9 @@ class Contest:
         *,
         into_fresh_memory: bool = False,
     ) -> Run:
-        """Run a contender once with the topic of the job.
+        """Measure one run of a contender with the topic of the job.
 
-        :param into_fresh_memory: True to not prepare memory for this run, nor for later ones.
+        :param into_fresh_memory: True to prepare no memory for this run and later runs (`bench.memory`).
         """
         server = self.arena.server(contender.server)
         if into_fresh_memory:
@@ -169,7 +170,7 @@ class Contest:
         return replace(run, cpu_server_s=cpu_server_s, memory_server_mib=server.memory_mib_max())
 
     def _filled_topic(self, server: Server, job: Job) -> str:
-        """Return a topic with enough records. A log is filled once, a queue again for each run."""
+        """Return a topic with enough records. A log is filled only once, but a queue is filled for each run."""
         key = (server.name, job.size)
         topic, filled = self._filled.get(key, ("", 0))
         if server.protocol == "kafka" and filled >= job.records:
@@ -177,7 +178,7 @@ class Contest:
         self._topics += 1
         topic = f"{self.name.lower()}-{self._topics}"
         server.create_topic(topic, job.partitions)
-        # The warm-up with fewer records comes first, so a log is filled with the records of all runs at once.
+        # The warm-up is first and needs fewer records. So fill the log immediately with enough records for all runs.
         records = max(job.records, self._fill_records) if server.protocol == "kafka" else job.records
         self.progress.say(f"{self.name}: filling a topic of {server.title} with {records:,} records")
         filling = Job("produce", records, job.size, job.partitions, batch_records=job.batch_records, topic=topic)
@@ -188,7 +189,7 @@ class Contest:
 
 
 def problem_of(error: Exception) -> str:
-    """Return the reason of a failure as one line."""
+    """Return the reason for a failure as one line of text."""
     text = " ".join(str(error).split())[:300]
     return text if isinstance(error, ClientError | UnavailableError) else f"{type(error).__name__}: {text}"
 

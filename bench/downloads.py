@@ -1,8 +1,8 @@
-"""The downloads of peers to a cache folder: jars from Maven, and unpacked Debian packages.
+"""Downloads peers to a cache directory: jars from Maven, and unpacked Debian packages.
 
 Nothing is installed into the system, and no system service is started: packages are downloaded with `apt-get download`
-(without root) and unpacked with `dpkg -x`. The folder is $BENCH_CACHE, or ~/.cache/barnabas-bench. Delete it to get
-newer releases.
+(without root) and unpacked with `dpkg -x`. The cache directory is $BENCH_CACHE, or ~/.cache/barnabas-bench. Delete it
+to get newer releases.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ _DEPENDENCY = (
 _ALONE = "<exclusions><exclusion><groupId>*</groupId><artifactId>*</artifactId></exclusion></exclusions>"
 ARTIFACT = re.compile(r"Could not find artifact (\S+)|(\S+) was not found in \S+ during a previous attempt")
 NEWEST = "RELEASE"
-"""Maven's word for the newest release."""
+"""The version name that means the newest release in Maven."""
 
 
 class UnavailableError(Exception):
-    """A peer is not available on this machine. The text is the reason."""
+    """A peer is not available on this machine. The error message is the reason."""
 
 
 class NotStartedError(UnavailableError):
-    """A server ended at its start, or did not listen in time. Another attempt may succeed."""
+    """A server process ended at its start, or did not listen in time. Another attempt may succeed."""
 
 
 def cache_folder() -> Path:
-    """Return the folder of downloads, and create it if it is missing."""
+    """Return the directory for downloads, and create it if it is missing."""
     folder = Path(os.environ.get("BENCH_CACHE") or Path.home() / ".cache/barnabas-bench")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
@@ -79,8 +79,8 @@ def maven_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True
     """Return a folder with the jars of `group:artifact:version` coordinates and their dependencies.
 
     :param name: the name of the folder in the cache.
-    :param coordinates: the first one has the version; later ones without a version get the same.
-    :param transitive: False to leave out dependencies; then each coordinate needs a version.
+    :param coordinates: the first one has the version. Later coordinates without a version get the same version.
+    :param transitive: False to omit dependencies; then each coordinate needs a version.
     :raises UnavailableError: if Maven is not installed, or does not find the artifacts.
     """
     folder = cache_folder() / name
@@ -98,7 +98,7 @@ def maven_jars(name: str, coordinates: Sequence[str], *, transitive: bool = True
 def newest_version(coordinate: str) -> str:
     """Ask Maven for the newest release of an artifact.
 
-    All jars of a project should have the same release, and Maven may not have all artifacts of the newest one yet.
+    All jars of a project should have the same release, and Maven may not have all artifacts of the newest release yet.
     """
     artifact = coordinate.split(":")[1]
     with tempfile.TemporaryDirectory() as scratch:
@@ -145,7 +145,7 @@ def _copy_jars(coordinates: Sequence[str], folder: Path, *, transitive: bool) ->
 def debian_package(package: str, proof: str) -> Path:
     """Return the root of a file tree with an installed or unpacked Debian package.
 
-    :param proof: a glob pattern of a file in the package, which shows that the package is installed.
+    :param proof: a glob pattern of a file in the package. If the file exists, the package is installed.
     :raises UnavailableError: if the package is not available.
     """
     if any(Path("/").glob(proof)):

@@ -1,6 +1,4 @@
-"""Shared code of programs that measure one broker: figures as data, and an end on Ctrl-C that keeps the results
-so far.
-"""
+"""Shared code of programs that measure one broker: writes figures as data, and keeps the results so far on Ctrl-C."""
 
 from __future__ import annotations
 
@@ -28,7 +26,7 @@ PATH_OPTIONS = ("--json", "--folder")
 
 @dataclass(slots=True)
 class Interruption:
-    """The state of an interruption. The exit code is not 0 after a signal."""
+    """Remembers whether a signal has interrupted the program. After a signal, the exit code is not 0."""
 
     exit_code: int = 0
 
@@ -37,7 +35,7 @@ class Interruption:
 def interruptible() -> Iterator[Interruption]:
     """Let Ctrl-C and SIGTERM end the block cleanly, and continue after it.
 
-    Only the first signal counts: a second one must not interrupt the stopping of brokers.
+    Only the first signal interrupts: a second signal must not interrupt the shutdown of brokers.
     """
     interruption = Interruption()
 
@@ -66,14 +64,14 @@ def parser_of(module: str, description: str | None) -> argparse.ArgumentParser:
 
 
 def parent_of(asked: argparse.Namespace) -> Path:
-    """Return the parent of the brokers' folders, after removing the folders of killed benches."""
+    """Remove the directories of killed benchmark runs. Then return the parent of the brokers' directories."""
     parent: Path = asked.folder or cache_folder()
     remove_leftovers(parent)
     return parent
 
 
 def refuse_unknown(parser: argparse.ArgumentParser, names: Iterable[str], known: Collection[str]) -> None:
-    """Exit with an error that lists the known names, if a name is unknown."""
+    """If a name is unknown, exit with an error that lists the known names."""
     if unknown := [name for name in names if name not in known]:
         parser.error(f"unknown name: {', '.join(unknown)}; use {', '.join(known)}")
 
@@ -86,7 +84,7 @@ def show(asked: argparse.Namespace, module: str, lines: Iterable[str], figures: 
 
 
 def save(path: Path, module: str, rows: Sequence[dict[str, Any]]) -> None:
-    """Write figures with a description of the machine, one line per row."""
+    """Write figures and a description of the machine to a file, with one line per row."""
     head = {
         "command": " ".join(["python -m", module, *without_paths(sys.argv[1:])]),
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
@@ -97,7 +95,7 @@ def save(path: Path, module: str, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def without_paths(arguments: Sequence[str]) -> list[str]:
-    """Return arguments without those that name files or folders of this machine.
+    """Return arguments without options that name files or directories of this machine.
 
     >>> without_paths(["--rounds", "3", "--json", "figures.json", "--folder=/data", "roll-often"])
     ['--rounds', '3', 'roll-often']
@@ -111,7 +109,7 @@ def without_paths(arguments: Sequence[str]) -> list[str]:
 
 
 def text_of(head: dict[str, str], rows: Sequence[dict[str, Any]]) -> str:
-    """Return the content of the file.
+    """Return the content of the file of figures.
 
     >>> print(text_of({"date": "2026-11-21"}, [{"ms": 1.23456789}]), end="")
     {"date": "2026-11-21", "rows": [

@@ -1,4 +1,5 @@
-"""The figures to reach, with the row of the results that each comes from: the tables of docs/benchmarks.md."""
+"""The goals in the tables of docs/benchmarks.md: the figures to reach, and the functions that find the measured
+values."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ Results = dict[str, Result]
 
 @dataclass(frozen=True, slots=True)
 class Goal:
-    """A figure to reach, and the row of the results that has the measured value.
+    """A figure to reach, and the function that returns the measured value from the results.
 
     :param what: the text of the first column.
-    :param published: the figure of the paper or the article; empty if neither has one.
+    :param published: the figure of the paper or the article; empty if neither has this figure.
     :param reach: the required value, as text.
     :param hope: the hoped-for value, as text.
     :param measured: returns the measured value as text, or None without a measurement.
@@ -49,21 +50,22 @@ def rate(case: Case, row: Row) -> str | None:
 
 
 def overhead(case: Case, row: Row) -> str | None:
-    """Return the bytes per record beyond the payload."""
+    """Return the number of stored bytes per record in addition to the payload."""
     del case
     stored = row.median(lambda run: run.stored)
     return None if stored is None else f"{stored:.2f} B"
 
 
 def latency(case: Case, row: Row) -> str | None:
-    """Return the percentiles as medians over the runs."""
+    """Return the latency percentiles, each as the median over the runs."""
     del case
     found = [row.median(lambda run, name=name: run.latency.get(name)) for name in ("p50_ms", "p99_ms", "p999_ms")]  # type: ignore[misc]
     return " / ".join(f"{value:.2f}" for value in found if value is not None) + " ms" if any(found) else None
 
 
 def flatness(case: Case, row: Row) -> str | None:
-    """Return the throughput of the last quarter of the stored data relative to that of the first gigabyte."""
+    """Return the ratio of two throughputs: while the last quarter of the data is stored, and during the first
+    gigabyte."""
     del case
     last_gb = max((run.stored_gb or 0 for run in row.runs), default=0)
     first = [run.records_per_s for run in row.runs if (run.stored_gb or 0) < SMALL_GB]
@@ -74,7 +76,7 @@ def flatness(case: Case, row: Row) -> str | None:
 
 
 def memory(case: Case, row: Row) -> str | None:
-    """Return the memory peak of Barnabas with any client of the case."""
+    """Return the highest memory peak of Barnabas over all clients of the case."""
     del row
     peaks = [run.memory_server_mib for each in case.rows if each.server == BARNABAS for run in each.runs]
     return f"{max(peaks):.0f} MiB" if peaks else None
@@ -100,7 +102,7 @@ def against_one_broker(case: Case, row: Row) -> str | None:
 
 
 def latency_beside_kafka(case: Case, row: Row) -> str | None:
-    """Return the percentiles, and those of Apache Kafka with its own client."""
+    """Return the latency percentiles, and the percentiles of Apache Kafka with its own client."""
     kafka = case.row(KAFKA_CLUSTER, KAFKA_CLIENTS[1])
     own, theirs = latency(case, row), latency(case, kafka) if kafka else None
     return f"{own}, Kafka {theirs}" if own and theirs else own
@@ -130,13 +132,13 @@ def client_cpu_per_million(row: Row) -> float | None:
 
 
 def against_confluent(case: Case, row: Row) -> float | None:
-    """Return the ratio to the throughput of confluent-kafka with the same broker, or else with Barnabas."""
+    """Return the throughput relative to confluent-kafka with the same broker, or otherwise with Barnabas."""
     reference = case.row(row.server, CONFLUENT) or case.row(BARNABAS, CONFLUENT)
     return _ratio(row, reference)
 
 
 def against_kafka(case: Case, row: Row) -> float | None:
-    """Return the ratio to the throughput of Apache Kafka with the faster one of its own two clients."""
+    """Return the ratio to the throughput of Apache Kafka with the faster of its own two clients."""
     peer = KAFKA_CLUSTER if row.server in (BARNABAS_CLUSTER, KAFKA_CLUSTER) else KAFKA
     rows = [found for client in KAFKA_CLIENTS if (found := case.row(peer, client))]
     return _ratio(row, max(rows, key=lambda each: each.records_per_s or 0.0, default=None))

@@ -6,10 +6,10 @@ groups.
     python -m bench.groups many --groups 100000
     python -m bench.groups --json FILE      also writes the figures as data
 
-- `commits`: each client commits an offset of its own group, and commits again as soon as the broker responds. Meanwhile
-  another client sends ApiVersions every 5 ms (as in `bench.stalls`).
-- `many`: groups with one offset each. The broker is restarted, and a client requests offsets until the broker has
-  loaded all.
+- `commits`: each client commits an offset of its own group, and commits again as soon as the broker responds. At the
+same time, another client sends ApiVersions every 5 ms (as in `bench.stalls`).
+- `many`: many groups with one offset each. The broker is restarted, and a client requests offsets until the broker has
+loaded all groups.
 
 All clients run in this process, on the broker's machine.
 """
@@ -63,7 +63,7 @@ class Figures:
     """The broker's CPU time per commit."""
     worst_ms: float
     p99_ms: float
-    """The latencies of the other client."""
+    """The 99th percentile of the other client's latencies."""
     groups: int = 0
     ready_s: float = 0.0
     loaded_s: float = 0.0
@@ -81,9 +81,9 @@ def commit_request(group_id: str) -> bytes:
 def measure_commits(
     folder: Path, committing_s: float = COMMITTING_S, environment: Mapping[str, str] | None = None
 ) -> Figures:
-    """Commit for some seconds with many clients.
+    """Send commits with many clients for some seconds.
 
-    :param environment: variables of the broker in addition to those of this process.
+    :param environment: variables of the broker in addition to the environment of this process.
     """
     deadline = Deadline(LIMIT_S)
     with MeasuredBroker(folder, environment=environment) as broker:
@@ -102,7 +102,7 @@ def measure_commits(
 
 
 def measure_many(folder: Path, count: int) -> Figures:
-    """Commit an offset for each of many groups, and restart the broker."""
+    """Commit an offset for each of many groups, restart the broker, and measure the time to load the groups."""
     deadline = Deadline(LIMIT_S)
     with MeasuredBroker(folder) as broker:
         _prepare(broker, deadline)
@@ -161,7 +161,7 @@ class _Clients:
             self._poll.register(sock.fileno(), select.EPOLLIN)
 
     def run(self, seconds: float) -> int:
-        """Commit for some seconds. Return the number of responses.
+        """Send commits for some seconds. Return the number of responses.
 
         :raises RuntimeError: if the broker rejects a commit.
         """

@@ -1,4 +1,4 @@
-"""The machine of the measurements."""
+"""Describes the machine of the measurements."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ CLIENT_PACKAGES = ("confluent-kafka", "kafka-python", "aiokafka", "pika", "stomp
 
 
 def describe() -> str:
-    """Return cores, processor, memory, kernel and Python in one line.
+    """Describe cores, processor, memory, kernel and Python version in one line.
 
     >>> "Python" in describe()
     True

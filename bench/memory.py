@@ -1,9 +1,9 @@
-"""Memory that is ready for use before a run starts.
+"""Prepares memory for fast use before a run starts.
 
 A virtual machine's host may take free memory back, and return it page by page. The first write to such a page is many
 times slower than usual (2 to 4 s per gigabyte on the machine of the results). The first run after a pause would pay
-this cost, and the next one would not. So between writing runs, for all contenders, this module holds several times the
-memory that they need, and frees it just before the run: the kernel first allocates the memory that was freed last.
+this cost, and the next run would not. So between writing runs of all contenders, this module holds several times the
+memory that a run needs, and frees it just before the run. The kernel first allocates the memory that was freed last.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 
 GIB = 1024**3
 LEAST_BYTES = 5 * GIB
-"""The minimum size. The kernel first allocates from small areas of free memory, so all of them must be ready."""
+"""The minimum size of the reserve. The kernel first allocates from small areas of free memory, so all of these areas
+must be ready."""
 SMALL_BYTES = GIB // 20
-"""The maximum payload of a run that needs no reserve: its time depends on other things than memory."""
+"""The maximum payload of a run that needs no reserve: the duration of such a run does not depend on memory."""
 MOST_BYTES = 8 * GIB
 SHARE = 4
 """The reserve as a multiple of the payload."""
@@ -59,7 +60,7 @@ class Reserve:
         self._asked_bytes = size_bytes
         size_bytes = min(size_bytes, int(available_bytes() * SHARE_OF_AVAILABLE))
         self._memory = mmap.mmap(-1, size_bytes, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        # Huge pages would come from other free lists than those of the page cache.
+        # Use no huge pages, because the kernel takes them from other free lists than pages of the page cache.
         self._memory.madvise(mmap.MADV_NOHUGEPAGE)
         start = ctypes.c_char.from_buffer(self._memory)
         ctypes.memset(ctypes.addressof(start), 1, size_bytes)

@@ -1,22 +1,23 @@
-"""The throughput of a mirror beside that of its brokers: produced, consumed and mirrored records per second in one run.
+"""Compares the throughput of a mirror with the throughput of its brokers: produced, consumed and mirrored records per
+second.
 
     python -m bench.mirror                  all scenarios, three rounds, a few minutes
     python -m bench.mirror small --rounds 5
     python -m bench.mirror --json FILE      also writes the figures as data
 
 There are two brokers. In each round `barnabas perf` produces to the first one and consumes from it, and `barnabas
-mirror --once` copies the records to the second one, each at full speed and with a new topic:
+mirror --once` copies the records to the second broker. Each step runs at full speed, and each round has a new topic:
 
 - `small`: values of 100 bytes;
 - `large`: values of 1,000 bytes;
 - `lz4`: values of 100 bytes, compressed by the producer;
-- `tens`: values of 100 bytes, ten per batch, without sequence numbers, sent with `--batch-records` as fast as possible:
-  the cost of a mirror depends on the number of batches;
+- `tens`: values of 100 bytes, ten per batch, without sequence numbers, sent with `--batch-records` as fast as possible.
+The cost of a mirror depends on the number of batches;
 - `sequenced`: the same with `Producer` and sequence numbers, as a mirror sends them: ten records fill a batch.
 
-The goal: a mirror reaches 70 % of the slower one of producing and consuming. The mirror's time extends from its line
-`ready` to its line `ended`, and includes finding the topic, creating it in the target, and writing the ledger. Values
-are text; MB/s refer to values before compression.
+The goal: the rate of a mirror is at least 70 % of the slower rate of producing and consuming. The mirror's time extends
+from its line `ready` to its line `ended`, and includes finding the topic, creating it in the target, and writing the
+ledger. Values are text; MB/s refer to values before compression.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ from bench.processes import RunningClient, cpu_s, run_client
 from bench.tables import table
 
 GOAL = 0.7
-"""The goal, as a share of the slower one of producing and consuming."""
+"""The goal for the mirror's rate, as a share of the slower rate of producing and consuming."""
 LIMIT_S = 600.0
 LINGER_MS = 5
 """The linger time of producers in scenarios with a given batch size, in milliseconds."""
@@ -47,7 +48,7 @@ COMMAND = [sys.executable, *BARNABAS]
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """The records that are mirrored."""
+    """A scenario: the size and the number of the mirrored records, and the producer's settings."""
 
     size: int
     records: int
@@ -77,7 +78,7 @@ SCENARIOS = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The figures of one round: records per second, and CPU time of the busiest process in us per record.
+    """The figures of one round: records per second, and the CPU time of the busiest process in µs per record.
 
     On an otherwise idle machine, each rate depends on its busiest process. If other programs use the machine, the CPU
     times are more reliable than the rates.
@@ -95,12 +96,12 @@ class Figures:
 
     @property
     def ratio(self) -> float:
-        """The mirror's rate relative to the slower one of producing and consuming."""
+        """The mirror's rate relative to the slower rate of producing and consuming."""
         return self.mirrored / min(self.produced, self.consumed)
 
     @property
     def cpu_ratio(self) -> float:
-        """The ratio that would result if each process had its own core."""
+        """The ratio computed from CPU times, as if each process had its own core."""
         return max(self.produced_cpu_us, self.consumed_cpu_us) / self.mirrored_cpu_us
 
 
@@ -149,7 +150,7 @@ class Stage:
 
 
 def mirrored(source: str, target: str, topic: str) -> Outcome:
-    """Mirror a topic. Return the measurement from the mirror's line `ready` on."""
+    """Mirror a topic. Return the measurement, which starts at the mirror's line `ready`."""
     at_s: dict[str, float] = {}
     brought = 0
     cpu_before_s = 0.0

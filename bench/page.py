@@ -25,7 +25,7 @@ from bench.workloads import WORKLOADS
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs/benchmarks.md"
 PICTURES = "images"
-"""The folder of the pictures beside the page."""
+"""The directory of the pictures, next to the page."""
 SUMMARY, DETAILS = "summary", "details"
 """The two parts of the page that this module writes."""
 LATENCIES = {"p50_ms": "p50", "p90_ms": "p90", "p99_ms": "p99", "p999_ms": "p99.9", "max_ms": "max"}
@@ -49,7 +49,7 @@ def write(path: Path = PAGE, folder: Path = results.RESULTS) -> Path:
 
 
 def marks(part: str) -> tuple[str, str]:
-    """Return the marks: the lines before and after a part of the page."""
+    """Return the marks of a part: the lines before and after this part of the page."""
     return f"<!-- python -m bench writes the {part} from here -->", f"<!-- to here: {part} -->"
 
 
@@ -61,7 +61,7 @@ def start(path: Path) -> None:
 
 
 def replaced(text: str, part: str, new: str) -> str:
-    """Return the page with a new text of one part.
+    """Return the page with a new text for one part.
 
     :raises ValueError: if the page has no marks of the part.
     """
@@ -76,7 +76,7 @@ def replaced(text: str, part: str, new: str) -> str:
 def summary(found: Results, pictures: Mapping[Path, str]) -> Iterator[str]:
     """Yield the lines of the short table and of the pictures.
 
-    :param pictures: the messages by picture file.
+    :param pictures: the titles of the pictures, by file name.
     """
     if not found:
         yield "Nothing has been measured yet: run `make bench`."

@@ -11,8 +11,8 @@
 - `small-batches`: a gigabyte of one-record batches in the active segments of 8 partitions, produced to the broker;
 - `stored`: gigabytes of flushed batches of 64 KiB in 4 partitions, and an unflushed gigabyte in one partition.
 
-The page cache is dropped before each start if that is allowed, so that the disk is measured, too. All data is removed
-at the end.
+If permitted, the page cache is dropped before each start, so that reads from disk are included. All data is removed at
+the end.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def value_text(value: float | None, unit: str) -> str:
 
 
 def drop_caches() -> None:
-    """Drop the page cache, if that is allowed."""
+    """Drop the page cache, if this process has the permission."""
     with contextlib.suppress(OSError):
         os.sync()
         DROP_CACHES.write_text("1")
@@ -97,7 +97,7 @@ def drop_caches() -> None:
 
 @contextlib.contextmanager
 def connected(broker: MeasuredBroker) -> Iterator[Connection]:
-    """Open a connection to a broker until the block ends."""
+    """Provide a connection to a broker inside the block."""
     connection = Connection(broker.port, Deadline(LIMIT_S))
     try:
         yield connection
@@ -106,7 +106,7 @@ def connected(broker: MeasuredBroker) -> Iterator[Connection]:
 
 
 def create_topics(broker: MeasuredBroker, names: Sequence[str], partitions: int) -> float:
-    """Create topics with one request each. Return the seconds."""
+    """Create topics with one request each. Return the duration in seconds."""
     begun = time.perf_counter()
     with connected(broker) as connection:
         for name in names:
@@ -123,7 +123,7 @@ def write_to_all(broker: MeasuredBroker, topics: int = TOPICS, partitions: int =
 
 
 def seconds_of(broker: MeasuredBroker, request: bytes) -> float:
-    """Return the time of a response in seconds, the median of several requests."""
+    """Return the response time in seconds, as the median of several requests."""
     seconds = []
     with connected(broker) as connection:
         for _ in range(ASKED_TIMES):
@@ -179,7 +179,7 @@ def measure_unwritten(parent: Path, _: argparse.Namespace) -> Iterator[Figure]:
 
 
 def measure_small_batches(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
-    """Measure the slowest kind of recovery: one header per record. A broker has written all batches."""
+    """Measure the slowest kind of recovery, with one batch header per record. A broker has written the batches."""
     what = f"{asked.small_gigabytes:g} GB of one-record batches in {SMALL_BATCH_PARTITIONS} active segments"
     with fresh_folder(parent) as folder, MeasuredBroker(folder / "data") as broker:
         took_s = write_small_batches(broker, int(asked.small_gigabytes * GIGABYTE))
@@ -193,7 +193,7 @@ def measure_small_batches(parent: Path, asked: argparse.Namespace) -> Iterator[F
 
 
 def write_small_batches(broker: MeasuredBroker, size_bytes: int) -> float:
-    """Write one-record batches to a new topic. Return the seconds of the writes."""
+    """Write one-record batches to a new topic. Return the duration of the writes in seconds."""
     create_topics(broker, [TOPIC], SMALL_BATCH_PARTITIONS)
     batch = one_record_batch(SYSTEM_CLOCK.time_ms())
     request = produce_request([(number, batch) for number in range(SMALL_BATCH_PARTITIONS)])
@@ -205,7 +205,7 @@ def write_small_batches(broker: MeasuredBroker, size_bytes: int) -> float:
 
 
 def measure_stored(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
-    """Measure starts with flushed and with unflushed data."""
+    """Measure broker starts with flushed and with unflushed data."""
     for gigabytes in asked.gigabytes:
         with fresh_folder(parent) as folder, stored(folder, gigabytes, STORED_PARTITIONS, flush=True) as broker:
             yield Figure(f"{gigabytes:g} GB flushed: start after kill -9", broker.ready_s, "s")
@@ -221,7 +221,7 @@ def measure_stored(parent: Path, asked: argparse.Namespace) -> Iterator[Figure]:
 
 @contextlib.contextmanager
 def stored(folder: Path, gigabytes: float, partitions: int, *, flush: bool) -> Iterator[MeasuredBroker]:
-    """Start a broker on data that a killed broker has left."""
+    """Start a broker with the data of a killed broker."""
     broker = MeasuredBroker(folder / "data")
     with broker:
         create_topics(broker, [TOPIC], STORED_PARTITIONS)
@@ -232,7 +232,8 @@ def stored(folder: Path, gigabytes: float, partitions: int, *, flush: bool) -> I
 
 
 def fill(data: Path, size_bytes: int, partitions: int, *, flush: bool) -> None:
-    """Write random bytes to the logs of a stopped broker, without sparse files, and leave them as after SIGKILL."""
+    """Write random bytes to the logs of a stopped broker, without sparse files, and leave the logs in the state after a
+    SIGKILL."""
     manager = LogManager(data, LogConfig(), SYSTEM_CLOCK, OsFileSystem())
     builder = BatchBuilder()
     while builder.size_bytes < STORED_BATCH_BYTES:

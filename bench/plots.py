@@ -1,4 +1,4 @@
-"""The two pictures of the page: the throughput of one producer and of one consumer, beside their peers."""
+"""The two pictures of the page: the throughput of one producer and of one consumer, compared with their peers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from bench.results import Case, Row
 
 OWN, PEER = COLOURS[0], "#c3c7cd"
 ROW_INCHES = 0.34
-"""The height of a bar with its gap, in inches."""
+"""The height of a bar with the gap to the next bar, in inches."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +23,7 @@ class Bars:
 
     :param file_name: the name of the PNG file.
     :param case: the case of the workload.
-    :param own: the client of the row that the title compares with confluent-kafka's row.
+    :param own: the client whose row the title compares with the row of confluent-kafka.
     :param message: the title; `{ratio}` is the ratio of the two rows.
     :param label: returns the label of a row.
     """
@@ -72,7 +72,7 @@ PICTURES = {
 
 
 def draw(found: Results, folder: Path) -> dict[Path, str]:
-    """Draw the pictures of workloads with results. Return the files with their messages."""
+    """Draw the pictures of workloads with results. Return the titles of the pictures by file name."""
     folder.mkdir(parents=True, exist_ok=True)
     drawn = {}
     for workload, bars in PICTURES.items():

@@ -1,8 +1,8 @@
-"""Processes under measurement: servers that are started, observed and stopped, and clients that run to their end.
+"""Runs measured processes: servers that are started, observed and stopped, and clients that run until they end.
 
-CPU time and memory of a process tree are read from /proc (Linux). The children of a server count as parts of it.
-Servers have sessions of their own, so that Ctrl-C only reaches the bench, which then stops them. If `setpriv` is
-installed, they also end when the bench is killed.
+CPU time and memory of a process tree are read from /proc (Linux). The children of a server are measured together with
+it. Servers have their own sessions, so that Ctrl-C only reaches the benchmark, which then stops the servers. If
+`setpriv` is installed, the servers also end when the benchmark is killed.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ from typing import IO
 TICKS_PER_S = os.sysconf("SC_CLK_TCK")
 STOP_TIMEOUT_S = 30.0
 CPUCLOCK_SCHED = 2
-"""The kernel's number of a process's CPU clock, which counts the time that the scheduler gave to the process."""
+"""The kernel's number for the CPU clock of a process. This clock counts the time that the scheduler gave to the
+process."""
 RESET_PEAK = "5"
 """The value for clear_refs that resets VmHWM (proc(5))."""
 
@@ -43,10 +44,10 @@ class Finished:
 
 
 def tree(pid: int) -> list[int]:
-    """Return the process and its running descendants."""
+    """Return the ids of a process and its running descendants."""
     parents = dict(_parents())
     found = [pid]
-    for each in found:  # the list grows during the loop: descendants of all depths
+    for each in found:  # the list grows during the loop, so the loop visits descendants of all depths
         found.extend(child for child, parent in parents.items() if parent == each)
     return found
 
@@ -57,7 +58,8 @@ def cpu_s(pid: int) -> float:
 
 
 def _own_cpu_s(pid: int) -> float:
-    """Return the CPU time of one process, including ended threads: in ns from its CPU clock, else in ticks of 10 ms."""
+    """Return the CPU time of one process, including ended threads: from its CPU clock (in ns) if possible, or else from
+    /proc (in ticks of 10 ms)."""
     try:
         return time.clock_gettime(~pid << 3 | CPUCLOCK_SCHED)  # clock_getcpuclockid(3)
     except OSError:
@@ -70,7 +72,8 @@ def memory_mib_max(pid: int) -> float:
 
 
 def reset_memory_peak(pid: int) -> None:
-    """Reset the memory peaks of a process tree. If that is not allowed, they cover the time since its start."""
+    """Reset the memory peaks of a process tree. Without the permission for this, the peaks cover the time since the
+    start of the processes."""
     for each in tree(pid):
         with contextlib.suppress(OSError):
             Path(f"/proc/{each}/clear_refs").write_text(RESET_PEAK)
@@ -83,7 +86,8 @@ def _parents() -> Iterator[tuple[int, int]]:
 
 
 def _stat(pid: int) -> list[str]:
-    """Return the fields after the name: state, parent, ...; zeros for a process that has just ended."""
+    """Return the fields of /proc/PID/stat after the name: state, parent, ... Return zeros if the process has just
+    ended."""
     try:
         return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()
     except (FileNotFoundError, ProcessLookupError):
@@ -103,7 +107,7 @@ class ServerProcess:
 
     :param command: the program and its arguments.
     :param log: the file for its output.
-    :param environment: its complete environment; None for the environment of the bench.
+    :param environment: its complete environment; None for the environment of the benchmark.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -145,13 +149,13 @@ class ServerProcess:
 
 
 def ending_with_us() -> list[str]:
-    """Return a command prefix by which a process ends together with this one; empty if `setpriv` is not installed."""
+    """Return a command prefix that ends a process together with this process; empty if `setpriv` is not installed."""
     setpriv = shutil.which("setpriv")
     return [setpriv, "--pdeathsig", "TERM", "--"] if setpriv else []
 
 
 def allow_open_files() -> None:
-    """Raise the limit of open files to the hard limit, because thousands of connections need them."""
+    """Raise the limit of open files to the hard limit, because thousands of connections need open files."""
     _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
 
@@ -199,7 +203,7 @@ class RunningClient:
         try:
             code = self._process.wait(max(0.1, limit_s))
         except subprocess.TimeoutExpired:
-            raise ClientError(f"took longer than {limit_s:.0f} s") from None
+            raise ClientError(f"the program took longer than {limit_s:.0f} s") from None
         finally:
             self.kill()
         seconds = time.perf_counter() - self._begun_s
@@ -220,7 +224,7 @@ class RunningClient:
 def run_client(command: Sequence[str], limit_s: float, on_line: Callable[[str], None] | None = None) -> Finished:
     """Run a program to its end.
 
-    :param on_line: called from other threads with each line of its output and of its errors.
+    :param on_line: called from other threads with each line of standard output and standard error.
     :raises ClientError: if it fails, or exceeds the limit and is killed.
     """
     return RunningClient(command, on_line).finish(limit_s)

@@ -1,4 +1,4 @@
-"""The progress messages of the bench: one line per run, with the time since the start."""
+"""The progress messages of the benchmark: one line per run, with the time since the start."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 
 
 class Progress:
-    """A writer of progress lines to standard error."""
+    """Writes progress lines to standard error."""
 
     def __init__(self) -> None:
         self._begun_s = time.monotonic()

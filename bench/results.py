@@ -1,7 +1,7 @@
 """The results as data: one JSON file per workload, from which the page is generated.
 
-A file contains the single runs instead of only their medians, so that the page may show other figures later. A new
-measurement of a workload replaces its file and keeps the others.
+A file contains the single runs instead of only their medians, so that the page can show other figures later. A new
+measurement of a workload replaces the file of this workload and keeps the other files.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Run:
     :param latency: percentiles in milliseconds.
     :param histogram: pairs (upper bound in ms, count).
     :param series: pairs (MB done, records/s at this point).
-    :param stored: the bytes on disk per record beyond the payload (W3).
+    :param stored: the bytes on disk per record in addition to the payload (W3).
     :param stored_gb: the GB in the log at the start of the run (W11).
     """
 
@@ -56,7 +56,7 @@ class Row:
     problem: str = ""
 
     def values(self, value: Callable[[Run], float | None]) -> list[float]:
-        """Return a value of each run that has it."""
+        """Return one value per run; runs without the value are skipped."""
         return [found for run in self.runs if (found := value(run)) is not None]
 
     def median(self, value: Callable[[Run], float | None]) -> float | None:
@@ -72,7 +72,7 @@ class Row:
 
 @dataclass(slots=True)
 class Case:
-    """Contenders with the same job, which can be compared.
+    """The results of contenders with the same job, which can be compared.
 
     :param size: the size of a payload in bytes.
     """
@@ -114,12 +114,12 @@ def save(result: Result, folder: Path = RESULTS) -> Path:
 
 
 def load(folder: Path = RESULTS) -> dict[str, Result]:
-    """Return the existing results by workload."""
+    """Return the stored results by workload."""
     return {path.stem: read(path.read_text(encoding="utf-8")) for path in sorted(folder.glob("W*.json"))}
 
 
 def read(text: str) -> Result:
-    """Parse the content of a file."""
+    """Parse the content of a result file."""
     data: dict[str, Any] = json.loads(text)
     cases = [Case(case["name"], case["size"], [_row(row) for row in case["rows"]]) for case in data.pop("cases")]
     return Result(**data, cases=cases)
@@ -146,4 +146,4 @@ def _rounded(value: Any) -> Any:
 
 
 _KEPT = {"cases", "rows", "runs", "skipped", "versions", "problem"}
-"""Fields that are also written if they are empty."""
+"""The fields that are written even if they are empty."""

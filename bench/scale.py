@@ -9,7 +9,7 @@ from dataclasses import dataclass
 class Scale:
     """The sizes of a run.
 
-    :param rounds: the number of measured runs of each contender, after a warm-up.
+    :param rounds: the number of measured runs of each contender, after a warm-up run.
     :param stored_gb: the gigabytes that W11 stores.
     :param limit_s: the time limit of one run of a client, in seconds.
     """
@@ -21,7 +21,7 @@ class Scale:
 
     @property
     def is_brief(self) -> bool:
-        """True if less important contenders are left out."""
+        """True if less important contenders are omitted."""
         return self.name == "quick"
 
     def records(self, quick: int, default: int, full: int) -> int:
@@ -39,6 +39,6 @@ SCALES = {
     "default": Scale("default", rounds=5, stored_gb=6, limit_s=120),
     "full": Scale("full", rounds=5, stored_gb=20, limit_s=1200),
 }
-"""The scale `smoke` only tests the bench. `full` has the record counts of the paper (10 M messages) and the article (50
-M).
+"""The scale `smoke` only tests the benchmark itself. `full` has the record counts of the paper (10 M messages) and the
+article (50 M).
 """

@@ -1,4 +1,4 @@
-"""A reader of a broker's metrics at a fixed rate, like Prometheus."""
+"""Reads the metrics of a broker at a fixed rate, like Prometheus."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def scrape(port: int) -> bytes:
 
 
 class Scraper:
-    """A thread that scrapes until the block ends.
+    """A thread that scrapes metrics until the `with` block ends.
 
     :param port: the port of `barnabas up --http`.
     :ivar count: the number of successful scrapes.

@@ -1,4 +1,4 @@
-"""Segments that are written without a broker: many batches of one record each, faster than a broker accepts them."""
+"""Writes segments of many one-record batches without a broker, because a broker would be slower."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _BASE_OFFSET = struct.Struct(">q")
 
 
 def one_record_batch(timestamp_ms: int, value: bytes = b"x" * VALUE_BYTES) -> bytes:
-    """Return a batch of one record as in a log at offset 0."""
+    """Return a batch of one record with offset 0, as a log stores it."""
     builder = BatchBuilder()
     builder.append(timestamp_ms, None, value)
     batch = bytearray(builder.build())
@@ -25,9 +25,9 @@ def one_record_batch(timestamp_ms: int, value: bytes = b"x" * VALUE_BYTES) -> by
 
 
 def write_segment(folder: Path, base_offset: int, batch: bytes, count: int) -> int:
-    """Write a segment with many copies of a one-record batch. Return the offset after it.
+    """Write a segment with many copies of a one-record batch. Return the offset after the last record.
 
-    Only the base offset differs between copies; the checksum does not cover it.
+    The copies differ only in the base offset, which the checksum does not cover.
     """
     pack, rest = _BASE_OFFSET.pack, batch[_BASE_OFFSET.size :]
     end_offset = base_offset + count

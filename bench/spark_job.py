@@ -1,4 +1,4 @@
-"""Reads, streams or loads a topic with Spark on two cores, several times; a program of W13.
+"""Reads, streams or loads a topic several times with Spark on two cores, for workload W13.
 
     python -m bench.spark_job read --bootstrap HOST:PORT --topic NAME
 
@@ -28,7 +28,7 @@ from bench.spark_kafka_source import kafka_source_jars
 MASTER = "local[2]"
 KAFKA_SOURCE_JARS = ("spark-sql-kafka-*", "spark-token-provider-kafka-*", "kafka-clients-*", "commons-pool2-*")
 NO_SOURCE = "rate-micro-batch"
-"""Spark's own generator of rows: a stream with a source that costs next to nothing."""
+"""Spark's own generator of rows: a stream whose source costs almost no time."""
 SOURCES = ("barnabas", "kafka", NO_SOURCE)
 MADE_ROWS = (
     "CAST(NULL AS BINARY) AS key",
@@ -39,9 +39,9 @@ MADE_ROWS = (
     "timestamp",
     "0 AS timestampType",
 )
-"""The columns of a source of records. Each value occurs as often as in the topic."""
+"""The columns of a source of records. Each value occurs as often as in the measured topic."""
 LAST_SHARE = 100
-"""The share of `last`: it reads the latest hundredth of each partition by time."""
+"""The share of records that the job `last` reads: the latest hundredth of each partition by time."""
 
 
 def add_kafka_source() -> None:
@@ -51,7 +51,7 @@ def add_kafka_source() -> None:
 
 
 class SparkJob:
-    """The measured jobs. Each gets the number of its round, and returns the number of its records."""
+    """The measured jobs. Each job gets the number of the round, and returns the number of its records."""
 
     def __init__(self, spark: SparkSession, asked: argparse.Namespace) -> None:
         self._spark = spark
@@ -64,11 +64,11 @@ class SparkJob:
         return _count(self._frame())
 
     def one_partition(self, _round: int) -> int:
-        """Do the same as `read` with one partition, which a condition selects."""
+        """Do the same as `read` for one partition, selected by a filter."""
         return _count(self._frame().where("partition = 0"))
 
     def last(self, _round: int) -> int:
-        """Do the same as `read` with the last hundredth, which a condition on the timestamp selects."""
+        """Do the same as `read` for the last hundredth of the records, selected by a filter on the timestamp."""
         return _count(self._frame().where(f"timestamp >= timestamp_millis({self._late_ms})"))
 
     def stream(self, number: int) -> int:
@@ -87,7 +87,7 @@ class SparkJob:
         return self._load(f"round{number}")
 
     def nothing(self, _round: int) -> int:
-        """Load into a table that already has all records; the warm-up round has loaded them."""
+        """Load into a table that already has all records, because the warm-up round has loaded them."""
         return self._load("whole")
 
     def _load(self, table: str) -> int:
@@ -118,7 +118,8 @@ class SparkJob:
 
     @cached_property
     def _late_ms(self) -> int:
-        """Return the timestamp at which the last hundredth of partition 0 starts. The query for it is not measured."""
+        """Return the timestamp at which the last hundredth of partition 0 starts. The query for this timestamp is not
+        measured."""
         with Admin(self._asked.bootstrap) as admin:
             end = admin.end_offsets([(self._topic, 0)])
         first = max(end.values()) * (LAST_SHARE - 1) // LAST_SHARE
@@ -174,7 +175,7 @@ def main() -> None:
     try:
         job = SparkJob(spark, asked)
         if not is_first:
-            # With filter pushdown, each query needs a new frame.
+            # Create a new data frame for each query, because the filter is pushed down when the frame is read.
             barnabas.spark.register(spark, pushdown=asked.work in ("partition", "last") or None)
 
         def work(number: int) -> int:

@@ -1,4 +1,4 @@
-"""The jars of Spark's own Kafka source, the peer of Barnabas's data source."""
+"""Provides the jars of Spark's own Kafka source, which the benchmark compares with Barnabas's data source."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ JARS = (
     "org.apache.kafka:kafka-clients:3.9.2",
     "org.apache.commons:commons-pool2:2.13.1",
 )
-"""The jars run with PySpark 4.2 and 4.3. Maven lacks some of the jars of these releases."""
+"""These jars also run with PySpark 4.2 and 4.3. For these releases, Maven does not have all jars."""
 
 
 def kafka_source_jars() -> Path:

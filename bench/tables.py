@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 
 def table(header: Sequence[str], rows: Sequence[Sequence[str]], left: int) -> Iterator[str]:
-    """Yield the lines of a Markdown table. The columns after the first `left` ones are figures.
+    """Yield the lines of a Markdown table. The first `left` columns are left-aligned; the other columns are
+    right-aligned figures.
 
     >>> list(table(["a", "b"], [["x", "1"]], left=1))
     ['| a | b |', '|---|---:|', '| x | 1 |']

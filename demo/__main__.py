@@ -1,7 +1,7 @@
 """`python -m demo [--brokers N] [--fault lose|double|late] [LOG]`: run the demo with departures of 2013 or a text log.
 
 The exit code is 0 only if the audit finds no difference. The data stays in `.barnabas`. Runs with several brokers use a
-folder of their own below it, because their topics and tables differ.
+subdirectory of `.barnabas`, because their topics and tables differ.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def main(arguments: list[str]) -> int:
 
 
 def _run(log: Path | None, brokers: int, fault: Fault | None, console: Console, errors: Console) -> int:
-    # This import takes a second. Ctrl-C during it must not print a traceback.
+    # This import takes a second. Ctrl-C during the import must not print a traceback.
     from barnabas.errors import BarnabasError  # noqa: PLC0415
     from demo.departures import departures  # noqa: PLC0415
     from demo.pipeline import run_demo  # noqa: PLC0415

@@ -1,7 +1,7 @@
-"""The parser of web server logs in the common or combined log format.
+"""Parses web server logs in the common or combined log format.
 
 The common format is `host ident user [17/May/2015:10:05:03 +0000] "GET /page HTTP/1.1" 200 1234`; the combined format
-adds two quoted fields. Lines are bytes, because they need not be UTF-8.
+adds two quoted fields. Lines are bytes, because a log may contain invalid UTF-8.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The audit of one run of the demo. It counts the records of each tier separately."""
+"""Audits one run of the demo. The audit counts the records of each tier separately."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class Audit:
     :param stored: the number of the run's records in the log.
     :param consumed: the number of records that the consumer group has read.
     :param loaded: the number of rows in the table.
-    :param lost: the number of records that a tier has and the next tier lacks.
+    :param lost: the number of records that are in a tier but not in the next tier.
     :param duplicated: the number of records that a tier has twice.
     :param late: the number of records that arrived after the load.
     """
@@ -64,12 +64,12 @@ class Audit:
 
 
 def application_of(run: str) -> str:
-    """Return the application name of a run's producer in the audit."""
+    """Return the application name under which the audit counts the producer of a run."""
     return f"demo-{run}"
 
 
 def audit_run(bootstrap: str, topic: str, folder: Path, table: str, run: str, expected: int, consumed: int) -> Audit:
-    """Audit the topic and return the counts of one run. Earlier runs may be incomplete."""
+    """Audit the topic and return the counts of one run. Earlier runs in the topic may be incomplete."""
     place = TablePlace.of(folder / "warehouse")
     with Admin(bootstrap) as admin:
         found = audit_topic(
@@ -96,7 +96,7 @@ def books_of(found: Balance, run: str, expected: int, consumed: int) -> Audit:
 
 
 def where_it_is(finding: Finding) -> str:
-    """Describe a finding and its position in words."""
+    """Return a description of a finding and its position."""
     tier = "the table" if finding.tier == LOADED else "the log"
     place = f"partition {finding.producer.partition}"
     if finding.offset is not None:
@@ -110,7 +110,8 @@ def where_it_is(finding: Finding) -> str:
 def since(before: Mapping[TopicPartition, int]) -> str:
     """Return a table filter for the records that were stored after the given end offsets.
 
-    The filter saves reading the files of earlier runs. The ids of records decide if they belong to this run.
+    With the filter, the query need not read the files of earlier runs. The ids of the records show whether they belong
+    to this run.
     """
     return " or ".join(
         f"(partition = {partition.partition} and offset >= {offset})" for partition, offset in before.items()

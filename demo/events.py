@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 ID_HEADER = "id"
-"""The header with the id of a record: the run that shipped it and its row in the input."""
+"""The header with the id of a record. The id contains the run that shipped the record, and the record's row in the
+input."""
 
 
 class Event(NamedTuple):
@@ -18,7 +19,7 @@ class Event(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Feed:
-    """A finite source of events; row n of it is event n, counted from 0.
+    """A finite source of events. Row n of the source is event n, counted from 0.
 
     :param kind: the subject of the report.
     :param value_format: the format of values for the load.
@@ -44,7 +45,7 @@ def event_id(run: str, row: int) -> bytes:
 
 
 def parse_event_id(run: str, value: bytes | None) -> int | None:
-    """Return the row; None if the id belongs to another run."""
+    """Return the row in a record's id; None if the id belongs to another run."""
     prefix = f"{run}:".encode()
     if value is None or not value.startswith(prefix):
         return None

@@ -1,4 +1,4 @@
-"""The failover in the middle of shipping, if there are several brokers. No record may be lost or duplicated."""
+"""Causes a failover in the middle of shipping, if there are several brokers. No record may be lost or duplicated."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from demo.events import Feed
 
 
 class Failover:
-    """A counter of acknowledgements. It kills the broker that leads most partitions after half of the feed."""
+    """Counts acknowledgements. After half of the feed, it kills the broker that leads most partitions."""
 
     def __init__(self, brokers: Brokers, feed: Feed) -> None:
         self._brokers = brokers
@@ -23,5 +23,5 @@ class Failover:
 
     @property
     def outcome(self) -> str:
-        """The text that follows the counts."""
+        """The text about the failover, which the demo prints after the counts."""
         return "" if self._killed is None else f"; broker {self._killed}, a leader, was killed half way"

@@ -27,7 +27,7 @@ def change_a_row(warehouse: Path, run: str, fault: Fault) -> None:
 
 
 def _a_row_of(warehouse: Path, run: str) -> tuple[Path, pa.Table, int]:
-    """Return a file with records of a run, its rows, and the index of such a record."""
+    """Return a file that contains a record of the run, the rows of the file, and the index of the record."""
     newest_first = sorted(warehouse.rglob("data/**/*.parquet"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in newest_first:
         rows = pq.ParquetFile(path).read()

@@ -32,13 +32,13 @@ CATCH_UP_TIMEOUT_S = 60.0
 
 @dataclass(slots=True)
 class Orders:
-    """The content of standard input so far."""
+    """The input received so far: the end offsets, and whether the input is closed."""
 
     ends: Mapping[int, int] | None = None
     closed: bool = False
 
     def listen(self, source: TextIO) -> None:
-        """Read the line with end offsets, then wait until the input is closed."""
+        """Read the line with the end offsets, then wait until the input is closed."""
         for line in source:
             self.ends = {int(partition): offset for partition, offset in json.loads(line).items()}
         self.closed = True
@@ -46,7 +46,7 @@ class Orders:
 
 @dataclass(slots=True)
 class Tally:
-    """The counts of one run's records. Each record counts once."""
+    """The counts of one run's records. Each record is counted once."""
 
     run: str
     count: int

@@ -1,4 +1,5 @@
-"""The parent's side of the online consumer: it starts the process, reads its counts and sends it the end offsets."""
+"""The parent's side of the online consumer: it starts the process, reads the counts from it, and sends the end offsets
+to it."""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ STOP_TIMEOUT_S = 10.0
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """The counts of the online consumer for this run."""
+    """The counts that the online consumer reports for this run."""
 
     records: int = 0
     repeated: int = 0
@@ -43,7 +44,7 @@ class Following:
     def finish(self, ends: Mapping[TopicPartition, int]) -> Seen:
         """Let the consumer read up to `ends`. Return its counts of this run.
 
-        :raises BarnabasError: if it fails, or does not reach the end in time.
+        :raises BarnabasError: if the consumer fails, or does not reach the end in time.
         """
         order = {partition.partition: offset for partition, offset in ends.items()}
         assert self._process.stdin is not None
@@ -52,14 +53,14 @@ class Following:
         except BrokenPipeError:
             self._ended.wait(STOP_TIMEOUT_S)
         if not self._ended.wait(CATCH_UP_TIMEOUT_S):
-            raise BarnabasError(f"the online consumer did not reach the end within {CATCH_UP_TIMEOUT_S:.0f} s")
+            raise BarnabasError(f"the online consumer did not reach the end offsets within {CATCH_UP_TIMEOUT_S:.0f} s")
         if not self._last.done:
             lines = self._log.read_text(errors="replace").strip().splitlines()
             raise BarnabasError(f"the online consumer failed: {lines[-1] if lines else 'no error message'}")
         return self._last
 
     def stop(self) -> None:
-        """Stop the process if it still runs."""
+        """Stop the process if it is still running."""
         assert self._process.stdin is not None
         self._process.stdin.close()
         try:

@@ -16,7 +16,7 @@ from demo.events import ID_HEADER
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """The content for the terminal, and the file of the picture."""
+    """The result of a report: the content for the terminal, and the file of the picture."""
 
     content: RenderableType
     picture: Path
@@ -26,7 +26,7 @@ class Report:
 class LoadedRun:
     """The location of a run's records.
 
-    :param where: a table filter that leaves out records from before the run.
+    :param where: a table filter that excludes records from before the run.
     """
 
     folder: Path

@@ -1,4 +1,4 @@
-"""The pictures of text logs: requests by hour and the top pages, or the most frequent kinds of lines."""
+"""Draws the pictures of text logs: requests by hour and the top pages, or the most frequent kinds of lines."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ STATUS_CLASSES = {"2": "success", "3": "redirect", "4": "client error", "5": "se
 def draw_access_log(path: Path, hourly: Sequence[tuple[datetime, str, int]], pages: Sequence[tuple[str, int]]) -> None:
     """Draw the requests by hour and status class, and the top pages.
 
-    :param hourly: hour, first digit of the status, count.
+    :param hourly: tuples of hour, first digit of the status, and count.
     """
     total = sum(count for _, _, count in hourly)
     figure, left, right = two_panels(f"{total:,} requests", (1.25, 1.0))

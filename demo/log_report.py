@@ -46,7 +46,7 @@ def report_access_log(loaded: LoadedRun) -> Report:
 
 
 def report_lines(loaded: LoadedRun) -> Report:
-    """Count the kinds of lines. Lines that differ only in numbers are of one kind."""
+    """Count the kinds of lines. Lines that differ only in numbers are of the same kind."""
     kinds = Counter(kind_of(line) for _, line in _lines(loaded))
     picture = loaded.picture(loaded.table.partition(".")[2])
     draw_kinds_of_lines(picture, kinds.total(), _top(kinds))

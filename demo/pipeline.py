@@ -30,8 +30,8 @@ from demo.shipping import end_offsets, prepare_topic, ship
 
 @dataclass(frozen=True, slots=True)
 class Shipped:
-    """The result of shipping and following: the growth of the logs, the records that the group has read, the earlier
-    ends.
+    """The result of shipping and following: the number of records appended to the logs, the records that the group has
+    read, and the earlier end offsets.
     """
 
     stored: int
@@ -50,7 +50,7 @@ def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fa
     """
     find_java_home(os.environ)
     folder.mkdir(parents=True, exist_ok=True)
-    # py4j logs each connection that Ctrl-C breaks. These messages go to a file.
+    # py4j logs each connection that Ctrl-C breaks. Write these messages to a file.
     logging.basicConfig(filename=folder / "demo.log", filemode="w")
     run = uuid.uuid4().hex[:12]
     screen.title(f"{feed.title}, as run {run}")
@@ -82,7 +82,7 @@ def run_demo(feed: Feed, folder: Path, screen: Screen, broker_count: int = 1, fa
 
 
 def _go_wrong(fault: Fault, bootstrap: str, feed: Feed, run: str, folder: Path) -> None:
-    """Apply the fault to one record, for the audit to find."""
+    """Lose, duplicate or delay one record, so that the audit must find it."""
     if fault == "late":
         ship(bootstrap, feed, run, lambda _count: None, range(feed.count - 1, feed.count))
     else:
@@ -111,7 +111,7 @@ def _ship_and_follow(brokers: Brokers, feed: Feed, run: str, folder: Path, view:
 
 
 def _counts_text(counts: Mapping[str, int], feed: Feed) -> str:
-    if feed.live_count == "partition":  # the single partitions are of no interest here
+    if feed.live_count == "partition":  # show the total only, not the single partitions
         return f"{sum(counts.values()):,} in {len(counts)} partitions"
     return ", ".join(f"{name} {count:,}" for name, count in sorted(counts.items()))
 
@@ -158,7 +158,7 @@ def _report(feed: Feed, loaded: LoadedRun) -> Report:
 
 @contextmanager
 def _only_demo_in(folder: Path) -> Iterator[None]:
-    """Hold the folder's lock. The kernel releases it when the process ends."""
+    """Hold the lock of the directory. The kernel releases it when the process ends."""
     with (folder / "demo.lock").open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

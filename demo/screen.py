@@ -1,4 +1,4 @@
-"""The display of the demo: a heading and a progress bar for each step, and its duration.
+"""The display of the demo: a heading, a progress bar and the duration of each step.
 
 On a terminal the bar and the live counts are updated. Otherwise only finished steps are printed.
 """
@@ -21,7 +21,7 @@ BAR_WIDTH = 40
 
 
 class Screen:
-    """The terminal. Thread-safe, because rich is."""
+    """The terminal output. Thread-safe, because rich is thread-safe."""
 
     def __init__(self, console: Console, clock: Clock = SYSTEM_CLOCK) -> None:
         self.console = console
@@ -64,7 +64,7 @@ class DoneColumn(ProgressColumn):
 
 
 class StepView:
-    """A running step: a bar with live counts below it. The step sets `outcome` to its result."""
+    """A running step: a bar with live counts below it. The code of the step sets `outcome` to the result."""
 
     def __init__(self, text: str) -> None:
         self.outcome = "done"

@@ -16,15 +16,15 @@ CHUNK_EVENTS = 2_000
 CHUNKS_IN_FLIGHT = 8
 DELIVERY_TIMEOUT_S = 60.0
 AUDIT_WINDOW_MS = 86_400_000
-"""A day, because the events span a year."""
+"""The audit window: a day, because the events span a year."""
 
 
 def prepare_topic(bootstrap: str, topic: str) -> dict[TopicPartition, int]:
-    """Create the topic unless it exists. Return its present end offsets."""
+    """Create the topic unless it exists. Return its current end offsets."""
     with Admin(bootstrap) as admin:
         if topic not in admin.list_topics():
-            # The events are years old: the default retention would delete them within minutes. In a cluster, the
-            # brokers' default.replication.factor yields three replicas.
+            # The events are years old: the default retention would delete them within minutes. In a cluster, the topic
+            # gets three replicas, because the brokers set default.replication.factor.
             admin.create_topic(topic, partitions=PARTITIONS, config={"retention.ms": "-1"})
         return end_offsets(bootstrap, topic)
 
@@ -43,7 +43,7 @@ def ship(
     """Ship events of a feed. Return the number of acknowledged records.
 
     :param on_acknowledged: called with the number of newly acknowledged records.
-    :param rows: the events to ship, as consecutive rows; None for all.
+    :param rows: the consecutive rows to ship; None for all.
     :raises BarnabasError: if a record cannot be delivered.
     """
     acknowledged = 0

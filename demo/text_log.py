@@ -1,6 +1,6 @@
 """Any text log as a feed: one line per message, with the whole line as the value, byte for byte.
 
-Only the final line feed is left out. A line of an access log has its own timestamp, and the client's address is its
+Only the final line feed is removed. A line of an access log has its own timestamp, and the client's address is its
 key, so that the lines of a client stay in order. Lines of other logs get the time of shipping.
 """
 
@@ -76,6 +76,6 @@ def access_events(path: Path, clock: Clock = SYSTEM_CLOCK) -> Iterator[Event]:
 
 
 def line_events(path: Path, clock: Clock = SYSTEM_CLOCK) -> Iterator[Event]:
-    """Yield lines as events without a key, with the present time."""
+    """Yield lines as events without a key and with the current time."""
     for line in read_lines(path):
         yield Event(None, line, clock.time_ms())

@@ -1,7 +1,7 @@
-"""Build the site of the documentation with Zensical, and fail if anything warns: `python tools/build_site.py`.
+"""Build the documentation site with Zensical, and fail on any warning: `python tools/build_site.py`.
 
 `zensical build --strict` fails for broken links. It ignores the warnings of griffe, which reads the docstrings for the
-API pages: this program looks for them.
+API pages. So this program searches the output for these warnings.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ WARNING = re.compile(r"griffe: |warning", re.I)
 
 
 def main() -> int:
-    """Build the site. Return 0 if the build succeeds without warnings, else 1."""
+    """Build the site. Return 0 if the build succeeds without warnings, or else 1."""
     command = [str(Path(sys.executable).with_name("zensical")), "build", "--strict", "--clean"]
     build = subprocess.run(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     output = COLOR.sub("", build.stdout)

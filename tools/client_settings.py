@@ -20,7 +20,7 @@ TYPES = ROOT / "src" / "barnabas" / "client" / "setting_types.py"
 PAGE = ROOT / "docs" / "reference" / "client-settings.md"
 
 ARGUMENTS_OF_THEIR_OWN = frozenset({"group"})
-"""The settings that are parameters of the constructor instead of keyword arguments."""
+"""The settings that are named parameters of the constructor, and not part of the keyword arguments."""
 
 CLIENTS = (
     (
@@ -60,7 +60,7 @@ declarations in `src/barnabas/client/config.py`.
 
 
 def own_fields(config: type[ClientConfig]) -> list[dataclasses.Field[object]]:
-    """Return the settings that a client has in addition to those of every client."""
+    """Return the settings that only this client has, in addition to the settings of all clients."""
     common = set() if config is ClientConfig else {field.name for field in dataclasses.fields(ClientConfig)}
     return [field for field in dataclasses.fields(config) if field.name not in common]
 

@@ -1,6 +1,7 @@
-"""Generate the dashboards in docs/grafana/: `python tools/dashboards.py`. A test compares the files with this table.
+"""Generate the dashboards in docs/grafana/: `python tools/dashboards.py`. A test compares the files with the
+declarations in this module.
 
-Each panel has a title, a unit of Grafana, and PromQL expressions with the legends of their series.
+Each panel has a title, a Grafana unit, and PromQL expressions with the legends of their series.
 """
 
 from __future__ import annotations
@@ -169,7 +170,7 @@ VARIABLES = {
     "topic": "label_values(kafka_topic_partitions, topic)",
     "group": "label_values(kafka_consumergroup_members, consumergroup)",
 }
-"""The query that lists the values of each variable."""
+"""For each dashboard variable, the query that lists its values."""
 
 DASHBOARDS: Mapping[str, tuple[str, Sequence[Panel], Sequence[str]]] = {
     "brokers": ("Barnabas: brokers", BROKERS, ["broker"]),

@@ -1,7 +1,7 @@
 """Generate docs/reference/errors.md: log events, exit codes, error codes and exceptions, each with its remedy.
 
-`python tools/errors_reference.py` writes the page. The log events come from `barnabas.log_lines`, the other tables from
-this module.
+`python tools/errors_reference.py` writes the page. The log events come from `barnabas.log_lines`. The other tables are
+in this module.
 """
 
 from __future__ import annotations
@@ -328,7 +328,7 @@ EXCEPTIONS = {
         "The message names the table and the reason.",
     ),
 }
-"""The public exceptions, by their names below `barnabas`, with meaning and remedy."""
+"""The public exceptions, by their names within the package `barnabas`, with meaning and remedy."""
 
 
 def rows_of(table: dict[str, tuple[str, str]]) -> str:

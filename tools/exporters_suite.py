@@ -1,11 +1,11 @@
-"""Compare the metrics of brokers with those of three exporters for Kafka: kafka_exporter, kminion and Burrow.
+"""Compare the metrics of brokers with the metrics of three exporters for Kafka: kafka_exporter, kminion and Burrow.
 
     JAVA_HOME=$(tools/java_home.sh) .venv/bin/python tools/exporters_suite.py
     .venv/bin/python tools/exporters_suite.py --checkouts ~/src
 
-Go builds the exporters in clones in the cache folder, or in the folders of their names in `--checkouts`. Three brokers
-have topics and a group with lag. During the comparison no client is active, so all programs must report the same
-values.
+Go builds the exporters from clones in the cache directory, or from the directories of the same names in `--checkouts`.
+Three brokers have topics and a group with lag. During the comparison no client is active, so all programs must report
+the same values.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ GROUP = "readers"
 PARTITIONS = {"clicks": 6, "single": 4}
 RECORDS = 300
 Series = dict[tuple[str, ...], float]
-"""Values by a metric's name and its sorted labels (`name=value`)."""
+"""The values of series, by metric name and sorted labels (`name=value`)."""
 
 
 @dataclass(frozen=True)
@@ -109,8 +109,8 @@ def ours(system: System) -> Series:
 
 
 def of_kafka_exporter(port: int) -> Series:
-    """Return the series of kafka_exporter. It reports -1 for a partition without a committed offset, which is
-    left out.
+    """Return the series of kafka_exporter. Values of -1, which mean that a partition has no committed offset, are
+    omitted.
     """
     return {
         key_of(name, labels): value
@@ -120,7 +120,7 @@ def of_kafka_exporter(port: int) -> Series:
 
 
 def of_kminion(port: int) -> Series:
-    """Return the series of kminion under Barnabas's names."""
+    """Return the series of kminion under the metric names of Barnabas."""
     return {
         key_of(KMINION_NAMES[name], {KMINION_LABELS[label]: text for label, text in labels.items()}): value
         for name, labels, value in series_at(port)
@@ -237,7 +237,7 @@ def main() -> int:
         compare("kafka_exporter", known, lambda: of_kafka_exporter(ports["kafka_exporter"]))
         settings = {"KAFKA_BROKERS": system.bootstrap, "EXPORTER_PORT": str(ports["kminion"])}
         stack.enter_context(running([str(programs["kminion"])], folder / "kminion.log", environment=settings))
-        # kminion does not report internal topics
+        # omit internal topics, because kminion does not report them
         others = {key: value for key, value in known.items() if "topic=__consumer_offsets" not in key}
         compare("kminion", others, lambda: of_kminion(ports["kminion"]))
         config = folder / "burrow"

@@ -3,7 +3,7 @@
     .venv/bin/python tools/franz_go_tests.py [--brokers 3] [pattern for the names of tests]
 
 Go downloads the module with its tests into the cache folder and compiles them unchanged, once. The program fails if a
-test fails. docs/reference/compatibility.md lists the tests that are left out, with reasons.
+test fails. docs/reference/compatibility.md lists the omitted tests with reasons.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MODULE = "github.com/twmb/franz-go"
 CACHE = CACHE_FOLDER / f"franz-go-{VERSION}"
 PROGRAM = CACHE / "kgo.test"
 NOT_RUN = "^(TestTxnEtl|TestSCRAM.*)$"
-"""Tests of transactions and SASL, which Barnabas does not support yet. The first one would wait forever."""
+"""Tests of transactions and SASL, which Barnabas does not support yet. The first test would wait forever."""
 
 SETTINGS = {
     "KGO_TEST_RECORDS": "20000",

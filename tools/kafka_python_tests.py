@@ -3,9 +3,9 @@
     .venv/bin/python tools/kafka_python_tests.py [arguments for pytest]
 
 The program downloads the source distribution of the installed kafka-python into the cache folder, and runs its tests
-with a broker process as an external Kafka. It fails if a test fails that is not in `NOT_PASSING`, or if a test in
-`NOT_PASSING` passes. It repeats an unexpected failure once and reports that. docs/reference/compatibility.md lists the
-results and the reasons of failures.
+with a broker process as an external Kafka. It fails if a test outside `NOT_PASSING` fails, or if a test in
+`NOT_PASSING` passes. It repeats a test that fails unexpectedly once, and reports the repetition.
+docs/reference/compatibility.md lists the results and the reasons of failures.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ KAFKA_VERSION = "4.2"
 """The version of Kafka that the tests configure, so that the client does not ask the broker for its API versions."""
 
 BROKER_SETTINGS = {"group_min_session_timeout_ms": "1000"}
-"""The broker settings that kafka-python's tests use for Kafka."""
+"""The broker settings with which kafka-python's tests start Kafka."""
 
 SERVICE = '''
 """A replacement for a module that the source distribution lacks. kafka-python's tests start Kafka with it."""
@@ -77,7 +77,8 @@ def main() -> int:
 
 
 def fetch_sources() -> None:
-    """Download and unpack the source distribution, and add the modules that its tests need but that it lacks."""
+    """Download and unpack the source distribution. Add the modules that the tests need and that the distribution does
+    not contain."""
     command = [sys.executable, "-m", "pip", "download", "--quiet", "--disable-pip-version-check"]
     command += ["--no-binary", ":all:", "--no-deps", "--dest", str(CACHE), f"kafka-python=={VERSION}"]
     subprocess.run(command, check=True)
@@ -87,7 +88,7 @@ def fetch_sources() -> None:
 
 
 def run_tests(address: str, report: Path, arguments: list[str]) -> None:
-    """Run pytest in the unpacked sources with their own client."""
+    """Run pytest in the unpacked sources, with the client from these sources."""
     environment = {
         **os.environ,
         "KAFKA_VERSION": KAFKA_VERSION,

@@ -1,6 +1,7 @@
-"""Find the faults of language that a program can find: `python tools/language.py PATH...` prints one line per fault.
+"""Find the language faults that a program can detect: `python tools/language.py PATH...` prints one line per fault.
 
-`make check` runs it on the whole project (tests/tidy/test_language.py). CONTRIBUTING.md, *Language*, has the rules.
+`make check` runs it on the whole project (tests/tidy/test_language.py). The section *Language* of CONTRIBUTING.md
+contains the rules.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ CLAUSE = re.compile(
 """The beginning of a sentence whose subject is a clause."""
 FRAGMENT = re.compile(r"(when|whenever)\b[^,]*\.?$", re.I)
 """A sentence with a *when* clause but without a main clause."""
-VERB = "tel" + "l"  # in two parts, so that this file passes its own check
+VERB = "tel" + "l"  # the word is split in two parts, so that this file passes its own check
 REPORTED = re.compile(
     rf"(?<![.\w])({VERB}s?|{VERB}ing|tol[d])\b|\b{VERB}(s|ing)?(?=_)|tol[d](?=_)|(?<=_)({VERB}s?|tol[d])\b", re.I
 )
-"""Kafka says notify, report, return, record or log. (Python's method of files is no fault.)"""
+"""Words to avoid: Kafka says notify, report, return, record or log. Python's file method is not a fault."""
 WIRE_NAME = "# wire name"
-"""Marks a line of a stored format, whose names stay."""
+"""Marks a line with a name in a stored format, which cannot change."""
 UNCLEAR_BEGINNING = re.compile(
     r"(it|they|this|that|these|those|he|she|what|who|which|where|whether|nothing|nobody|something|somebody|there|so|"
     r"of|as|but|and|or|by|at|in|on|from|for|with|without|again|still|now|here|meanwhile|also)\b",
     re.I,
 )
-"""First words that do not name the subject of a log message."""
+"""First words of log messages that do not name a subject."""
 LOG_METHODS = frozenset({"debug", "info", "warning", "error", "exception", "critical", "log", "event"})
 PLACEHOLDER = re.compile(r"%[-#0 +]*\d*(?:\.\d+)?[a-zA-Z%]|\{[^}]*\}")
 WORD = re.compile(r"[A-Za-z]{3,}")
 
 
 class Fault(NamedTuple):
-    """A fault of language in a file.
+    """A language fault in a file.
 
     :param line: the line number, counted from 1.
     :param text: the beginning of the text with the fault.
@@ -89,7 +90,7 @@ def _faults_of_python(text: str) -> Iterator[tuple[int, str, str]]:
 
 
 def docstrings(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
-    """Yield line, documented name and text of the docstrings of modules, classes, functions and attributes.
+    """Yield the line, the documented name and the text of each docstring, including attribute docstrings.
 
     >>> list(docstrings(ast.parse('def read():\\n    "Read it."\\nLIMIT = 3\\n"The limit."')))
     [(4, 'LIMIT', 'The limit.'), (2, 'read', 'Read it.')]
@@ -108,7 +109,7 @@ def docstrings(tree: ast.AST) -> Iterator[tuple[int, str, str]]:
 
 
 def comments(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the comments with their lines. Comments on consecutive lines of their own are joined."""
+    """Yield the comments with their line numbers. Consecutive full-line comments are joined."""
     block: list[str] = []
     begin = end = 0
     for token in tokenize.generate_tokens(io.StringIO(source).readline):
@@ -130,7 +131,7 @@ def comments(source: str) -> Iterator[tuple[int, str]]:
 
 
 def log_messages(tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the literal messages that are passed to a logger, with their lines."""
+    """Yield the literal messages in logging calls, with their line numbers."""
     for node in ast.walk(tree):
         match node:
             case ast.Call(func=ast.Attribute(value=receiver, attr=method)) if method in LOG_METHODS:

@@ -24,7 +24,7 @@ from language import comments, docstrings, log_messages
 ROOT = Path(__file__).parents[1]
 OWN_ITEMS, KAFKA_ITEMS = 150, 60
 WORDS_MIN = 5
-"""The minimum number of words. Shorter texts say too little to be unclear."""
+"""The minimum number of words. Shorter texts are too short to be unclear."""
 FOLDERS = ("src", "bench", "demo", "tools")
 JAVA_LOG = re.compile(r'\b(?:log|LOG|logger)\.(?:info|warn|error|debug)\(\s*"((?:[^"\\]|\\.)+)"')
 JAVADOC = re.compile(r"/\*\*(.*?)\*/\s*(?:@\w+(?:\([^)]*\))?\s*)*([^\n{;]*)", re.DOTALL)
@@ -118,7 +118,7 @@ def _literal(node: ast.expr) -> str:
 
 
 def _enclosing(tree: ast.AST, line: int) -> str:
-    """Return the name of the innermost function or class that contains a line."""
+    """Return the name of the innermost function or class around a line."""
     inside = [
         (node.lineno, node.name)
         for node in ast.walk(tree)

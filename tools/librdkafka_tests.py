@@ -3,9 +3,9 @@
     .venv/bin/python tools/librdkafka_tests.py [--brokers 3] CHECKOUT [test ...]
 
 The program builds the library and its tests in CHECKOUT, a clone of librdkafka's repository, unless they are already
-built. This needs a C and a C++ compiler and make. It runs the tests in `TESTS`, or those with the given numbers,
-unchanged in a process each. It fails if a test fails. docs/reference/compatibility.md lists the results and the reasons
-of failures.
+built. This needs a C and a C++ compiler and make. It runs the tests in `TESTS`, or the tests with the given numbers.
+The tests are unchanged, and each one runs in its own process. It fails if a test fails. docs/reference/compatibility.md
+lists the results and the reasons of failures.
 """
 
 from __future__ import annotations
@@ -24,8 +24,9 @@ TESTS = ["0011", "0102", "0113"]
 KAFKA_VERSION = "4.0.0"
 """The version of Kafka that the tests assume. They skip features of later versions."""
 BROKER_SETTINGS = {"group_initial_rebalance_delay_ms": "3000", "num_partitions": "4"}
-"""Kafka's default delay: two of the tests expect one rebalance for two consumers that start one after the other. Four
-partitions per auto-created topic, as in librdkafka's own test environment.
+"""The broker settings of the tests. The initial rebalance delay is Kafka's default, because two tests expect only one
+rebalance when two consumers start in succession. Auto-created topics have four partitions, as in librdkafka's own test
+environment.
 """
 TIMEOUT_S = 1200
 LEFT_OUT = ["ssl", "sasl", "gssapi", "curl"]
@@ -55,7 +56,7 @@ def main() -> int:
 
 
 def build(sources: Path) -> None:
-    """Build the library without features that the tests do not need, and build the test program."""
+    """Build the test program and the library, without features that the tests do not need."""
     subprocess.run(["./configure", *(f"--disable-{name}" for name in LEFT_OUT)], cwd=sources, check=True)
     subprocess.run(["make", f"-j{os.cpu_count() or 1}", "libs"], cwd=sources, check=True)
     subprocess.run(["make", f"-j{os.cpu_count() or 1}", "build"], cwd=sources / "tests", check=True)

@@ -1,6 +1,7 @@
 """Generate docs/reference/metrics.md from the declarations of the metrics.
 
-`python tools/metrics_reference.py` writes the page. Tests compare it with the declarations and with a broker's metrics.
+`python tools/metrics_reference.py` writes the page. Tests compare the page with the declarations and with the metrics
+of a broker.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ BROKER_SECTIONS = {
     "Leadership, storage and the event loop": "barnabas.broker.metrics.internals",
     "Clients that push their metrics": "barnabas.broker.client_telemetry",
 }
-"""The sections with metrics of brokers, and the modules that declare these metrics."""
+"""The sections of the page with broker metrics, and the modules that declare these metrics."""
 
 OTHER_SECTIONS = {
     "Mirrors": "barnabas.mirror.metrics",

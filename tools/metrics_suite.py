@@ -6,11 +6,11 @@ The program starts three brokers with ZooKeeper, a single broker, a mirror to it
 clients. It then checks:
 
 1. `promtool` accepts the rules.
-2. Each expression of each dashboard has a result, and so has each rule without its comparison.
+2. Each dashboard expression has a result. Each alert rule also has a result if its comparison is omitted.
 3. No alert fires.
 4. After a broker is killed, exactly the alerts of `AT_A_KILL` fire. After its restart no alert fires.
 
-It uses the Prometheus on the path, or Debian's package unpacked into the cache folder.
+The program uses Prometheus from the path, or from Debian's package, unpacked into the cache directory.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ BROKERS = (1, 2, 3)
 KILLED = 3
 AT_A_KILL = {"BarnabasBrokerDown", "BarnabasUnderReplicated", "BarnabasUnderMinIsr", "BarnabasPartitionsOffline"}
 OF_THE_MACHINE = {"BarnabasEventLoopSlow", "BarnabasFsyncSlow"}
-"""Alerts that may fire on a slow or busy machine at any time."""
+"""Alerts that a slow or busy machine may cause at any time."""
 COMPARISON = re.compile(r"\s(?:==|!=|>|<)\s[\d.]+$")
 VARIABLES = {"$broker": ".*", "$topic": ".*", "$group": ".*", "$__rate_interval": "1m"}
 FOR = re.compile(r"^( +for: ).*$", re.MULTILINE)
@@ -64,7 +64,7 @@ class Prometheus:
     def __init__(self, programs: Path, folder: Path, port: int, targets: Mapping[str, Sequence[str]]) -> None:
         self._url = f"http://127.0.0.1:{port}/api/v1"
         rules = folder / "alerts.yaml"
-        # shorten the `for` of all rules, so that alerts fire within seconds
+        # shorten the `for` duration of all rules, so that alerts fire within seconds
         rules.write_text(FOR.sub(r"\g<1>3s", (GRAFANA / "alerts.yaml").read_text(encoding="utf-8")), encoding="utf-8")
         jobs = [{"job_name": job, "static_configs": [{"targets": [*each]}]} for job, each in targets.items()]
         config = {
@@ -95,12 +95,12 @@ class Prometheus:
             raise SystemExit(f"Prometheus rejects {expression}: {error.read().decode()}") from None
 
     def firing(self) -> set[str]:
-        """Return the firing alerts, except those in `OF_THE_MACHINE`."""
+        """Return the firing alerts, except the alerts in `OF_THE_MACHINE`."""
         alerts = self.ask("alerts")["alerts"]
         return {each["labels"]["alertname"] for each in alerts if each["state"] == "firing"} - OF_THE_MACHINE
 
     def rules(self) -> list[str]:
-        """Return the expressions of the rules without their comparisons."""
+        """Return the expressions of the alert rules without their comparisons."""
         groups = self.ask("rules")["groups"]
         return [COMPARISON.sub("", rule["query"]) for group in groups for rule in group["rules"]]
 
@@ -121,12 +121,12 @@ def find_programs() -> Path:
 def wait_until(is_so: Callable[[], object], what: Callable[[], str]) -> None:
     """Wait until a condition is true, at most `LIMIT_S` seconds.
 
-    :param what: returns the text for the error.
+    :param what: returns the description of the condition for the error message.
     """
     due_s = time.monotonic() + LIMIT_S
     while not is_so():
         if time.monotonic() >= due_s:
-            raise SystemExit(f"not within {LIMIT_S:g} s: {what()}")
+            raise SystemExit(f"the condition was not met within {LIMIT_S:g} s: {what()}")
         time.sleep(LOOK_S)
 
 
@@ -136,8 +136,8 @@ def running(
 ) -> Iterator[subprocess.Popen[str]]:
     """Run a program until the block ends.
 
-    :param ready: the beginning of the line that the program prints when it is ready; "" to not wait.
-    :param environment: variables in addition to those of this process.
+    :param ready: the beginning of the line that the program prints when it is ready; "" to skip the wait.
+    :param environment: variables in addition to the environment of this process.
     """
     variables = os.environ | (environment or {})
     with (
@@ -158,13 +158,13 @@ def running(
 
 
 class System:
-    """All processes of the check, with their data below one folder."""
+    """All processes of the check, with their data below one directory."""
 
     def __init__(self, folder: Path, stack: ExitStack) -> None:
         self._folder = folder
         self._stack = stack
         sys.path.insert(0, str(ROOT))
-        # pytest checks this module, mypy does not
+        # this module is checked by pytest, not by mypy
         zookeeper = importlib.import_module("tests.support.zookeeper_servers")
         self._free_port: Callable[[], int] = importlib.import_module("tests.support.ports").free_port
         servers = zookeeper.start_servers(folder / "zookeeper")
@@ -177,7 +177,7 @@ class System:
             "default_replication_factor": str(len(BROKERS)),
         }
         self.ports = {number: (self._free_port(), self._free_port()) for number in (*BROKERS, 0)}
-        """The ports for clients and for metrics. Broker 0 is a cluster of its own."""
+        """The ports for clients and for metrics. Broker 0 is a separate cluster."""
         self.others = {name: self._free_port() for name in ("mirror", "load", "registry", "audit")}
         """The ports for metrics."""
         self._brokers: dict[int, subprocess.Popen[str]] = {}
@@ -273,7 +273,7 @@ def _ask_registry(port: int, stop: threading.Event) -> None:
 
 
 def expressions_of_dashboards() -> list[str]:
-    """Return the expressions of all dashboards, with values instead of variables."""
+    """Return the expressions of all dashboards, with their variables replaced by values."""
     tool = runpy.run_path(str(ROOT / "tools" / "dashboards.py"))
     found = []
     for name in tool["DASHBOARDS"]:
@@ -308,7 +308,7 @@ def check(prometheus: Prometheus, system: System) -> None:
     system.kill_broker(KILLED)
     wait_until(lambda: prometheus.firing() >= AT_A_KILL, lambda: f"these alerts fire: {prometheus.firing()}")
     if others := prometheus.firing() - AT_A_KILL:
-        raise SystemExit(f"these alerts fire, too: {others}")
+        raise SystemExit(f"unexpected alerts are firing: {others}")
     say(f"broker {KILLED} was killed, and {', '.join(sorted(AT_A_KILL))} fire")
     system.start_broker(KILLED)
     wait_until(lambda: system.readiness(KILLED) == "ok", lambda: f"broker {KILLED}: {system.readiness(KILLED)}")

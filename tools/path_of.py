@@ -4,7 +4,7 @@
 
 A broker, a producer and a consumer run in this process. A profile function records the modules of Barnabas whose
 functions run between `send` and its acknowledgement, and between `seek` and the record that `poll` returns.
-Connections, metadata and templates exist before, as in the steady state.
+Connections, metadata and templates already exist, as in the steady state.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ TOPIC = "clicks"
 BESIDE_REQUESTS = frozenset({"broker/background_tasks.py", "broker/leader_election.py", "broker/loop_watch.py"})
 """The modules of periodic tasks, which run independently of requests."""
 REPETITIONS = 3
-"""The number of records before the measured one."""
+"""The number of records before the measured record."""
 START_TIMEOUT_S = 60.0
 
 
 class CalledModules:
-    """A recorder of the modules of Barnabas whose functions any thread calls during an action."""
+    """Records the modules of Barnabas whose functions are called during an action, by any thread."""
 
     def __init__(self) -> None:
         self._files: set[str] | None = None
@@ -44,7 +44,7 @@ class CalledModules:
             self._files.add(frame.f_code.co_filename)
 
     def during(self, action: Callable[[], object]) -> list[str]:
-        """Return the paths of the modules that are called during an action, relative to the package."""
+        """Return the modules that are called during an action, as paths relative to the package."""
         files = self._files = set()
         action()
         self._files = None

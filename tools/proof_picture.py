@@ -1,4 +1,4 @@
-"""Draw the result of an audit as a strip with one row per tier: the picture of the README.
+"""Draw the result of an audit as a strip with one row per tier, for the README.
 
 make demo FAULT=lose                # loads a topic and deletes one row of the table
 barnabas up --data .barnabas/broker    # in another terminal
@@ -23,7 +23,7 @@ TIERS = {"produced": "acknowledged to the producer", "stored": "stored in the lo
 
 
 def draw(audit: dict[str, Any]) -> Figure:
-    """Return the picture of the output of `barnabas audit --json` with windows of one day."""
+    """Draw the output of `barnabas audit --json` with windows of one day. Return the picture."""
     figure = Figure(figsize=(10, 2.9), dpi=110)
     axes = figure.subplots()
     dates = [datetime.fromtimestamp(each["window"] / 1000, UTC) for each in audit["windows"]]
@@ -56,7 +56,8 @@ def draw(audit: dict[str, Any]) -> Figure:
 
 
 def main() -> int:
-    """Draw the file in the first argument into the file in the second one."""
+    """Draw the audit result in the file of the first argument, and write the picture to the file of the second
+    argument."""
     source, target = (Path(each) for each in sys.argv[1:])
     save(draw(json.loads(source.read_text(encoding="utf-8"))), target)
     return 0

@@ -1,7 +1,7 @@
 """Generate docs/reference/protocol.md from the declarations of the messages and the docstrings of the handlers.
 
-`python tools/protocol_reference.py` writes the page. A test compares each API on the page with its code. The page may
-lack a new API until the next release, which generates it again.
+`python tools/protocol_reference.py` writes the page. A test compares each API on the page with its code. A new API may
+be missing until the next release, which regenerates the page.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ version in version 0, with the list of supported APIs.
 
 
 def page(keys: Collection[int] = SERVED.keys()) -> str:
-    """Return the page with the given API keys."""
+    """Return the text of the page for the given API keys."""
     served = [SERVED[key] for key in sorted(keys)]
     return HEAD + "".join(map(_row, served)) + "\n" + "\n".join(map(_section, served))
 

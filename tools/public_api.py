@@ -1,11 +1,11 @@
-"""Compare the public API with that of the last release, or write the stub of a release.
+"""Compare the public API with the API of the last release, or write the stub of a release.
 
     .venv/bin/python tools/public_api.py            # print incompatible changes; exit code 1 if there are any
     .venv/bin/python tools/public_api.py --renew    # at a release: write the stub, empty the list of accepted breaks
 
-`docs/dev/api/released.pyi` is a flat stub of the public API of the last release. This program makes the same stub from
-the present sources with griffe, without importing them, and griffe compares both. `docs/dev/api/accepted.md` lists the
-intended incompatible changes, as this program prints them.
+`docs/dev/api/released.pyi` is a flat stub of the public API of the last release. This program generates the same kind
+of stub from the current sources with griffe, without importing them. griffe then compares both stubs.
+`docs/dev/api/accepted.md` lists the intended incompatible changes, as this program prints them.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SETTINGS_MODULE = "barnabas.client.setting_types"
 """The settings are keyword arguments, so their names are public."""
 
 NO_BASES = frozenset({"ABC", "Generic", "Protocol", "object"})
-"""Bases without an effect for programs."""
+"""Base classes that are not part of the API."""
 
 RELEASED_BEGINS = """\
 # The public API of the last release, made by `python tools/public_api.py --renew`. For griffe and for people: a module
@@ -62,7 +62,7 @@ SPECIAL = frozenset(
 
 
 class Sources:
-    """The modules of a source tree. Each is parsed at its first use."""
+    """The modules of a source tree. Each module is parsed at its first use."""
 
     def __init__(self, root: Path) -> None:
         self._root = root
@@ -80,7 +80,7 @@ class Sources:
         return {alias.name: node.module or "" for node in imports for alias in node.names}
 
     def old_names(self) -> dict[str, str]:
-        """Return the names that are kept for compatibility, with the new names."""
+        """Return the old names that are kept for compatibility, with the corresponding new names."""
         stub = ast.parse((self._root / "barnabas" / "__init__.pyi").read_text(encoding="utf-8"))
         return {
             target.id: node.value.id
@@ -93,7 +93,7 @@ class Sources:
     def find(self, module: str, name: str) -> griffe.Object | None:
         """Return the object that a name in a module refers to. Imports between modules are followed."""
         if module == "barnabas.records.codec":
-            module = "barnabas.records.codec_pure"  # this module selects one of two codecs; the pure one has types
+            module = "barnabas.records.codec_pure"  # of the two codecs, use the pure Python one, which has types
         if not module.startswith("barnabas"):
             return None
         member = self.module(module).members.get(name)
@@ -128,7 +128,7 @@ def _class(sources: Sources, names: dict[str, str], name: str, found: griffe.Cla
 
 
 def _public_bases(sources: Sources, names: dict[str, str], found: griffe.Class) -> Iterator[str]:
-    """Yield the names of the nearest bases that are public or belong to Python."""
+    """Yield the names of the nearest base classes that are public or belong to Python."""
     for path, last, parent in _bases(sources, found):
         if last in names or not (parent or path.startswith("barnabas.") or last in NO_BASES):
             yield last
@@ -137,7 +137,7 @@ def _public_bases(sources: Sources, names: dict[str, str], found: griffe.Class) 
 
 
 def _bases(sources: Sources, found: griffe.Class) -> Iterator[tuple[str, str, griffe.Class | None]]:
-    """Yield the path and name of each base, and its class if it belongs to Barnabas."""
+    """Yield the path and the name of each base class, and the class itself if it belongs to Barnabas."""
     for base in found.bases:
         path = base if isinstance(base, str) else base.canonical_path
         *parents, last = path.split(".")
@@ -146,7 +146,7 @@ def _bases(sources: Sources, found: griffe.Class) -> Iterator[tuple[str, str, gr
 
 
 def _members(sources: Sources, names: dict[str, str], found: griffe.Class) -> Iterator[tuple[str, griffe.Object]]:
-    """Yield the public members of a class, including those of bases that are not public."""
+    """Yield the public members of a class, including inherited members of non-public base classes."""
     for _, last, parent in _bases(sources, found):
         if parent is not None and last not in names:
             yield from _members(sources, names, parent)
@@ -156,7 +156,7 @@ def _members(sources: Sources, names: dict[str, str], found: griffe.Class) -> It
 
 
 def _fields(found: griffe.Class, members: dict[str, griffe.Object]) -> list[str]:
-    """Return the constructor parameters of a dataclass or named tuple, which follow from its fields."""
+    """Return the constructor parameters of a dataclass or named tuple, which are derived from its fields."""
     is_tuple = any(str(base).startswith("NamedTuple") for base in found.bases)
     if not is_tuple and not any("dataclass" in str(each.value) for each in found.decorators):
         return []
@@ -210,7 +210,7 @@ def breaks(released: str, current: str) -> list[str]:
 
 
 def _line(breakage: griffe.Breakage) -> str:
-    """Return the description of a change without its line number in the stub, which varies."""
+    """Return the description of a change without the line number in the stub, because line numbers vary."""
     colourless = re.sub(r"\x1b\[[0-9;]*m", "", breakage.explain(griffe.ExplanationStyle.ONE_LINE))
     return re.sub(r"^.*?:\d+: ", "", colourless)
 

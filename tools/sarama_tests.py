@@ -4,8 +4,8 @@
 
 The tests start and stop brokers with `docker compose`. This program puts a replacement for `docker` on the path, which
 sends the commands back to it. Go downloads sarama and toxiproxy as modules into the cache folder, and compiles them
-unchanged, once. The program fails if a test fails. docs/reference/compatibility.md lists the tests that are left out,
-with reasons.
+unchanged, once. The program fails if a test fails. docs/reference/compatibility.md lists the omitted tests with
+reasons.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ RUN = (
     "^(TestFunc|TestConsumerFetchFollower|TestConsumerHighWaterMark|TestConsumerPartialBatch|TestVersionMatrix"
     "|TestConsumerGroupDeadlock|TestInterceptors|TestAsyncProducerRemoteBrokerClosed)"
 )
-"""The tests in sarama's files `functional_*_test.go`."""
+"""A pattern that selects the tests in sarama's files `functional_*_test.go`."""
 NOT_RUN = (
     "^(TestFuncTxn.*|TestFuncDescribeTransactions|TestFuncListTransactions|TestFuncInitProducerId3|TestFuncAdminQuotas"
     "|.*Java.*|TestFuncIdempotentBufferedSequence)$"
@@ -54,7 +54,7 @@ SETTINGS = {
     "group_initial_rebalance_delay_ms": "0",
     "replica_selector_class": "org.apache.kafka.common.replica.RackAwareReplicaSelector",
 }
-"""The settings of sarama's docker-compose.yml."""
+"""The broker settings in sarama's docker-compose.yml."""
 TIMEOUT_S = 1200
 STARTING_S = 60
 DOCKER = """#!{python}
@@ -73,7 +73,7 @@ def main() -> int:
     if not (TESTS.exists() and PROXY.exists()):
         compile_tests()
     sys.path.insert(0, str(ROOT))
-    # helpers of the tests, which mypy does not check
+    # these are test helpers, which mypy does not check
     cluster_kind = importlib.import_module("tests.support.process_cluster").Cluster
     zookeeper = importlib.import_module("tests.support.zookeeper_servers")
     with tempfile.TemporaryDirectory() as name:
@@ -96,7 +96,7 @@ def main() -> int:
 
 
 def run(folder: Path, patterns: list[str]) -> int:
-    """Run the tests in the folder with the replacement for docker."""
+    """Run the tests with the replacement for docker on the path."""
     sources = subprocess.run(
         ["go", "list", "-m", "-f", "{{.Dir}}", MODULE], cwd=CACHE, env=go(), check=True, capture_output=True, text=True
     ).stdout.strip()

@@ -5,8 +5,8 @@
 
 The tests run unchanged, except for the fixtures of aiokafka that start Docker. They expect brokers at fixed ports of
 this machine, so one suite runs at a time. Without `--checkout`, git clones the tag or commit of `SUITES` into the cache
-folder; with it, the given clone is used as it is. The program exits with the exit code of the suite.
-`docs/reference/compatibility.md` lists the results and the reasons of failures.
+folder; with `--checkout`, the program uses the given clone unchanged. The program exits with the exit code of the
+suite. `docs/reference/compatibility.md` lists the results and the reasons of failures.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def kerberos_utils():
 def kafka_server():
     yield KafkaServer("127.0.0.1", 9092, 9093, 9094, 9095, None)
 """
-"""Replacements of the fixtures in aiokafka's tests that start Kafka in Docker."""
+"""Replacements for fixtures of aiokafka's tests that start Kafka in Docker."""
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,11 @@ class Suite:
 
     :param source: the address of the repository.
     :param revision: a tag or a commit.
-    :param prepare: shell commands that build the tests in the checkout; a stamp prevents a second run.
+    :param prepare: shell commands that build the tests in the checkout; a stamp file prevents a second build.
     :param run: the shell command that runs the tests; arguments of the user replace `{only}`.
     :param only: the default for the user's arguments.
     :param brokers: the ids of the brokers, and the ports that the tests expect.
-    :param single: the port of one more broker that is a cluster of its own, or 0.
+    :param single: the port of a further broker that is a separate cluster, or 0.
     :param registry: the port of a schema registry on `single`, or 0.
     :param settings: the settings of all brokers, with underscores instead of dots.
     :param environment: the environment of the build and of the tests.
@@ -83,7 +83,7 @@ SUITES = {
         revision="v0.4.51",
         prepare="go test -c -o suite.test .",
         run="./suite.test -test.v -test.timeout 30m {only}",
-        # These subtests are left out: they dereference a null pointer in the test itself, which ends the program.
+        # These subtests are omitted, because the test code itself dereferences a null pointer, which ends the program.
         only="-test.skip 'TestReaderConsumerGroup/(consumer_group_commits_on_close|verify_offset_committed.*)'",
         settings={"message_max_bytes": "200000000"},
         environment={"KAFKA_SKIP_NETTEST": "1", "KAFKA_VERSION": "4.0.0"},
@@ -102,7 +102,7 @@ SUITES = {
         revision="v2.9.0",
         prepare="npm install --no-audit --no-fund --ignore-scripts",
         run="./scripts/node --test --test-reporter=spec {only}",
-        # base.test.ts is left out: it connects to an address of another machine.
+        # base.test.ts is omitted, because it connects to another machine.
         only="$(ls test/*.test.ts test/*/*.test.ts test/*/*/*.test.ts | grep -v clients/base/base.test.ts)",
         brokers={1: 9011, 2: 9012, 3: 9013},
         single=9001,
@@ -143,7 +143,7 @@ SUITES = {
 
 
 SCRIPTS = {"metrics": "metrics_suite.py", "exporters": "exporters_suite.py"}
-"""The suites with a program of their own: Prometheus with dashboards and alerts, and exporters for Kafka."""
+"""The suites that have a separate program: Prometheus with dashboards and alerts, and exporters for Kafka."""
 
 
 def main() -> int:
@@ -170,7 +170,7 @@ def main() -> int:
 
 
 def clone(name: str, suite: Suite) -> Path:
-    """Clone the repository into the cache folder unless it is there. Return the checkout."""
+    """Clone the repository into the cache directory unless it is already there. Return the checkout."""
     checkout = CACHE_FOLDER / f"{name}-{suite.revision}"
     if not checkout.exists():
         subprocess.run(["git", "clone", "--quiet", suite.source, str(checkout)], check=True)
@@ -179,7 +179,7 @@ def clone(name: str, suite: Suite) -> Path:
 
 
 def prepare(suite: Suite, checkout: Path) -> None:
-    """Build the tests in the checkout unless they are built."""
+    """Build the tests in the checkout unless they are already built."""
     stamp = checkout / ".prepared"
     if not stamp.exists():
         subprocess.run(suite.prepare, shell=True, cwd=checkout, env=os.environ | suite.environment, check=True)
@@ -191,7 +191,7 @@ def start(suite: Suite, folder: Path, stack: ExitStack) -> None:
     settings = {"advertised_host": "localhost", **suite.settings}
     if len(suite.brokers) > 1:
         sys.path.insert(0, str(ROOT))
-        # pytest checks this module, mypy does not
+        # this module is checked by pytest, not by mypy
         zookeeper = importlib.import_module("tests.support.zookeeper_servers")
         servers = zookeeper.start_servers(folder / "zookeeper")
         stack.callback(servers.stop)
@@ -208,7 +208,7 @@ def start(suite: Suite, folder: Path, stack: ExitStack) -> None:
 
 @contextmanager
 def process(arguments: Sequence[str], data: Path | None, settings: Mapping[str, str]) -> Iterator[None]:
-    """Run `barnabas` with arguments until the block ends. Enter the block after its ready line."""
+    """Run `barnabas` with arguments until the block ends. The block starts when `barnabas` is ready."""
     command = [sys.executable, "-m", "barnabas.cli.main", *arguments]
     command += ["--data", str(data)] if data else []
     environment = os.environ | {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}

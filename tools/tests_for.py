@@ -3,7 +3,7 @@
     .venv/bin/python tools/tests_for.py src/barnabas/storage/log.py
 
 These are the doctests of the file, and all test modules that import the file's module, directly or through test
-helpers. If no test module imports it, the tests of its importers are taken, and so on.
+helpers. If no test module imports the module, the program takes the tests of the modules that import it, and so on.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def module_of(path: Path) -> str:
 
 
 def imports_of(source: str) -> set[str]:
-    """Return the modules, and the names within modules, that Python source code imports."""
+    """Return the modules that Python source code imports, and the imported names within modules."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(source)):
         if isinstance(node, ast.Import):

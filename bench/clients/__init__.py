@@ -1,1 +1,2 @@
-"""The client programs of peers. Each has the options of `barnabas perf` and prints one line of JSON like it."""
+"""The client programs of peers. Each program has the options of `barnabas perf`, and also prints its results as one
+line of JSON."""

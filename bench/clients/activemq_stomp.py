@@ -57,7 +57,7 @@ def connect(request: Request, listener: Any) -> Any:
 
 
 def produce(request: Request) -> None:
-    """Send one message per call. Only the last one requests a receipt."""
+    """Send one message per call. Only the last message requests a receipt."""
     receipts = Receipts()
     connection = connect(request, receipts)
     endless = itertools.cycle(request.values())
@@ -73,7 +73,7 @@ def produce(request: Request) -> None:
             connection.send(queue, next(endless), headers={"persistent": "true", "receipt": RECEIPT})
         meter.add(count, count * request.size)
     if not receipts.came.wait(IDLE_LIMIT_S):
-        raise TimeoutError("no receipt for the last message")
+        raise TimeoutError("the broker sent no receipt for the last message")
     print_report(meter.end())
     connection.disconnect()
 

@@ -1,4 +1,5 @@
-"""The aiokafka client: asyncio, partly in Cython. It has `linger_ms=5` and larger batches than the default of 16 KB."""
+"""The aiokafka client: asyncio, partly in Cython. The client has `linger_ms=5` and batches larger than the default of
+16 KB."""
 
 # mypy: disable-error-code="import-untyped,import-not-found"
 
@@ -17,7 +18,7 @@ STRETCH_RECORDS = 500
 
 
 async def produce(request: Request) -> None:
-    """Await `send` for each record, which waits for space in a batch, not for the broker. Then wait for all
+    """Await `send` for each record. It waits for space in a batch, but not for the broker. Then wait for all
     deliveries.
     """
     acks: Any = request.acks if request.acks == "all" else int(request.acks)

@@ -1,9 +1,9 @@
 """The confluent-kafka (librdkafka) client, with the settings that its documentation recommends for throughput.
 
 Producing: `linger.ms=5` and `batch.num.messages=10000` are the defaults; the queue holds a million messages instead of
-a hundred thousand, so that it does not block. Consuming: `fetch.queue.backoff.ms=1`, because with the default the
-client pauses for a second whenever its queue is full, which is ten times slower; mode `default` keeps the default.
-Latency: `linger.ms=0`, or the default in mode `default`.
+a hundred thousand, so that `produce` does not block. Consuming: `fetch.queue.backoff.ms=1`, because with the default
+the client pauses for a second whenever its queue is full. That makes it ten times slower. Mode `default` keeps the
+default. Latency: `linger.ms=0`, or the default in mode `default`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ TIMESTAMP = struct.Struct("<q")
 
 
 def producer_settings(request: Request) -> dict[str, Any]:
-    """Return librdkafka's settings for producing."""
+    """Return librdkafka's settings for a producer."""
     settings: dict[str, Any] = {
         "bootstrap.servers": request.bootstrap,
         "acks": request.acks,
@@ -49,7 +49,7 @@ def producer_settings(request: Request) -> dict[str, Any]:
 
 
 def consumer_settings(request: Request) -> dict[str, Any]:
-    """Return librdkafka's settings for consuming."""
+    """Return librdkafka's settings for a consumer."""
     settings: dict[str, Any] = {
         "bootstrap.servers": request.bootstrap,
         "group.id": "bench",
@@ -94,7 +94,7 @@ def send_singly(producer: Producer, request: Request, values: list[bytes], meter
 
 
 def send_lists(producer: Producer, request: Request, values: list[bytes], meter: Any) -> None:
-    """Call `produce_batch` with a list of new dictionaries, as it requires."""
+    """Call `produce_batch` with lists of new dictionaries, because it adds errors to the dictionaries."""
     endless = itertools.cycle(values)
     for begin in range(0, request.records, BATCH_CALL_RECORDS):
         count = min(BATCH_CALL_RECORDS, request.records - begin)
@@ -149,7 +149,8 @@ def consume(request: Request) -> None:
 
 
 def latency(request: Request) -> None:
-    """Receive the records of a second process that sends at the given rate. Each value begins with its due time."""
+    """Receive the records of a second process that sends at the given rate. Each value begins with the due time of its
+    record."""
     consumer = assigned_consumer(request)
     consumer.consume(1, 1.0)  # connect before the first record is sent
     mode = PACED_DEFAULT if request.mode == "default" else PACED

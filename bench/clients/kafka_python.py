@@ -1,4 +1,4 @@
-"""The kafka-python client in pure Python. It has `linger_ms=5` and larger batches than the default of 16 KB."""
+"""The kafka-python client in pure Python. The client has `linger_ms=5` and batches larger than the default of 16 KB."""
 
 # mypy: disable-error-code="import-untyped,import-not-found"
 

@@ -26,7 +26,7 @@ def connect(request: Request) -> tuple[Any, Any]:
 
 
 def produce(request: Request) -> None:
-    """Publish one message per call. The response to a last request proves that the broker has all of them."""
+    """Publish one message per call. The response to a final request proves that the broker has all messages."""
     connection, channel = connect(request)
     properties = pika.BasicProperties(delivery_mode=PERSISTENT)
     endless = itertools.cycle(request.values())

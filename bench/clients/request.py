@@ -15,7 +15,7 @@ from barnabas.laboratory.perf.meter import Measured, Meter
 from barnabas.laboratory.perf.payloads import PayloadSpec
 
 IDLE_LIMIT_S = 30.0
-"""The time after which a consumer without records fails, instead of reaching the time limit of the bench."""
+"""A consumer fails after this time without a record, so that the benchmark need not wait for its own time limit."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Request:
 
     :param rate: the number of records per second.
     :param batch_records: the exact number of records per request.
-    :param only: the partitions to read to their ends; None to read all until `records` are read.
+    :param only: the partitions to read to their ends; None to read from all partitions until `records` are read.
     """
 
     action: str
@@ -47,7 +47,7 @@ class Request:
 
     @property
     def warm_up(self) -> int:
-        """The number of warm-up records of `latency`: those of one second."""
+        """The number of warm-up records of `latency`: the records of one second."""
         return round(self.rate or 0)
 
     @property
@@ -57,7 +57,7 @@ class Request:
         return host, int(port)
 
     def values(self) -> list[bytes]:
-        """Return the payloads of `barnabas perf`."""
+        """Return the same payloads as in `barnabas perf`."""
         return PayloadSpec(size=self.size).values()
 
 
@@ -97,12 +97,12 @@ def require_progress(got: int, waited_s: float) -> None:
 
 
 def print_report(measured: Measured, latencies_s: array[float] | None = None) -> None:
-    """Print the line of JSON.
+    """Print the results as one line of JSON.
 
     :raises ValueError: if all records arrived before the clock started.
     """
     if not measured.records:
-        raise ValueError("too few records to measure anything")
+        raise ValueError("too few records: all of them arrived before the clock started")
     took_s = measured.elapsed_s or 1e-9
     line: dict[str, Any] = {
         "records": measured.records,

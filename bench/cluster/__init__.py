@@ -1,1 +1,1 @@
-"""Measurements of three brokers: one broker stops, returns, or all are idle; `python -m bench.cluster`."""
+"""Measurements of three brokers (`python -m bench.cluster`): one broker stops or returns, or all brokers are idle."""

@@ -1,4 +1,4 @@
-"""The figures of three brokers with ZooKeeper on this machine.
+"""Measures three brokers with ZooKeeper on this machine.
 
     python -m bench.cluster                     all measurements, some minutes
     python -m bench.cluster leader shutdown     some measurements
@@ -6,8 +6,9 @@
     python -m bench.cluster --json FILE         also writes the figures as data
 
 - `leader`: the leader of a partition is killed; the time without an acknowledged write to the partition;
-- `leaderships`: a broker that leads thousands of partitions is killed; the time until all have a leader again;
-- `shutdown`: a broker is stopped under load; the longest pause of a producer, and errors;
+- `leaderships`: a broker that leads thousands of partitions is killed; the time until all partitions have a leader
+again;
+- `shutdown`: a broker is stopped under load; the longest pause of a producer, and the errors;
 - `catch-up`: a follower fetches missing gigabytes while a producer continues;
 - `resting`: memory and CPU time of idle brokers with a thousand partitions each;
 - `cost`: CPU time per million records of the leader and of a follower.

@@ -23,7 +23,7 @@ BEFORE_S = 4.0
 
 
 class SteadyProducer:
-    """A producer with a fixed number of bytes per second, if the brokers can take them (acks=1)."""
+    """A producer that sends a fixed number of bytes per second, unless the brokers are too slow (acks=1)."""
 
     def __init__(self, bootstrap: str, topic: str) -> None:
         self._producer = Producer(bootstrap, acks=1, buffer_memory=8 * 1024 * 1024)
@@ -51,15 +51,16 @@ class SteadyProducer:
         while not self._ending.wait(max(0.0, due_s - time.monotonic())):
             self._producer.send_many(self._topic, values)
             self.sent_bytes += VALUE_BYTES * CALL_RECORDS
-            due_s = max(due_s, time.monotonic() - 1.0) + pause_s  # a delay is made up for within one second
+            due_s = max(due_s, time.monotonic() - 1.0) + pause_s  # make up for delays of up to 1 s
 
     def rate_since(self, moment_s: float, sent_bytes: int) -> float:
-        """Return the bytes per second since a moment, given the bytes that had been sent by then."""
+        """Return the rate in bytes per second since a given time. `sent_bytes` is the number of bytes sent before that
+        time."""
         return (self.sent_bytes - sent_bytes) / (time.monotonic() - moment_s)
 
 
 def measure_catch_up(folder: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Measure the catch-up of a broker that lacks gigabytes."""
+    """Measure how fast a broker fetches gigabytes of missing records."""
     replicas = [*spread(PARTITIONS)]
     with MeasuredCluster(folder) as cluster:
         cluster.create_topic(TOPIC, replicas)

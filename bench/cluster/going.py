@@ -1,4 +1,4 @@
-"""A broker stops: killed while it leads one or thousands of partitions, or shut down cleanly."""
+"""A broker stops: it is killed while it leads one or thousands of partitions, or shuts down cleanly."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def measure_leader(folder: Path, sizes: Sizes) -> Iterator[Figure]:
             cluster.brokers[1].kill()
             wait_until(lambda: pulse.has_beaten_since(killed_s + 1))
             time.sleep(AFTER_S)
-            # Acknowledgements that were in flight at the kill do not end the pause.
+            # Ignore acknowledgements that were in flight when the leader was killed: they do not end the pause.
             pause_s = pulse.longest_pause_s(killed_s - BEFORE_S / 2, time.monotonic())
         yield Figure(f"leader killed: no acknowledged write, {AFTER_KILLS}", pause_s - SESSION_S, "s", "1 s")
         yield Figure("leader killed: errors that the producer saw", len(pulse.errors), "", "0")
@@ -49,7 +49,7 @@ def measure_leaderships(folder: Path, sizes: Sizes) -> Iterator[Figure]:
         yield Figure(f"{count:,} partitions: created, all replicas in sync", time.monotonic() - begun_s, "s")
         killed_s = time.monotonic()
         cluster.brokers[1].kill()
-        time.sleep(SESSION_S - 1)  # no requests before: they would cost the brokers time
+        time.sleep(SESSION_S - 1)  # send no requests earlier, because they would cost the brokers CPU time
         reported_s = cluster.wait_for(TOPIC, led_by_survivors, SURVIVORS)
         with Admin(cluster.brokers[2].bootstrap) as admin:  # each new leader must respond
             admin.end_offsets([(TOPIC, number) for number in range(count)])
@@ -62,7 +62,7 @@ def measure_leaderships(folder: Path, sizes: Sizes) -> Iterator[Figure]:
 
 
 def led_by_survivors(partitions: Sequence[PartitionDescription]) -> bool:
-    """Return whether each partition has a running leader."""
+    """Return whether the leader of each partition is a running broker."""
     return bool(partitions) and all(each.leader in SURVIVORS for each in partitions)
 
 
@@ -76,7 +76,7 @@ def measure_shutdown(folder: Path, sizes: Sizes) -> Iterator[Figure]:
         try:
             led = range(0, SHUTDOWN_PARTITIONS, 3)
             with Pulse(cluster.bootstrap, TOPIC, led) as pulse:
-                time.sleep(BEFORE_S)  # wait until the load has started
+                time.sleep(BEFORE_S)  # do not stop the broker before the load has started
                 begun_s = time.monotonic()
                 time.sleep(2 * BEFORE_S)
                 asked_s = time.monotonic()

@@ -1,4 +1,4 @@
-"""A client that writes one record after the other to some partitions, and records the times of acknowledgements."""
+"""A client that writes single records to some partitions and notes the times of their acknowledgements."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ PAUSE_S = 0.005
 
 
 class Pulse:
-    """One `Producer` (acks=all) with one thread per partition. A record follows the acknowledgement of the previous
-    one.
+    """One `Producer` (acks=all) with one thread per partition. The thread sends each record after the acknowledgement
+    of the previous record.
 
     :param partitions: the partitions of the topic to write to.
     """
@@ -56,16 +56,16 @@ class Pulse:
                 self.acknowledged_s[partition].append(time.monotonic())
 
     def has_beaten_since(self, moment_s: float) -> bool:
-        """Return whether every partition has had an acknowledgement since a moment."""
+        """Return whether every partition has had an acknowledgement since a given time."""
         return all(times and times[-1] > moment_s for times in self.acknowledged_s.values())
 
     def longest_pause_s(self, begin_s: float, end_s: float) -> float:
-        """Return the longest time without an acknowledgement in any partition between two moments."""
+        """Return the longest time without an acknowledgement in any partition, between two given times."""
         return max(longest_gap_s(times, begin_s, end_s) for times in self.acknowledged_s.values())
 
 
 def longest_gap_s(times_s: Sequence[float], begin_s: float, end_s: float) -> float:
-    """Return the longest gap between times within an interval.
+    """Return the longest gap between consecutive times within an interval.
 
     >>> longest_gap_s([0.5, 1.0, 1.25, 2.5, 4.0], 1.0, 3.0)
     1.25

@@ -23,7 +23,7 @@ class Figure:
 
 
 def lines(figures: Sequence[Figure]) -> Iterator[str]:
-    """Return a table with a row per figure, in the order of the first round."""
+    """Return a table with one row per figure, in the order of the first round."""
     by_name: dict[str, list[Figure]] = {}
     for each in figures:
         by_name.setdefault(each.what, []).append(each)

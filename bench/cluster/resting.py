@@ -17,7 +17,7 @@ PARTITIONS = 6
 
 
 def measure_resting(folder: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Measure three idle brokers, each with a replica of every partition and one record in it."""
+    """Measure three idle brokers. Each broker has a replica of every partition, and each partition has one record."""
     count = f"{sizes.partitions:,} partitions x 3"
     with MeasuredCluster(folder) as cluster:
         cluster.create_topic(TOPIC, [*spread(sizes.partitions)])
@@ -42,7 +42,7 @@ def measure_resting(folder: Path, sizes: Sizes) -> Iterator[Figure]:
 
 
 def measure_cost(folder: Path, sizes: Sizes) -> Iterator[Figure]:
-    """Send records to a broker without followers, then to one with two followers."""
+    """Send records to a leader without followers, then to a leader with two followers."""
     with MeasuredCluster(folder) as cluster:
         cluster.create_topic(ALONE, [(1,)] * PARTITIONS)
         cluster.create_topic(TOPIC, [*led_by_first(PARTITIONS)])
@@ -66,7 +66,7 @@ def _cpu_per_million(cluster: MeasuredCluster, topic: str, records: int) -> dict
 
 
 def _wait_until_equal(cluster: MeasuredCluster, topic: str) -> None:
-    """Wait until the files of all replicas have the same size, so that all records are fetched."""
+    """Wait until the files of all replicas have the same size, so that the followers have fetched all records."""
 
     def sizes() -> set[int]:
         return {

@@ -1,4 +1,4 @@
-"""Three brokers and a ZooKeeper server under measurement. Each broker can be stopped, killed and started alone."""
+"""Three brokers and a ZooKeeper server for measurements. Each broker can be stopped, killed and started separately."""
 
 from __future__ import annotations
 
@@ -34,7 +34,8 @@ SESSION_S = 6
 LIMIT_S = 300.0
 """The time limit of each wait."""
 ASKING_PAUSE_S = 0.1
-"""The pause between two requests about a topic: with thousands of partitions, a response costs brokers milliseconds."""
+"""The pause between two requests about a topic: with thousands of partitions, each response costs a broker milliseconds
+of CPU time."""
 TOPICS_VERSION = 4
 
 
@@ -42,7 +43,7 @@ TOPICS_VERSION = 4
 class Sizes:
     """The sizes of the measurements.
 
-    :param gigabytes: the gigabytes that a follower lacks.
+    :param gigabytes: the amount of records that the follower has to fetch, in gigabytes.
     :param leaderships: the number of partitions that the killed broker leads.
     :param partitions: the number of replicas of each idle broker.
     :param resting_s: the duration of the idle measurement.
@@ -65,9 +66,9 @@ SIZES = {
 
 
 class MeasuredCluster:
-    """Three brokers and ZooKeeper with their defaults, except for a short session timeout. They end together.
+    """Three brokers and ZooKeeper with their defaults, except for a short session timeout. All processes end together.
 
-    :param folder: an empty folder for all of them.
+    :param folder: an empty directory for all processes.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -125,7 +126,7 @@ class MeasuredCluster:
     def wait_for(
         self, topic: str, is_so: Callable[[Sequence[PartitionDescription]], bool], brokers: Iterable[int] = BROKERS
     ) -> float:
-        """Wait until each of some brokers reports that its partitions meet a condition. Return the time
+        """Wait until each of the given brokers reports partitions that meet a condition. Return the time
         (`time.monotonic`).
         """
         for number in brokers:
@@ -140,7 +141,7 @@ class MeasuredCluster:
         return RunningClient([*COMMAND, "perf", action, *flag_list(chosen), "--json"])
 
     def produce(self, topic: str, records: int, size: int = 100, acks: str = "1", mode: str = "send") -> Outcome:
-        """Produce, and return the result.
+        """Run `barnabas perf produce`, and return its result.
 
         :raises ClientError: if the client fails.
         """
@@ -169,7 +170,7 @@ def in_sync_as(replicas: Sequence[Sequence[int]]) -> Callable[[Sequence[Partitio
 def wait_until(is_so: Callable[[], bool], pause_s: float = 0.02) -> None:
     """Wait until a condition is true.
 
-    :raises RuntimeError: if the time limit is over.
+    :raises RuntimeError: if the time limit is exceeded.
     """
     ends_s = time.monotonic() + LIMIT_S
     while not is_so():
@@ -179,7 +180,7 @@ def wait_until(is_so: Callable[[], bool], pause_s: float = 0.02) -> None:
 
 
 def spread(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield the replicas of partitions of which each broker leads the same number.
+    """Yield the replicas of each partition, so that all brokers lead the same number of partitions.
 
     >>> list(spread(3))
     [(1, 2, 3), (2, 3, 1), (3, 1, 2)]
@@ -190,7 +191,8 @@ def spread(count: int) -> Iterator[tuple[int, ...]]:
 
 
 def led_by_first(count: int) -> Iterator[tuple[int, ...]]:
-    """Yield the replicas of partitions that broker 1 leads. The other two brokers alternate as its successor.
+    """Yield the replicas of each partition, so that broker 1 leads all of them. The other two brokers alternate as next
+    leaders.
 
     >>> list(led_by_first(2))
     [(1, 2, 3), (1, 3, 2)]

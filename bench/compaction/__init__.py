@@ -1,1 +1,2 @@
-"""Log compaction: the codec's operations on one thread, and the complete cleaner beside Apache Kafka's."""
+"""Log compaction: the operations of the codec on one thread, and the complete cleaner compared with Apache Kafka's
+cleaner."""

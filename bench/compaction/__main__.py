@@ -1,4 +1,4 @@
-"""The speed of log compaction: the codec's part, and the complete cleaner beside Apache Kafka's.
+"""The speed of log compaction: the part of the codec, and the complete cleaner compared with Apache Kafka's cleaner.
 
     python -m bench.compaction                 both parts, some minutes
     python -m bench.compaction codec           in memory and on one thread, a minute or two
@@ -7,11 +7,11 @@
     python -m bench.compaction --json FILE     also writes the figures of the cleaners as data
 
 - `codec`: building the map of latest offsets, and filtering the batches;
-- `cleaner`: both brokers get the same records in one partition, and flush them before the topic becomes a compacted
-  one. The figures are each broker's own report of the cleaning. Meanwhile another client sends ApiVersions every 5 ms
-  (as in `bench.stalls`). The brokers take turns; the first turn of each does not count.
+- `cleaner`: both brokers get the same records in one partition, and flush the records before the topic becomes
+compacted. Each broker reports its own figures of the cleaning. During the cleaning, another client sends ApiVersions
+every 5 ms (as in `bench.stalls`). The brokers take turns; the first turn of each broker is not counted.
 
-Records have a key of 16 bytes and a value of which half is compressible. The number of distinct, randomly chosen keys
+Records have a key of 16 bytes and a value that is half compressible. The number of distinct, randomly chosen keys
 is a tenth of the number of records. Batches have 16 KB, the default of Kafka's clients.
 """
 
@@ -94,7 +94,7 @@ def title(kind: Kind) -> str:
 
 
 class Measuring:
-    """The measurement of the cleaners. The brokers run until its end.
+    """Measures the cleaners. The brokers run until the `with` block ends.
 
     :param figures: the list that gets the figures.
     """
@@ -138,7 +138,7 @@ class Measuring:
             topic = f"compacted-{kind.record_bytes}-{kind.compression.name.lower()}-{number}"
             try:
                 run = broker.measure(topic, work)
-            except Exception as error:  # noqa: BLE001  # a failed cleaner must not discard the figures of the others
+            except Exception as error:  # noqa: BLE001  # keep the figures of the other cleaners
                 figures[name].problem = f"{type(error).__name__}: {error}"
                 self._progress.say(f"{title(kind)}, {name} failed: {figures[name].problem}")
                 continue

@@ -1,7 +1,7 @@
-"""The parser of the brokers' log lines about compaction.
+"""Parses the brokers' log lines about compaction.
 
-The text of Apache Kafka is that of `LogCleaner` in the measured release. Its MB are 2^20 bytes. Its rate covers all of
-the rewritten log and includes the time for the map of keys, as Barnabas's rate does.
+For Apache Kafka, the parser expects the text of `LogCleaner` in the measured release, where an MB is 2^20 bytes. As in
+Barnabas, the reported rate covers the whole rewritten log, and includes the time for the map of keys.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def of_kafka(text: str, log: str) -> list[Account]:
 
 def _of_kafka(match: re.Match[str]) -> Account:
     number = {name: float(text.replace(",", "")) for name, text in match.groupdict().items() if name != "log"}
-    # The rate has more digits than the seconds.
+    # Use the rate, because it has more digits than the duration.
     seconds = number["mib"] / number["rate"] if number["rate"] else number["seconds"]
     return Account(
         int(number["end"]),
@@ -78,7 +78,7 @@ def of_barnabas(text: str, log: str) -> list[Account]:
 
 
 def together(accounts: Sequence[Account]) -> Account:
-    """Combine consecutive cleanings of a log. The remaining bytes are those of the last one."""
+    """Combine consecutive cleanings of a log. The remaining bytes come from the last cleaning."""
     last = accounts[-1]
     return Account(
         last.end_offset,

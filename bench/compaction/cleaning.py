@@ -1,4 +1,5 @@
-"""One run of a broker's cleaner: a topic is filled, then compacted, while another client sends requests."""
+"""One run of a broker's cleaner: the run fills a topic and then has it compacted while another client sends
+requests."""
 
 from __future__ import annotations
 
@@ -39,13 +40,11 @@ BACKOFF_MS = 1_000
 """The pause of an idle cleaner, in milliseconds. The default is 15 s."""
 PIPELINED = 500
 LOGGED = "org.apache.kafka.storage.internals.log"
-"""The package of Kafka's cleaner."""
+"""The Java package of Kafka's cleaner."""
 
 
 class LoggingKafka(Kafka):
-    """Apache Kafka with a cleaner that logs its reports to standard output, instead of the file of Kafka's default
-    logging.
-    """
+    """Apache Kafka with a cleaner that logs its reports to standard output. By default, Kafka logs them to a file."""
 
     def program(self) -> list[str]:
         version = jar_version(jars(), "slf4j-api")
@@ -65,7 +64,7 @@ CONTENDERS = {"kafka": Contender(LoggingKafka, of_kafka), "barnabas": Contender(
 
 
 class Work(NamedTuple):
-    """The work of a cleaner."""
+    """The work for a cleaner: the records of the topic."""
 
     kind: Kind
     batches: Sequence[bytes]
@@ -109,7 +108,7 @@ class Cleaned:
         self._alter(ResourceType.BROKER, str(broker_id), log_cleaner_backoff_ms=str(BACKOFF_MS))
 
     def _admin(self) -> AdminClient:
-        """Return a new client for each call: an old one would log errors once the broker is stopped."""
+        """Return a new client for each call, because an old client would log errors after the broker has stopped."""
         return AdminClient({"bootstrap.servers": self._server.address, "log_level": LOG_ERRORS})
 
     def measure(self, topic: str, work: Work) -> Run:
@@ -142,14 +141,15 @@ class Cleaned:
         )
 
     def _create(self, topic: str, segment_bytes: int) -> None:
-        # The topic is not compacted until it is full.
+        # Enable compaction only after the topic is filled.
         config = {"segment.bytes": str(segment_bytes)}
         admin = self._admin()
         for future in admin.create_topics([NewTopic(topic, 1, 1, config=config)]).values():
             future.result(ADMIN_LIMIT_S)
 
     def _fill(self, topic: str, batches: Sequence[bytes], deadline: Deadline) -> None:
-        """Send all batches. The last one is acknowledged when all are flushed, so no flush disturbs the measurement."""
+        """Send all batches. The broker acknowledges the last batch when all batches are flushed, so no flush disturbs
+        the measurement."""
         connection = Connection(self._server.port, deadline)
         requests = [produce_request([(0, batch)], topic) for batch in batches]
         for first in range(0, len(requests) - 1, PIPELINED):
@@ -170,7 +170,7 @@ class Cleaned:
             future.result(ADMIN_LIMIT_S)
 
     def _wait(self, log: str, end_offset: int, watch: Watch, deadline: Deadline) -> Account:
-        """Wait until a log is clean up to an offset. Watch the cleaner meanwhile."""
+        """Watch the cleaner until the log is clean up to an offset."""
         output = self._server.process.log
         size = 0
         while True:
@@ -186,14 +186,14 @@ class Cleaned:
 
 
 def pings_for(port: int, seconds: float) -> Pings:
-    """Ping a broker for some seconds."""
+    """Send pings to a broker for some seconds."""
     with Pinger(port) as pinger:
         time.sleep(seconds)
         return pinger.finish()
 
 
 def _wait_until_ended(watch: Watch) -> None:
-    """Wait until the cleaner's process has ended, so that its memory does not count as the broker's."""
+    """Wait until the cleaner's process has ended, so that its memory is not counted as memory of the broker."""
     limit_s = time.monotonic() + END_LIMIT_S
     while not watch.has_ended and time.monotonic() < limit_s:
         time.sleep(LOOK_S)

@@ -1,7 +1,7 @@
 """The codec's part of compaction, in memory and on one thread: the map of latest offsets, and the filter of batches.
 
-MB/s refer to uncompressed keys and values. The time is the lowest CPU time of several turns. *kept* is `filter_batches`
-that keeps about one record of ten; *unchanged* keeps all records.
+MB/s refer to uncompressed keys and values. The time is the lowest CPU time of several runs. In the row *kept*,
+`filter_batches` keeps about a tenth of the records; in the row *unchanged*, it keeps all records.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FILTERING = Filtering(1, 1, {}, 2**27)
 
 
 class Log(NamedTuple):
-    """Batches with offsets from 0, as in a log."""
+    """Batches with offsets that start at 0, as in a log."""
 
     data: bytes
     record_count: int
@@ -42,7 +42,7 @@ def make_log(kind: Kind, megabytes: int) -> Log:
 
 
 def chunks(data: bytes, take: Callable[[memoryview], int]) -> None:
-    """Pass all of the data, in chunks, to a function that returns the number of bytes it took."""
+    """Pass the data in chunks to a function, which returns the number of processed bytes."""
     position = 0
     with memoryview(data) as view:
         while position < len(data):
@@ -50,7 +50,7 @@ def chunks(data: bytes, take: Callable[[memoryview], int]) -> None:
 
 
 def megabytes_a_second(log: Log, take: Callable[[memoryview], int]) -> str:
-    """Return the best result of several turns."""
+    """Return the best result of several runs in MB/s."""
     best_s = float("inf")
     for _ in range(TURNS):
         begin_s = time.process_time()
@@ -60,7 +60,7 @@ def megabytes_a_second(log: Log, take: Callable[[memoryview], int]) -> str:
 
 
 def measured(megabytes: int, map_bytes: int) -> Iterator[list[str]]:
-    """Yield a row for each kind of records."""
+    """Yield a table row for each kind of records."""
     kinds = itertools.product([(100, 1), (100, 100), (1000, 16)], [Compression.NONE, Compression.LZ4, Compression.ZSTD])
     for (record_bytes, batch_records), compression in kinds:
         if batch_records == 1 and compression is not Compression.NONE:
@@ -78,6 +78,6 @@ def measured(megabytes: int, map_bytes: int) -> Iterator[list[str]]:
 
 
 def lines(megabytes: int, map_mib: int) -> Iterator[str]:
-    """Measure, and return a table."""
+    """Run the measurements, and return a table."""
     rows = list(measured(megabytes, map_mib * 2**20))
     yield from table(["records", "compression", "map, MB/s", "kept, MB/s", "unchanged, MB/s"], rows, left=2)

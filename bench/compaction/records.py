@@ -24,7 +24,7 @@ class Kind(NamedTuple):
     compression: Compression
 
     def record_count(self, megabytes: int) -> int:
-        """Return the number of records that have a number of megabytes, in whole batches."""
+        """Return the number of records, in whole batches, that together have the given size."""
         return megabytes * MEGABYTE // (self.record_bytes * self.batch_records) * self.batch_records
 
 

@@ -28,7 +28,7 @@ HEADER = (
 
 @dataclass(slots=True)
 class Figures:
-    """The runs of a broker with one kind of records. `problem` is the reason if there are none."""
+    """The runs of a broker with one kind of records. `problem` is the reason if there are no runs."""
 
     case: str
     broker: str
@@ -41,7 +41,7 @@ class Figures:
 
 
 def lines(all_figures: Sequence[Figures]) -> Iterator[str]:
-    """Return a table of medians, with the minimum and maximum of rates and stalls."""
+    """Return a table of medians. Rates and stalls also have their minimum and maximum."""
     peers = {each.case: each for each in all_figures if each.broker == "Apache Kafka" and each.runs}
     yield from table(HEADER, [_row(each, peers.get(each.case)) for each in all_figures], left=2)
 

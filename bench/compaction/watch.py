@@ -1,4 +1,4 @@
-"""The observation of a running cleaner: its CPU time and memory, read repeatedly from /proc."""
+"""Observes a running cleaner: reads its CPU time and memory repeatedly from /proc."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from bench.processes import TICKS_PER_S
 
 OUR_CLEANER = "barnabas.storage.cleaner"
 KAFKAS_CLEANER = "kafka-log-clean"
-"""The name of the cleaner's thread, of which Linux keeps 15 characters."""
+"""The name of Kafka's cleaner thread. Linux truncates thread names to 15 characters."""
 
 
 class Watch:
     """The cleaner of a broker: a child process or a thread.
 
-    The caller calls `look` often, because /proc has no memory figures of an ended process.
+    The caller calls `look` often, because /proc has no memory figures after a process has ended.
 
     :param pid: the process id of the broker.
     """
@@ -42,7 +42,7 @@ class Watch:
 
     @property
     def has_ended(self) -> bool:
-        """True if none of the cleaner's processes holds memory any more."""
+        """True if no process of the cleaner is running any more."""
         return not any(peak_mib(path) for path in self._now_s if path.parent == Path("/proc"))
 
     def _cleaners(self) -> Iterator[Path]:
@@ -56,7 +56,7 @@ class Watch:
 
 
 def cpu_s(folder: Path) -> float:
-    """Return the CPU time of a process or thread by its folder in /proc; 0 if it has ended."""
+    """Return the CPU time of a process or thread by its directory in /proc; 0 if it has ended."""
     fields = _text(folder / "stat").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / TICKS_PER_S if fields else 0.0
 

@@ -1,1 +1,1 @@
-"""Comparison of the checkout with an older commit: `python -m bench.compare`."""
+"""`python -m bench.compare` compares the speed of the checkout with the speed of an older commit."""

@@ -8,6 +8,6 @@ try:
     from bench.compare.command import main
 
     code = main()
-except KeyboardInterrupt:  # raised before the command handles Ctrl-C, or after it has finished
+except KeyboardInterrupt:  # Ctrl-C arrived before the command handles it, or after the command has finished
     code = EXIT_INTERRUPTED
 sys.exit(code)

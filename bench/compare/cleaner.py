@@ -1,4 +1,4 @@
-"""The log cleaner of a side, measured as `bench.compaction` measures it."""
+"""Measures the log cleaner of a side in the same way as `bench.compaction`."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class SideBroker(Barnabas):
 
 
 def measure_cleaner(side: Side, folder: Path, megabytes: int) -> Measurement:
-    """Let a new broker clean a log once. Return the MB/s, and the CPU seconds per million records.
+    """Start a broker and let it clean a log once. Return the speed in MB/s, and the CPU seconds per million records.
 
     :param megabytes: the size of keys and values in the log.
     """

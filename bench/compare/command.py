@@ -1,17 +1,17 @@
-"""The comparison of the checkout with an older commit, run alternately (A B B A) on one machine.
+"""Compares the checkout with an older commit. Both run alternately (A B B A) on the same machine.
 
     python -m bench.compare --base HEAD~5           all workloads, seven pairs
     python -m bench.compare --base HEAD~5 W1 W4:send W14:roll-often
     python -m bench.compare --base HEAD~5 --pairs 15 --json FILE
     python -m bench.compare --list                  prints the names of all cases
 
-Each case first runs once on each side for warm-up, and then in pairs. The table has the medians, the median ratio of
+Each case first runs once on each side as a warm-up, and then in pairs. The table has the medians, the median ratio of
 the pairs with its interval (`bench/compare/verdicts.py`), and the broker's CPU seconds per million records (W15:
 commits). A case passes if the upper end of the interval is at least 0.95 and the median ratio of the CPU seconds is at
 most 1.05.
 
 Exit codes: 0 all cases pass, 1 a case does not pass, 2 wrong input (an unknown commit or workload, an option that one
-side lacks), 130 after Ctrl-C, which ends all processes and prints the results so far.
+side does not have), 130 after Ctrl-C, which ends all processes and prints the results so far.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ SMOKE_SHARE = 1 / 200
 SMOKE = Plan(pairs=1, uncounted=0)
 LOAD_MAX = 0.5
 PR_SET_CHILD_SUBREAPER = 36
-"""The option of prctl(2) by which orphaned descendants of this process become its children."""
+"""The option of prctl(2) that makes orphaned descendants of this process its children."""
 EXIT_FAILED, EXIT_WRONG_INPUT = 1, 2
 
 
@@ -67,7 +67,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 def require_commands(sides: Sequence[Side], wanted: Sequence[Experiment]) -> None:
     """Check that both sides have all necessary commands and options.
 
-    :raises ComparisonError: if one side lacks a command or option.
+    :raises ComparisonError: if a side does not have a command or option.
     """
     for side in sides:
         for experiment in wanted:
@@ -90,7 +90,7 @@ def compare(asked: argparse.Namespace, sides: tuple[Side, Side], rows: list[Row]
 
 
 def warn_about_load(progress: Progress) -> None:
-    """Warn if other programs use the machine."""
+    """Print a warning if other programs use the CPU."""
     if (load := os.getloadavg()[0]) > LOAD_MAX:
         progress.say(f"warning: the load of this machine is {load:.2f}; other programs widen the intervals")
 

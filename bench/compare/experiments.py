@@ -1,9 +1,9 @@
-"""The compared workloads by name. Each has experiments; a turn of an experiment runs one side once.
+"""The compared workloads by name. Each workload has experiments. A turn of an experiment runs one side once.
 
-Each turn has a new broker process: addresses and hash seeds differ between processes, so their effects average out.
-`barnabas perf` is that of the side. confluent-kafka and the clients of W14, W15 and `partitions` are those of the
-checkout for both sides. The workloads are defined in `bench/workloads` (W1 to W12), `bench/stalls` (W14),
-`bench/groups.py` (W15, commits of 50 clients), `bench/partitions.py` (`partitions`, `recovery`) and `bench/compaction`.
+Each turn has a new broker process. Addresses and hash seeds differ between processes, so their effects average out.
+Each side uses its own `barnabas perf`. Both sides use confluent-kafka and the clients of W14, W15 and `partitions` from
+the checkout. The workloads are defined in `bench/workloads` (W1 to W12), `bench/stalls` (W14), `bench/groups.py` (W15,
+commits of 50 clients), `bench/partitions.py` (`partitions`, `recovery`) and `bench/compaction`.
 """
 
 from __future__ import annotations
@@ -43,10 +43,12 @@ STALLS = (
     *("join-empty-protocols", "entries-metadata", "compress-expanding", "large-produce", "large-batch"),
     *("create-topics", "list-partitions", "fetch-partitions", "rebalance-groups", "wake-polls"),
 )
-"""The default scenarios of W14: those in which the broker responds to requests. `W14:NAME` runs any other scenario."""
+"""The default scenarios of W14. In these scenarios the broker responds to requests. `W14:NAME` runs any other
+scenario."""
 UP = ("up", "--port", "0", "--data", "folder")
 STALL_S = {"create-topics": 12.0, "list-partitions": 30.0, "fetch-partitions": 30.0}
-"""The approximate duration of their turns with the preparation. All other scenarios take `STALL_USUAL_S`."""
+"""The approximate duration of a turn of these scenarios, including the preparation. All other scenarios take
+`STALL_USUAL_S`."""
 STALL_USUAL_S = 5.0
 PROBE = "127.0.0.1:1"
 
@@ -55,7 +57,7 @@ Results = Mapping[str, Measurement]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One figure of a turn.
+    """One measured value of a turn.
 
     :param is_rate: True if larger is better, False if smaller is better.
     """
@@ -73,7 +75,8 @@ class Experiment:
     :param turn: runs a side in a folder, and returns the measurements by case name.
     :param turn_s: the approximate duration of a turn.
     :param needs: the commands of `barnabas` that both sides must have, with their options.
-    :param prepare: fills a folder once per side, which all its turns then use. None: each turn has an empty folder.
+    :param prepare: fills a directory once per side, for all turns of the side. With None, each turn has an empty
+    directory.
     """
 
     workload: str
@@ -103,7 +106,7 @@ class Load:
         self.job = job
 
     def needs(self) -> Sequence[Sequence[str]]:
-        """Return the commands of `barnabas` that the load runs."""
+        """Return the commands of `barnabas` that the load uses."""
         own = [] if self._mode == "confluent" else [self._perf(PROBE, replace(self.job, topic="probe"))]
         return (UP, *own)
 
@@ -119,7 +122,7 @@ class Load:
         else:
             command = side.command(self._perf(broker.bootstrap, job))
         outcome = parse_report(run_client(command, TURN_LIMIT_S).output)
-        return replace(outcome, uncounted=round(job.rate or 0))  # `perf latency` does not count the first second
+        return replace(outcome, uncounted=round(job.rate or 0))  # the warm-up of `perf latency`: one second
 
     def measure(self, side: Side, broker: MeasuredBroker, job: Job) -> tuple[Outcome, float]:
         """Run the load once. Return its result, and the broker's CPU seconds per million records."""
@@ -140,7 +143,7 @@ def warm_up_of(job: Job) -> Job:
 
 
 def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: float = 0.0) -> Experiment:
-    """Return the experiment of a load that writes.
+    """Return the experiment that measures a load of produced records.
 
     :param scrapes_per_s: the rate at which the metrics of the checkout are scraped. The base is not scraped, because it
         may have no metrics.
@@ -168,7 +171,7 @@ def loaded(workload: str, name: str, load: Load, turn_s: float, scrapes_per_s: f
 
 
 def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
-    """Return the experiment of a consumer. confluent-kafka writes the records once per side."""
+    """Return the experiment that measures a consumer. confluent-kafka writes the records once per side."""
     job = replace(load.job, topic="measured")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -188,7 +191,7 @@ def read(workload: str, name: str, load: Load, turn_s: float) -> Experiment:
 
 
 def stall(name: str) -> Experiment:
-    """Return the experiment of a scenario of `bench.stalls`: the longest wait of another client."""
+    """Return the experiment that runs a scenario of `bench.stalls` and measures the longest wait of another client."""
 
     def turn(side: Side, folder: Path) -> Results:
         played = play(SCENARIOS[name], folder, STALL_LIMIT_S, side.environment)
@@ -201,7 +204,7 @@ def stall(name: str) -> Experiment:
 
 
 def commits(seconds: float) -> Experiment:
-    """Return the experiment of W15."""
+    """Return the experiment that measures W15: commits of consumer groups."""
     rate = Case(f"commits of {groups.CLIENTS} clients", "commits/s", is_rate=True)
     wait = Case("worst wait of another client", "ms")
 
@@ -216,7 +219,7 @@ def commits(seconds: float) -> Experiment:
 
 
 def start() -> Experiment:
-    """Return the experiment of a start with an empty folder."""
+    """Return the experiment that measures the start of a broker with an empty log directory."""
     case = Case("time to ready", "s")
 
     def turn(side: Side, folder: Path) -> Results:
@@ -228,7 +231,8 @@ def start() -> Experiment:
 
 
 def memory(records: int) -> Experiment:
-    """Return the experiment of memory: resident after the start, and after writing and reading records."""
+    """Return the experiment that measures resident memory: after the start of the broker, and after writing and reading
+    records."""
     after_start, after_load = Case("after start", "MiB"), Case("after a load", "MiB")
     writing = Load("send", Job("produce", records, topic="measured"))
     reading = Load("records", Job("consume", records, topic="measured"))
@@ -248,7 +252,8 @@ def memory(records: int) -> Experiment:
 
 
 def many_partitions(topics: int, each: int) -> Experiment:
-    """Return the experiment of many partitions with one record each: start, memory, and a Metadata request for all."""
+    """Return the experiment that measures many partitions with one record each: broker start, memory, and a Metadata
+    request."""
     ready, resident, listed = Case("start", "s"), Case("memory after start", "MiB"), Case("Metadata request", "ms")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -261,7 +266,7 @@ def many_partitions(topics: int, each: int) -> Experiment:
         with MeasuredBroker(folder / "data", environment=side.environment) as broker:
             at_start = broker.memory_mib
             seconds = partitions.seconds_of(broker, frame(MetadataRequest(topics=None), 7))
-            broker.stop(LONG_LIMIT_S)  # the next start needs a clean shutdown
+            broker.stop(LONG_LIMIT_S)  # shut down cleanly for the next start
         return {
             ready.name: Measurement(broker.ready_s),
             resident.name: Measurement(at_start),
@@ -274,7 +279,7 @@ def many_partitions(topics: int, each: int) -> Experiment:
 
 
 def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
-    """Return the experiment of a load that writes to a log with much data. Each turn adds to the log."""
+    """Return the experiment that measures appends to a large log. Each turn makes the log larger."""
     job = replace(load.job, topic="measured")
 
     def prepare(side: Side, folder: Path) -> None:
@@ -293,7 +298,7 @@ def stored(load: Load, records_before: int, turn_s: float) -> Experiment:
 
 
 def recovery(size_bytes: int) -> Experiment:
-    """Return the experiment of a start after SIGKILL, with unflushed batches of one record."""
+    """Return the experiment that measures a start after SIGKILL, with unflushed batches of one record."""
     case = Case("start after kill -9", "s")
 
     def turn(side: Side, folder: Path) -> Results:
@@ -308,7 +313,7 @@ def recovery(size_bytes: int) -> Experiment:
 
 
 def compaction(megabytes: int) -> Experiment:
-    """Return the experiment of the log cleaner: MB/s, and the CPU time of broker and cleaner."""
+    """Return the experiment that measures the log cleaner: MB/s, and the CPU time of broker and cleaner."""
     case = Case("cleaner", "MB/s", is_rate=True)
 
     def turn(side: Side, folder: Path) -> Results:
@@ -320,7 +325,7 @@ def compaction(megabytes: int) -> Experiment:
 
 
 def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Iterator[Experiment]:
-    """Return the experiments of W4, with or without scrapes.
+    """Return the experiments of W4, with or without metrics scrapes.
 
     :param share: see `experiments`.
     """
@@ -333,7 +338,7 @@ def one_producer(workload: str, share: float, scrapes_per_s: float = 0.0) -> Ite
 
 
 def only_by_name(share: float = 1.0) -> Iterator[Experiment]:
-    """Yield the experiments that only run if they are named."""
+    """Yield the experiments that run only if the user names them."""
     yield from one_producer("W4:scraped", share, SCRAPES_PER_S)
     for name in SCENARIOS:
         if name not in STALLS:
@@ -341,7 +346,7 @@ def only_by_name(share: float = 1.0) -> Iterator[Experiment]:
 
 
 def experiments(share: float = 1.0) -> Iterator[Experiment]:
-    """Yield the default experiments in order.
+    """Yield the experiments that run by default, in order.
 
     :param share: the share of records, commits and partitions. A value below 1 only shows that the experiments work.
     """
@@ -378,7 +383,8 @@ def workload_names() -> list[str]:
 
 
 def chosen(names: Sequence[str], share: float = 1.0) -> list[Experiment]:
-    """Return the experiments of workloads, or single ones such as `W4:send`. Without names return all.
+    """Return the experiments with the given names: of a whole workload, or a single one such as `W4:send`. Without
+    names, return all experiments.
 
     :raises ValueError: if a name is unknown.
     """

@@ -28,7 +28,7 @@ NOT_MEASURED = "not measured"
 
 @dataclass(slots=True)
 class Row:
-    """A case with the measurements of both sides. A pair is complete if both sides have run.
+    """A table row: a case with the measurements of both sides. A pair of runs is complete if both sides have run.
 
     :param problem: the reason for missing runs.
     """
@@ -82,7 +82,7 @@ def lines(rows: Sequence[Row], pairs: int, caption: str) -> Iterator[str]:
 
 
 def caption_of(base: Side, checkout: Side, pairs: int, *, is_smoke: bool = False) -> str:
-    """Return the line below the table."""
+    """Return the caption, which is the line below the table."""
     sides = f"checkout {checkout.label} against base {base.label}"
     if is_smoke:
         return f"{sides}: one pair of tiny runs, which only tests the bench"

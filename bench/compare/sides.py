@@ -1,8 +1,8 @@
 """The two sides of a comparison: an older commit and the checkout, both installed in the same way.
 
-pip builds each side from an export of its files, and installs it without dependencies into the cache folder. PYTHONPATH
-selects a side for the checkout's Python, so both sides have the same dependencies. The name of an installation is a
-hash of the source files: a commit that only changes tests needs no new installation.
+pip builds each side from an export of its files, and installs it without dependencies into the cache directory. Both
+sides run with the Python and the dependencies of the checkout; PYTHONPATH selects the side. The name of an installation
+is a hash of the source files: so a commit that changes only tests needs no new installation.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ from bench.progress import Progress
 ROOT = Path(__file__).resolve().parents[2]
 BUILT_FROM = ("src", "pyproject.toml", "setup.py", "MANIFEST.in")
 CHECKOUT = "checkout"
-"""The title of the side with the working tree."""
+"""The title of the side that is built from the working tree."""
 KEPT = 8
-"""The number of installations that stay in the cache."""
+"""The maximum number of installations in the cache."""
 MARK = "installed-by-bench-compare"
 SITE = "site"
 INSTALL_LIMIT_S = 900.0
@@ -49,7 +49,7 @@ class Side:
 
     :param title: `base` or `checkout`.
     :param label: the commit, and a mark for uncommitted changes.
-    :param site: the folder for PYTHONPATH.
+    :param site: the directory for PYTHONPATH.
     """
 
     title: str
@@ -67,7 +67,7 @@ class Side:
         return [*self._python(), "-m", "barnabas.cli.main", *arguments]
 
     def missing_from(self, arguments: Sequence[str]) -> str | None:
-        """Return the first command or option in the arguments that this side lacks; None if it has all of them."""
+        """Return the first command or option in the arguments that this side does not have; None if it has all."""
         words = [word for word in arguments[:2] if not word.startswith("-")]
         shown = self._help(words)
         if shown is None:
@@ -78,7 +78,7 @@ class Side:
 
     @property
     def is_compiled(self) -> bool:
-        """True if the record codec is compiled. Without a C compiler, only its pure Python twin is installed."""
+        """True if the record codec is compiled. Without a C compiler, only the pure Python codec is installed."""
         return any(self.site.glob("barnabas/records/*_compiled*.so"))
 
     def require_import(self) -> None:
@@ -190,7 +190,8 @@ class Export:
 
 
 class Installations:
-    """The installations in the cache folder. Old ones beyond `KEPT` are removed, unless a process uses them.
+    """The installations in the cache directory. At most `KEPT` installations are kept; older ones are removed unless a
+    process uses them.
 
     :param folder: the cache folder, which may contain other files.
     """
@@ -211,9 +212,10 @@ class Installations:
         self._in_use.close()
 
     def get(self, name: str, install: Callable[[Path], None]) -> Path:
-        """Return the folder for PYTHONPATH of an installation, and keep the installation until the end.
+        """Return the PYTHONPATH directory of an installation, and protect the installation from removal until this
+        program ends.
 
-        :param install: installs into a folder; only called if the cache lacks the installation.
+        :param install: installs into a directory; called only if the installation is not in the cache.
         """
         place = self._folder / name
         if not (place / MARK).exists():
@@ -222,7 +224,7 @@ class Installations:
                 made.mkdir()
                 install(made / SITE)
                 (made / MARK).touch()
-                with contextlib.suppress(OSError):  # another comparison has just installed it
+                with contextlib.suppress(OSError):  # another comparison has just installed the same files
                     made.rename(place)
         mark = self._in_use.enter_context((place / MARK).open("ab"))
         fcntl.flock(mark, fcntl.LOCK_SH)
@@ -240,7 +242,7 @@ class Installations:
 
 @contextmanager
 def both_sides(base: str, cache: Path, progress: Progress) -> Iterator[tuple[Side, Side]]:
-    """Yield base and checkout, installed.
+    """Yield the installed sides: base and checkout.
 
     :param base: the name of a commit.
     :raises ComparisonError: if the commit does not exist, or if a side cannot be installed or does not run.

@@ -1,4 +1,4 @@
-"""The runs of experiments in pairs, A B B A, each turn with a time limit."""
+"""Runs experiments in pairs (A B B A). Each turn has a time limit."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Plan:
     """The number of runs of each side.
 
     :param pairs: the number of counted runs.
-    :param uncounted: the number of warm-up runs before them.
+    :param uncounted: the number of warm-up runs before the counted runs.
     """
 
     pairs: int
@@ -42,9 +42,9 @@ class Plan:
 
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
-    """End the block when the time is over, but never during the clean-up after Ctrl-C (`interruptible`).
+    """Interrupt the block when its time limit is exceeded, but never during the cleanup after Ctrl-C (`interruptible`).
 
-    :raises TurnLimitError: if the time is over.
+    :raises TurnLimitError: if the time limit is exceeded.
     """
 
     def end(_number: int, _frame: FrameType | None) -> None:
@@ -73,8 +73,8 @@ class Turns:
     """The runs of one experiment.
 
     :param sides: base and checkout.
-    :param parent: the parent of the brokers' folders.
-    :param rows: one row per case. They keep their results if the experiment fails or is interrupted.
+    :param parent: the parent of the brokers' directories.
+    :param rows: one row per case. The rows keep their results if the experiment fails or is interrupted.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class Turns:
                     for number in order_of(pair):
                         running = self._sides[number]
                         self._note(number, pair, plan, self._turn(number))
-            except Exception as error:  # noqa: BLE001  # a failed experiment must not stop the others
+            except Exception as error:  # noqa: BLE001  # a failed experiment must not stop the other experiments
                 problem = f"{running.title}: {' '.join(str(error).split())[:200] or type(error).__name__}"
                 self._progress.say(f"{self._experiment.title} failed: {problem}")
                 for row in self._rows:

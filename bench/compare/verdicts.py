@@ -2,10 +2,11 @@
 
 A ratio above 1 means that the checkout is better: checkout/base for a rate, base/checkout for a time or memory.
 
-The interval contains the median of the ratio's distribution with at least 95 %, for any distribution. Its ends are
-order statistics (the inverted sign test): the k-th smallest and the k-th largest of n ratios. The median is outside
-with the probability that fewer than k of n fair coins show heads, or fewer than k show tails. `k` is the largest number
-for which this probability is at most 5 %. Seven pairs give k=1: the interval is the range of all ratios, with 98.4 %.
+The interval contains the median of the ratio's distribution with a probability of at least 95 %, for any distribution.
+Its ends are order statistics (the inverted sign test): the k-th smallest and the k-th largest of n ratios. The
+probability that the median is outside equals the probability that fewer than k of n fair coins show heads, or fewer
+than k show tails. `k` is the largest number for which this probability is at most 5 %. For seven pairs, k is 1: the
+interval is the range of all ratios and contains the median with 98.4 %.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class Interval:
 def rank_of(pairs: int) -> int:
     """Return k: the interval extends from the k-th smallest to the k-th largest ratio.
 
-    Fewer than six pairs cannot give 95 %; their interval is the range.
+    Fewer than six pairs cannot reach 95 %; their interval is the range of all ratios.
 
     >>> [rank_of(pairs) for pairs in (1, 7, 8, 9, 12, 20)]
     [1, 1, 1, 2, 3, 6]
@@ -76,7 +77,7 @@ def interval_of(ratios: Sequence[float]) -> Interval:
 
 
 def ratios_of(base: Sequence[Measurement], checkout: Sequence[Measurement], *, is_rate: bool) -> list[float]:
-    """Return the ratio of each pair. The ratio of 0 and 0 is 1.
+    """Return the ratio of each pair. If both values are 0, the ratio is 1.
 
     >>> ratios_of([Measurement(2.0)], [Measurement(1.0)], is_rate=True)
     [0.5]
@@ -88,7 +89,7 @@ def ratios_of(base: Sequence[Measurement], checkout: Sequence[Measurement], *, i
 
 
 def cpu_ratio_of(base: Sequence[Measurement], checkout: Sequence[Measurement]) -> float | None:
-    """Return the median of checkout/base of the broker's CPU time; None if it was not measured."""
+    """Return the median ratio checkout/base of the broker's CPU time; None if it was not measured."""
     pairs = [(each.cpu_s, other.cpu_s) for each, other in zip(checkout, base, strict=False)]
     ratios = [_quotient(after, before) for after, before in pairs if after is not None and before is not None]
     return statistics.median(ratios) if ratios else None

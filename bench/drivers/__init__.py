@@ -1,4 +1,4 @@
-"""The measured clients by the names that workloads use."""
+"""The measured clients, by the names that the workloads use."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class PythonProgram(ProgramDriver):
 
 
 class StompProgram(PythonProgram):
-    """The stomp.py client. ActiveMQ listens for it on a second port."""
+    """The stomp.py client. ActiveMQ has a second listener for STOMP."""
 
     def command(self, server: Server, job: Job, only: Sequence[int] | None = None) -> list[str]:
         assert isinstance(server, ActiveMq)

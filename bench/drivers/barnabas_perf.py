@@ -1,4 +1,4 @@
-"""Barnabas's clients: `barnabas perf` with the defaults of users, against any broker of Kafka's protocol."""
+"""Barnabas's clients: `barnabas perf` with default settings, against any broker with Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -54,6 +54,6 @@ class BarnabasPerf(Driver):
 
     def run(self, server: Server, job: Job, limit_s: float) -> Outcome:
         outcome = parse_report(run_client(self.command(server, job), limit_s).output)
-        # the default of `perf latency`: the records of one second
+        # the default of `perf latency` is the number of records of one second
         warm_up = round(job.rate or 0) if job.action == "latency" else 0
         return replace(outcome, uncounted=warm_up)

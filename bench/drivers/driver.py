@@ -1,4 +1,4 @@
-"""The interface of measured clients: building their commands and parsing their output."""
+"""The interface of measured clients: drivers build the commands of clients and parse their output."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from bench.peers.server import Server
 from bench.processes import Finished, RunningClient, run_client
 
 CONNECT_S = 1.5
-"""The time for a consumer to start and connect before the producer starts, in seconds."""
+"""The time in seconds that a consumer gets to start and connect before the producer starts."""
 
 
 class Driver(ABC):
-    """A client.
+    """A measured client.
 
     :param name: the name in tables.
     :param protocol: the protocol of the servers that it supports.
@@ -45,7 +45,7 @@ class Driver(ABC):
 
 
 def flag_list(chosen: Mapping[str, object]) -> list[str]:
-    """Return options with their values. Options with the value None are left out.
+    """Return options with their values. Options with the value None are omitted.
 
     >>> flag_list({"--records": 5, "--rate": None})
     ['--records', '5']
@@ -64,7 +64,7 @@ def read_report(finished: Finished) -> Outcome:
 def run_at_once(
     commands: Sequence[Sequence[str]], limit_s: float, read: Callable[[Finished], Outcome] = read_report
 ) -> Outcome:
-    """Run programs that share a job, each in its own process. The slowest one determines the duration.
+    """Run programs that share a job, each in its own process. The slowest program determines the duration.
 
     :param read: parses the output of a program.
     :raises ClientError: if a program fails, or exceeds the time limit.
@@ -110,7 +110,7 @@ class ProgramDriver(Driver):
         self._mode = mode
 
     def program(self) -> list[str]:
-        """Return the command without options."""
+        """Return the command that starts the program, without options."""
         return self._program
 
     def run(self, server: Server, job: Job, limit_s: float) -> Outcome:

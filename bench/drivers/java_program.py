@@ -49,14 +49,14 @@ class JavaProgram(ProgramDriver):
 def compiled(source: Path, java: str, class_path: str) -> Path:
     """Return the folder with the classes of a source file. Compile them if they are missing.
 
-    :raises UnavailableError: if there is no compiler beside this `java`, or if the compilation fails.
+    :raises UnavailableError: if there is no compiler next to this `java`, or if the compilation fails.
     """
     key = hashlib.sha256(source.read_bytes() + java.encode() + class_path.encode()).hexdigest()[:12]
     folder = cache_folder() / f"{source.stem}-{key}"
     if not folder.exists():
         compiler = Path(java).resolve().with_name("javac")
         if not compiler.exists():
-            raise UnavailableError(f"no Java compiler beside {java} (a JDK is needed, not a JRE)")
+            raise UnavailableError(f"no Java compiler next to {java} (a JDK is needed, not a JRE)")
         command = [str(compiler), "-nowarn", "-cp", class_path, "-d", str(folder), str(source)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=COMPILE_LIMIT_S, check=False)
         if result.returncode:

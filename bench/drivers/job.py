@@ -16,7 +16,7 @@ SAMPLES_MAX = 60
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A workload for one client.
+    """The job of one client in a workload.
 
     :param size: the size of each value in bytes.
     :param batch_records: the number of records per request; None for the client's own choice.
@@ -46,7 +46,7 @@ class Outcome:
     :param latency: percentiles in milliseconds, by the names in `PERCENTILES`.
     :param histogram: pairs (upper bound in ms, count) of latencies, if the client reports them.
     :param samples: pairs (seconds since the start, records done), if the client reports them.
-    :param uncounted: the number of warm-up records, which are included in the broker's CPU time.
+    :param uncounted: the number of warm-up records, whose CPU time is included in the broker's CPU time.
     """
 
     records: int
@@ -64,12 +64,12 @@ class Outcome:
 
     @property
     def counted_share(self) -> float:
-        """The counted share of the records that the broker got."""
+        """The share of counted records among all records that the broker got, including the warm-up."""
         return self.records / (self.records + self.uncounted) if self.records else 1.0
 
 
 def parse_report(output: str) -> Outcome:
-    """Parse the line of JSON that `barnabas perf --json` and the programs in `bench.clients` print.
+    """Parse the line of JSON that `barnabas perf --json` or a program in `bench.clients` prints.
 
     :raises ClientError: if there is no such line.
     """
@@ -78,7 +78,7 @@ def parse_report(output: str) -> Outcome:
             try:
                 return _outcome(json.loads(line))
             except (ValueError, KeyError, TypeError) as error:
-                raise ClientError(f"its report is invalid: {error!r}") from error
+                raise ClientError(f"the report of the client is invalid: {error!r}") from error
     raise ClientError("it printed no report")
 
 

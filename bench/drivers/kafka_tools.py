@@ -1,9 +1,9 @@
 """Apache Kafka's own perf tools: the classes behind kafka-producer-perf-test.sh and kafka-consumer-perf-test.sh.
 
-The producer has the settings that are recommended for throughput: larger batches (`batch.size` of 128 KB instead of 16
-KB), a `linger.ms` of 10, and twice the buffer memory. The CPU time is that of the whole process, including the start of
-the JVM (about a second). The consumer's rate excludes the three seconds in which its group forms. The producer's rate
-is that of its "steady state", after additional warm-up records (a quarter of the records).
+The producer has the settings that Kafka's documentation recommends for throughput: larger batches (`batch.size` of 128
+KB instead of 16 KB), a `linger.ms` of 10, and twice the buffer memory. The CPU time includes the start of the JVM
+(about a second). The consumer's rate excludes the three seconds in which its group forms. The producer's rate is its
+"steady state" rate, after additional warm-up records (a quarter of the records).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.peers.kafka import class_path
 from bench.peers.server import Server
 from bench.processes import ClientError, children_cpu_s, run_client
 
-HEAP = "-Xmx512M"  # the default of Kafka's scripts for these tools
+HEAP = "-Xmx512M"  # the default heap size in Kafka's scripts for these tools
 IDLE_LIMIT_MS = 30_000
 RECORD_OVERHEAD_BYTES = 8
 BATCH_OVERHEAD_BYTES = 61
@@ -32,7 +32,8 @@ PRODUCED = re.compile(
 PROGRESS = re.compile(r"^(\d+) records sent, ([\d.]+) records/sec \([\d.]+ MB/sec\), [\d.]+ ms avg latency, \S+ ms max")
 INTERVAL_MS = 500
 SAMPLE_RECORDS_MIN = 100
-"""The minimum number of records of an interval. The tool's first interval ends with the first record."""
+"""The minimum number of records in a sampling interval. Shorter intervals are ignored, because the tool's first
+interval ends with the first record."""
 
 
 class KafkaTools(Driver):
@@ -64,7 +65,7 @@ class KafkaTools(Driver):
 
 
 def warm_up_records(job: Job) -> int:
-    """Return the number of the producer's warm-up records."""
+    """Return the number of warm-up records of the producer."""
     return round(job.records * WARM_UP_SHARE)
 
 
@@ -99,7 +100,7 @@ def parse_produced(output: str) -> Outcome:
     summaries = list(PRODUCED.finditer(output))
     if not summaries:
         raise ClientError("ProducerPerformance printed no summary")
-    summary = summaries[-1]  # the summary of the steady state follows that of all records
+    summary = summaries[-1]  # the summary of the steady state follows the summary of all records
     records, rate = int(summary[1]), float(summary[2])
     percentiles = dict(zip(("p50_ms", "p95_ms", "p99_ms", "p999_ms"), map(float, summary.groups()[2:]), strict=True))
     return Outcome(records, records / rate, 0.0, percentiles, samples=_progress(output))

@@ -1,8 +1,8 @@
 """RabbitMQ's own PerfTest (Java, from Maven), its fastest available client.
 
 Persistent messages, a durable queue, no publisher confirms (the paper: no acknowledgement), automatic consumer
-acknowledgements. PerfTest measures latency from the time of sending instead of the due time, so a delay of the sender
-itself does not count.
+acknowledgements. PerfTest measures latency from the time of sending instead of the due time, so the measured latency
+does not include delays of the sender itself.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def command(server: Server, job: Job) -> list[str]:
 
 
 def parse_report(output: str, job: Job) -> Outcome:
-    """Parse the averages at the end of PerfTest's output, and the intervals before.
+    """Parse the averages at the end of PerfTest's output, and the intervals before them.
 
     :raises ClientError: if the averages are missing.
     """

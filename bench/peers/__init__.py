@@ -1,4 +1,4 @@
-"""The measured brokers. The bench starts each on free ports with a folder of its own, and stops it."""
+"""The measured brokers. The benchmark starts each broker on free ports with its own directory, and stops it."""
 
 from __future__ import annotations
 

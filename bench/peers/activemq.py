@@ -1,6 +1,6 @@
-"""ActiveMQ ("Classic") from Debian's package, started by its own console class in a folder of its own.
+"""ActiveMQ ("Classic") from Debian's package, started by its own console class in its own directory.
 
-The configuration is Debian's (KahaDB, persistent), with listeners on free ports and an additional one for STOMP.
+The configuration is Debian's (KahaDB, persistent), with listeners on free ports and an additional listener for STOMP.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class ActiveMq(Server):
         return f"{client_version(root)}, Java {java_version(java(newest=False))}"
 
     def create_topic(self, topic: str, partitions: int) -> None:
-        """Do nothing: the broker creates a queue at its first use."""
+        """Do nothing: the broker creates a queue when it is first used."""
 
     def delete_topic(self, topic: str) -> None:
         """Do nothing: consumed messages are already deleted, and each run has a new queue."""
@@ -98,12 +98,13 @@ def used_bytes(path: Path) -> int:
 
 
 def class_path() -> str:
-    """Return the jars of broker and client. The package's dependencies may be unpacked beside it, or installed."""
+    """Return the jars of broker and client. The dependencies of the package may be unpacked next to it, or
+    installed."""
     root = debian_package(PACKAGE, PROOF)
     folders = dict.fromkeys([root / "usr/share/java", Path("/usr/share/java")])
     return ":".join(f"{folder}/*" for folder in folders)
 
 
 def client_version(root: Path) -> str:
-    """Return the release of an unpacked package."""
+    """Return the version of the ActiveMQ package."""
     return jar_version(root / "usr/share/java", "activemq-client")

@@ -1,4 +1,4 @@
-"""Barnabas as `barnabas up` or `barnabas cluster up` (three brokers) starts it: only port and folder are set."""
+"""Barnabas as `barnabas up` or `barnabas cluster up` (three brokers) starts it: only port and directory are set."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Barnabas(KafkaServer):
 
 
 class BarnabasCluster(KafkaServer):
-    """`barnabas cluster up` with three brokers. The figures include its ZooKeeper server."""
+    """`barnabas cluster up` with three brokers. The figures include the ZooKeeper server of the cluster."""
 
     name = "barnabas-cluster"
     title = "Barnabas, 3 brokers"

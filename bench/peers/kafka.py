@@ -1,8 +1,8 @@
-"""Apache Kafka: the newest release on Maven, with one or three nodes that are broker and controller (KRaft).
+"""Apache Kafka: the newest release on Maven, with one or three nodes, each of which is broker and controller (KRaft).
 
-The settings are those of Kafka's own files (`config/server.properties`, and the JVM options in
-`bin/kafka-run-class.sh`). None of them slows it down, and Kafka's documentation recommends no further settings for
-throughput on one node.
+The settings come from Kafka's own files (`config/server.properties`, and the JVM options in `bin/kafka-run-class.sh`).
+None of these settings slows Kafka down, and Kafka's documentation recommends no further settings for throughput on one
+node.
 """
 
 from __future__ import annotations
@@ -58,10 +58,10 @@ class Kafka(KafkaServer):
         return self.launch_node(1, self.port, controller, quorum, "--standalone")
 
     def launch_node(self, node: int, port: int, controller: int, quorum: str, *format_options: str) -> ServerProcess:
-        """Format the folder of a node, and start the node.
+        """Format the log directory of a node, and start the node.
 
         :param quorum: the setting that names the controllers.
-        :raises UnavailableError: if the folder cannot be formatted.
+        :raises UnavailableError: if the log directory cannot be formatted.
         """
         properties = self.folder / f"node-{node}.properties"
         data = self.folder / f"data-{node}"
@@ -111,7 +111,7 @@ class KafkaCluster(Kafka):
 
     @property
     def process(self) -> ServerProcess:
-        """A node that has ended, if there is one, because the cluster is then incomplete."""
+        """The process to check: a node that has ended, if there is one, because the cluster is then incomplete."""
         return next((each for each in self._nodes if not each.is_running), self._nodes[0])
 
     @property
@@ -129,7 +129,7 @@ class KafkaCluster(Kafka):
 
     def stop(self) -> None:
         for node in self._nodes:
-            node.kill()  # a stop signal would make the last nodes wait for the stopped controllers
+            node.kill()  # after a stop signal, the last nodes would wait for the stopped controllers
 
 
 def jars() -> Path:

@@ -1,8 +1,8 @@
 """RabbitMQ from Debian's package, with its own Erlang, ports, folders and cookie.
 
-Debian's scripts expect the package in /usr, but it may be unpacked anywhere. So the bench writes its own `erl` script
-that contains Erlang's path. Erlang's port mapper (epmd) is a child process of the bench, instead of the daemon that
-Erlang would leave behind.
+Debian's scripts expect the package in /usr, but it may be unpacked anywhere. So the benchmark writes its own `erl`
+script that contains the path of Erlang. The benchmark runs Erlang's port mapper (epmd) as a child process. Otherwise
+Erlang would start a daemon that keeps running.
 """
 
 from __future__ import annotations
@@ -100,5 +100,5 @@ class RabbitMq(Server):
         connection.close()
 
     def data_folders(self, topic: str) -> list[Path]:
-        del topic  # one folder contains all queues; the bench has one queue at a time
+        del topic  # one folder contains all queues; the benchmark has only one queue at a time
         return list((self.folder / "data").glob("bench*/msg_stores"))

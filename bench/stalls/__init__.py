@@ -1,1 +1,1 @@
-"""The time that one client's request keeps all other clients of a broker waiting: `python -m bench.stalls`."""
+"""`python -m bench.stalls` measures how long the requests of one client delay all other clients of a broker."""

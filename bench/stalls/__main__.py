@@ -5,10 +5,10 @@
     python -m bench.stalls --list                    lists the scenarios
     python -m bench.stalls --json FILE               also writes the figures as data
 
-Each scenario has its own broker in a separate process and folder. Meanwhile another process sends ApiVersions to this
-broker every 5 ms; a latency counts from the due time of the request. Afterwards the same is measured with an idle
-broker, for the same time but at most some seconds. That latency is the noise of the machine. A scenario that exceeds
-its time limit is ended and marked.
+Each scenario has its own broker in a separate process and folder. During the scenario, another process sends
+ApiVersions to this broker every 5 ms. Its latency starts at the due time of the request. Afterwards, the same latency
+is measured with an idle broker, for the same time but at most some seconds. This latency is the noise of the machine. A
+scenario that exceeds its time limit is stopped and marked.
 """
 
 from __future__ import annotations
@@ -38,14 +38,14 @@ DEADLINE_S = 30.0
 PREPARE_LIMIT_S = 300.0
 LEAD_S = 0.3
 TAIL_S = 0.5
-"""The time of pings before and after the scenario, in seconds."""
+"""The time in seconds for which pings are sent before and after the scenario."""
 IDLE_S_MAX = 5.0
 DEAD_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Played:
-    """One run of a scenario. The fields are those of `Run` without the idle broker."""
+    """One run of a scenario. It has the fields of `Run` except the pings to an idle broker."""
 
     pings: Pings
     ended: str
@@ -68,7 +68,7 @@ def parse(arguments: Sequence[str] | None = None) -> argparse.Namespace:
 
 
 def measure(scenario: Scenario, parent: Path, limit_s: float, idle_port: int) -> Run:
-    """Run a scenario once, and then ping an idle broker.
+    """Run a scenario once, and then send pings to an idle broker.
 
     :raises Exception: if the scenario cannot be prepared.
     """
@@ -77,9 +77,9 @@ def measure(scenario: Scenario, parent: Path, limit_s: float, idle_port: int) ->
 
 
 def play(scenario: Scenario, parent: Path, limit_s: float, environment: Mapping[str, str] | None = None) -> Played:
-    """Run a scenario once, without pings of an idle broker.
+    """Run a scenario once, without pings to an idle broker.
 
-    :param environment: variables of the broker in addition to those of this process.
+    :param environment: variables of the broker in addition to the environment of this process.
     :raises Exception: if the scenario cannot be prepared.
     """
     deadline = Deadline(PREPARE_LIMIT_S)

@@ -1,7 +1,7 @@
-"""Requests that cost a broker far more than their sender. The broker may reject them.
+"""Scenarios with requests that cost a broker far more time than their sender. The broker may reject them.
 
-An array of millions of entries is a list with many references to one object, so only its encoding costs the sender
-time.
+For an array of millions of entries, the sender uses a list with many references to one object. So the sender only
+spends time on the encoding.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ EMPTY_PARTITIONS = 700_000
 EMPTY_PROTOCOLS = 5_000_000
 SAME_RESOURCES = 5_000
 ENTRY_BYTES = 1_000_000
-"""The total size of the entries in a request of about one megabyte, slightly below the limit for such requests."""
+"""The total size of the entries in a request of about one megabyte, slightly below the size limit of requests."""
 TOPIC_RESOURCE = 2
 
 
@@ -92,7 +92,7 @@ def _describe_same_topic(stage: Stage) -> Act:
 
 
 def _with_a_record(stage: Stage) -> None:
-    """Create the topic with one record that the requests of many entries refer to."""
+    """Create the topic with one record. All entries of the requests refer to this record."""
     stage.create_topic()
     stage.connect().attack(produce_request([(0, batch_of(100, b"x"))]), ProduceResponse, PRODUCE_VERSION)
 
@@ -113,7 +113,7 @@ def _many_topics(stage: Stage) -> Act:
 
 def _many_offset_lists(stage: Stage) -> Act:
     _with_a_record(stage)
-    # the broker rejects a repeated partition
+    # use different partitions, because the broker rejects a repeated partition
     partitions = [ListOffsetsPartition(partition_index=n, timestamp=0) for n in range(ENTRY_BYTES // 12)]
     topics = [ListOffsetsTopic(name=TOPIC, partitions=partitions)]
     return _attack(stage, ListOffsetsRequest(replica_id=-1, topics=topics), ListOffsetsResponse, 2)

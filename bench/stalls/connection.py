@@ -16,7 +16,7 @@ from barnabas.protocol.codec import decode_response, request_frame
 T = TypeVar("T")
 ANSWER_BYTES_MAX = 2**31 - 1
 DECODED_BYTES_MAX = 4 * 1024 * 1024
-"""The maximum size of a response to decode. Decoding a larger one would take longer than the broker's work."""
+"""Responses above this size are not decoded. Decoding a larger response would take longer than the broker's work."""
 RECEIVE_BYTES = 1024 * 1024
 
 
@@ -55,7 +55,7 @@ def frame(message: object, version: int) -> bytes:
 
 
 def first_error(answer: object) -> int:
-    """Return the first error code of a response that is not 0; 0 if there is none."""
+    """Return the first non-zero error code of a response, or 0."""
     if isinstance(answer, list):
         return next((code for each in answer if (code := first_error(each))), 0)
     if not is_dataclass(answer):
@@ -65,9 +65,9 @@ def first_error(answer: object) -> int:
 
 
 class Connection:
-    """A connection to a local broker. The broker responds in the order of the requests.
+    """A connection to a local broker, which responds in the order of the requests.
 
-    All methods that wait raise DeadlineError after the deadline, and ClosedError if the broker closes the connection.
+    All waiting methods raise DeadlineError after the deadline, and ClosedError if the broker closes the connection.
     """
 
     def __init__(self, port: int, deadline: Deadline) -> None:
@@ -146,17 +146,17 @@ class Connection:
         return answer
 
     def summary(self, response: type[Any], version: int) -> str:
-        """Wait for a response. Describe its size and its first error."""
+        """Wait for a response. Return a description of its size and its first error."""
         return summary_of(self.receive(), response, version)
 
     def attack(self, request: bytes, response: type[Any], version: int) -> str:
-        """Send a frame. Describe the response."""
+        """Send a frame. Return a description of the response."""
         self.send(request)
         return self.summary(response, version)
 
 
 def summary_of(answer: bytes | bytearray, response: type[Any], version: int) -> str:
-    """Describe the size and the first error of a response."""
+    """Return a text with the size and the first error of a response."""
     size = "answered, " + (f"{len(answer) / 1e6:.1f} MB" if len(answer) >= 100_000 else f"{len(answer):,} B")
     if len(answer) > DECODED_BYTES_MAX:
         return size

@@ -1,4 +1,4 @@
-"""Scenarios with many clients, topics and groups that only send normal requests."""
+"""Scenarios with many clients, topics and groups, but only normal requests."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ def _fetch_many(stage: Stage) -> Act:
 
 
 def _poll_many(stage: Stage) -> Act:
-    """Wait for a record in any partition: first until a timeout, then until a record arrives."""
+    """Wait for a record in any of many partitions. The first fetch ends by a timeout, and the second fetch ends when a
+    record arrives."""
     _create_partitions(stage)
     connection, producer = stage.connect(), stage.connect()
     in_vain = fetch_of_all(TOPICS, PARTITIONS_EACH, max_wait_ms=500)
@@ -102,7 +103,7 @@ def _wake_many(stage: Stage) -> Act:
         poller.send(request)
     producer = stage.connect()
     record = produce_request([(0, batch_of(100, b"x"))], "topic-0")
-    time.sleep(1.0)  # no response shows that a poll has started to wait
+    time.sleep(1.0)  # sleep, because no response shows that a poll has started to wait
 
     def wake() -> str:
         producer.attack(record, ProduceResponse, VERSION)
@@ -112,7 +113,7 @@ def _wake_many(stage: Stage) -> Act:
 
 
 class _Member:
-    """A member of a consumer group, with its own connection, that sends single requests."""
+    """A member of a consumer group, with its own connection, that sends each request separately."""
 
     def __init__(self, group: str, connection: Connection) -> None:
         self.group = group
@@ -158,7 +159,7 @@ class _Member:
 
 
 def _rebalance_many(stage: Stage) -> Act:
-    """Let a second member join each group: all members rejoin and get new assignments."""
+    """Let a second member join each group, so that all members rejoin and get new assignments."""
     first = [_Member(f"group-{number}", stage.connect()) for number in range(GROUPS)]
     second = [_Member(f"group-{number}", stage.connect()) for number in range(GROUPS)]
     _join_and_sync(first)
@@ -174,7 +175,7 @@ def _rebalance_many(stage: Stage) -> Act:
 
 
 def _wait_for_rebalance(members: list[_Member]) -> None:
-    """Send heartbeats until each member has got the response that it must rejoin."""
+    """Send heartbeats until the response to each member requests a rejoin."""
     while members:
         for member in members:
             member.heartbeat()

@@ -1,4 +1,5 @@
-"""Scenarios that make a broker work on its logs: rolls, lost indexes, searches by time, compression, retention."""
+"""Scenarios that make a broker work on its logs: segment rolls, missing indexes, searches by time, compression,
+retention."""
 
 from __future__ import annotations
 
@@ -49,7 +50,8 @@ WRONG_TIME_MS = 1_000
 SEALED_BATCHES = 1_500_000
 CUT_SEGMENTS = 8
 TIME_ENTRY = struct.Struct(">qi")
-"""An entry of a time index: the largest timestamp so far, and the offset of its record relative to the segment."""
+"""An entry of a time index: the largest timestamp so far, and the offset of its record relative to the segment's base
+offset."""
 SLOW_DISK_REQUESTS = 200
 SLOW_DISK_PACE_S = 0.1
 COMPRESSED_REQUESTS = 10
@@ -63,7 +65,7 @@ FSYNC_S = "0.5"
 
 
 def _search_by_time(stage: Stage) -> Act:
-    """Request a time that the headers of all batches contain, but none of their records."""
+    """Search for a timestamp that is in the range of each batch header, but that no record has."""
     stage.create_topic()
     now_ms = SYSTEM_CLOCK.time_ms()
     batch = bytearray(batch_of(MEGABYTE, b"", now_ms))
@@ -106,7 +108,7 @@ def _write_flushed(stage: Stage, segments: int, batches: int, timestamp_ms: int)
 
 
 def _fetch_without_index(stage: Stage) -> Act:
-    """Read near the end of a sealed segment whose offset index is missing."""
+    """Fetch near the end of an inactive segment without an offset index."""
     stage.create_topic()
     with stage.stopped():
         end_offset = _write_flushed(stage, 1, SEALED_BATCHES, SYSTEM_CLOCK.time_ms())
@@ -115,7 +117,7 @@ def _fetch_without_index(stage: Stage) -> Act:
 
 
 def _cut_index(stage: Stage) -> Act:
-    """Truncate the index files of sealed segments while they are in use."""
+    """Truncate the index files of inactive segments while the broker uses them."""
     stage.create_topic(segment_bytes=str(4 * MEGABYTE))
     connection = stage.connect()
     batch = batch_of(10_000, b"x" * 100)
@@ -136,7 +138,7 @@ def _cut_index(stage: Stage) -> Act:
 
 
 def _roll_on_slow_disk(stage: Stage) -> Act:
-    """Write so fast that segments roll while flushes store indexes and producer snapshots (every 16 MiB)."""
+    """Write so fast that segments roll during flushes, which store indexes and producer snapshots (every 16 MiB)."""
     stage.create_topic(segment_bytes=str(32 * MEGABYTE), flush_ms="1")
     connection = stage.connect()
     request = produce_request([(0, batch_of(MEGABYTE, b"x" * 1000))])
@@ -180,7 +182,7 @@ def _send_to_compressed(stage: Stage, batch: bytes) -> Act:
 
 
 def _roll_often(stage: Stage) -> Act:
-    """Send batches of which each needs its own segment."""
+    """Send batches that are so large that each one needs its own segment."""
     batch = batch_of(1_000, b"x" * 900)
     stage.create_topic(segment_bytes=str(len(batch) + 1))
     connection = stage.connect()
@@ -194,7 +196,7 @@ def _roll_often(stage: Stage) -> Act:
 
 
 def _roll_with_producers(stage: Stage) -> Act:
-    """Roll once in a log with very many idempotent producers."""
+    """Roll a segment once in a log with very many idempotent producers."""
     builder = BatchBuilder()
     builder.append(SYSTEM_CLOCK.time_ms(), None, b"")
     size = len(builder.build())
@@ -213,7 +215,7 @@ def _roll_with_producers(stage: Stage) -> Act:
 
 
 def _write_at_once(stage: Stage) -> Act:
-    """Send the largest accepted request: a batch for each of many partitions."""
+    """Send a request of the maximum size, with a batch for each of many partitions."""
     batch = batch_of(MEGABYTE, b"x" * 1000)
     stage.create_topic(partitions=100)
     request = produce_request([(number, batch) for number in range(100)])
@@ -222,7 +224,7 @@ def _write_at_once(stage: Stage) -> Act:
 
 
 def _write_one_batch(stage: Stage) -> Act:
-    """Send the largest accepted batch."""
+    """Send a batch of the maximum size."""
     stage.create_topic(max_message_bytes=str(100 * MEGABYTE))
     request = produce_request([(0, batch_of(100 * MEGABYTE - 1000, b"x" * MEGABYTE))])
     connection = stage.connect()

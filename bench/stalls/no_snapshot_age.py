@@ -1,4 +1,5 @@
-"""A broker that renders its metrics again for each scrape: `python -m bench.stalls.no_snapshot_age up ...`."""
+"""`python -m bench.stalls.no_snapshot_age up ...` runs a broker that renders its metrics for each scrape instead of
+caching them."""
 
 from __future__ import annotations
 

@@ -2,9 +2,9 @@
 
     python -m bench.stalls.pinger PORT
 
-The loop is open: a ping is due every 5 ms even if earlier pings have no response, and its latency counts from its due
-time. So 200 pings see a stall of one second. The program prints `ready` after its start. When its input ends, it stops
-sending, waits briefly for outstanding responses, and prints a line of JSON.
+The loop is open: a ping is due every 5 ms even if earlier pings have no response, and its latency starts at its due
+time. So a stall of one second affects 200 pings. The program prints `ready` after its start. When its input ends, it
+stops sending, waits briefly for outstanding responses, and prints a line of JSON.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ ANSWER_LIMIT_S = 1.0
 RESULT_LIMIT_S = 10.0
 ANSWER_BYTES_MAX = 1024 * 1024
 PRIORITY = -10
-"""The niceness, see nice(2). If the pinger waited for a core, the latency would say nothing about the broker. Needs
-privileges.
+"""The niceness of the pinger, see nice(2). It needs privileges. If the pinger had to wait for a core, the latency would
+not be a property of the broker.
 """
 
 PING = b"".join(bytes(memoryview(chunk)) for chunk in request_frame(ApiVersionsRequest(), 0, 1, "pinger"))  # type: ignore[arg-type]
@@ -113,7 +113,7 @@ class Window:
 
 
 class Pinger:
-    """The pinger process, from the side of the bench."""
+    """The benchmark's view of the pinger process."""
 
     def __init__(self, port: int) -> None:
         self._process = subprocess.Popen(
@@ -138,7 +138,7 @@ class Pinger:
         self._process.wait()
 
     def finish(self) -> Pings:
-        """End the pings. Return their latencies."""
+        """Stop the pinger. Return the latencies of its pings."""
         output, _ = self._process.communicate(timeout=RESULT_LIMIT_S)
         return Pings(**json.loads(output))
 

@@ -12,7 +12,7 @@ INTERVAL_S = 0.005
 
 @dataclass(frozen=True, slots=True)
 class Pings:
-    """The latencies of pings, counted from their due times.
+    """A summary of the latencies of pings, measured from their due times.
 
     :param worst_ms: the longest latency.
     :param answered_all: False if some pings had no response: the worst latency is then a lower bound.
@@ -28,7 +28,7 @@ def summarise(answered_ms: Sequence[float], waiting_ms: Sequence[float] = ()) ->
     """Summarize latencies.
 
     :param answered_ms: the latencies of pings with a response.
-    :param waiting_ms: the time that the others had waited at the end.
+    :param waiting_ms: the waiting times, at the end, of the pings without a response.
 
     >>> summarise([1.0, 2.0], [7.0])
     Pings(count=3, worst_ms=7.0, p99_ms=7.0, answered_all=False)
@@ -40,7 +40,7 @@ def summarise(answered_ms: Sequence[float], waiting_ms: Sequence[float] = ()) ->
 
 
 def nearest_rank(ascending: Sequence[float], share: float) -> float:
-    """Return the smallest value that at least `share` of all values do not exceed.
+    """Return the percentile by the nearest-rank method: at least the fraction `share` of all values do not exceed it.
 
     >>> nearest_rank([1.0, 2.0, 3.0, 4.0], 0.5)
     2.0

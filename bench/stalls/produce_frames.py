@@ -1,4 +1,4 @@
-"""The encoding of Produce requests."""
+"""Encodes Produce requests."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ class Run:
     """One run of a scenario.
 
     :param pings: the pings of the normal client during the scenario.
-    :param idle: the pings to an idle broker for the same time: the noise of the machine.
+    :param idle: the pings to an idle broker for the same time, which show the noise of the machine.
     :param ended: the result, as text.
     :param seconds: the duration.
     :param peak_mib: the memory peak of the broker, including the preparation.
@@ -31,7 +31,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """A scenario with its runs. `problem` is the reason if there are none."""
+    """A scenario with its runs. `problem` is the reason if there are no runs."""
 
     name: str
     title: str
@@ -40,7 +40,7 @@ class Figures:
 
 
 def lines(all_figures: Sequence[Figures]) -> Iterator[str]:
-    """Return a table with the median run of each scenario by its worst stall."""
+    """Return a table with one run of each scenario: the run whose worst stall is the median."""
     header = ["scenario", "worst stall, ms", "p99, ms", "idle: worst, ms", "how it ended", "broker's peak, MiB"]
     rows = [_row(figures) for figures in all_figures]
     yield from table([header[0], header[4], *header[1:4], header[5]], rows, left=2)
@@ -61,7 +61,7 @@ def _row(figures: Figures) -> list[str]:
 
 
 def middle(runs: Sequence[Run]) -> Run:
-    """Return the run whose worst stall is the median (the lower one of two)."""
+    """Return the run whose worst stall is the median; for an even number of runs, the lower median."""
     wanted = statistics.median_low([run.pings.worst_ms for run in runs])
     return next(run for run in runs if run.pings.worst_ms == wanted)
 

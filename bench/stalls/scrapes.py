@@ -1,4 +1,5 @@
-"""Scenarios with scrapes of metrics: their effect on other clients, their duration, and the memory that they leave."""
+"""Scenarios with scrapes of metrics. They measure the effect on other clients, the duration of scrapes, and the memory
+use afterwards."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from bench.stalls.stage import Act, Scenario, Stage
 
 PARTITIONS_PER_TOPIC = 100
 WARM_SCRAPES = 3
-"""The number of scrapes after which the broker has allocated the memory that each of them needs."""
+"""The number of warm-up scrapes. After these scrapes, the broker has allocated the memory that a scrape needs."""
 RENDERED_SCRAPES = 1_000
 
 

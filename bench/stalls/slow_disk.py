@@ -1,6 +1,4 @@
-"""A broker on a disk with a slow fsync: `python -m bench.stalls.slow_disk SECONDS up ...`, otherwise like
-`barnabas`.
-"""
+"""`python -m bench.stalls.slow_disk SECONDS up ...` runs `barnabas up` as if the disk had a slow fsync."""
 
 from __future__ import annotations
 
@@ -13,7 +11,7 @@ from barnabas.storage import OsFileSystem
 
 
 def later(operation: Callable[..., Any], delay_s: float) -> Callable[..., Any]:
-    """Return an operation with an additional delay."""
+    """Return a function that delays an operation and then runs it."""
 
     def delayed(*arguments: Any) -> Any:
         time.sleep(delay_s)
@@ -23,7 +21,7 @@ def later(operation: Callable[..., Any], delay_s: float) -> Callable[..., Any]:
 
 
 def slow_down(delay_s: float) -> None:
-    """Delay every fsync of this process. Other operations stay as fast as they are."""
+    """Delay every fsync of this process. Other operations are not delayed."""
     for name in ("fsync", "fsync_folder"):
         setattr(OsFileSystem, name, later(getattr(OsFileSystem, name), delay_s))
 

@@ -24,10 +24,10 @@ CREATE_TIMEOUT_MS = 120_000
 
 
 class Stage:
-    """A broker in a folder of its own. It is killed at the end, because nobody needs its data.
+    """A broker with its own directory. The broker is killed at the end, because its data are not needed.
 
-    :param deadline: the deadline of all waits, which the caller moves.
-    :param environment: variables of the broker in addition to those of this process.
+    :param deadline: the deadline of all waits, which the caller may move.
+    :param environment: variables of the broker in addition to the environment of this process.
     """
 
     def __init__(
@@ -106,7 +106,7 @@ Act = Callable[[], str]
 class Scenario:
     """A load by one client while another client only sends pings.
 
-    :param title: a line for the table.
+    :param title: the description in the table.
     :param prepare: prepares the scenario, and returns its measured part.
     :param settings: broker settings by field name.
     :param program: the arguments of Python that start the broker.

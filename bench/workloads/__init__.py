@@ -1,4 +1,4 @@
-"""The workloads of the paper and of the article by name."""
+"""The workloads of the paper and of the article, by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The measurements of the article on one broker: W4, W8 to W12. `replication.py` contains the replicated ones."""
+"""The measurements of the article on one broker: W4, W8 to W12. `replication.py` contains the measurements with
+replication."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def measure_sizes(contest: Contest) -> Sequence[Case]:
 
 
 def size_case(size: int) -> str:
-    """Return the name of the case of a record size."""
+    """Return the name of the case with a record size."""
     return f"{size:,} B"
 
 
@@ -123,7 +124,7 @@ def measure_stored(contest: Contest) -> Sequence[Case]:
         try:
             contender.driver.check()
             _store(contest, contender, row)
-        except Exception as error:  # noqa: BLE001  # a failed contender must not stop the others
+        except Exception as error:  # noqa: BLE001  # a failed contender must not stop the other contenders
             row.problem = problem_of(error)
             contest.progress.say(f"{contest.name}: {contender.title} failed: {row.problem}")
     return [case]
@@ -139,7 +140,7 @@ def _store(contest: Contest, contender: Contender, row: Row) -> None:
     for number in range(1, chunks + 1):
         stored_gb = server.stored_bytes(topic) / 1e9
         os.sync()
-        # The page cache cannot hold all of the data, so no memory is prepared.
+        # Prepare no memory, because the page cache cannot hold all data.
         run = replace(contest.measure(contender, job, into_fresh_memory=True), stored_gb=stored_gb, series=[])
         row.runs.append(run)
         progress = f"{contest.name}: {contender.title}, {number}/{chunks}, {stored_gb:.1f} GB stored"

@@ -36,7 +36,7 @@ SHARES_OF_1 = {
     ("kafka", "confluent"): 0.4,
     ("tansu", "confluent"): 0.2,
 }
-"""The share of records in batches of 1 for slow contenders."""
+"""The share of records that slow contenders get in the case with batches of 1."""
 MINOR = (("barnabas", "kafka-tools"), ("tansu", "confluent"))
 
 
@@ -125,7 +125,7 @@ def _overhead_row(contest: Contest, contender: Contender, job: Job) -> Row:
         empty_bytes = server.stored_bytes("")
         row.runs.append(contest.one(contender, job, lambda *found: _with_overhead(empty_bytes, *found)))
         contest.progress.say(f"{contest.name}: {contender.title}: {row.runs[0].stored:.2f} bytes a message")
-    except Exception as error:  # noqa: BLE001  # a failed contender must not stop the others
+    except Exception as error:  # noqa: BLE001  # a failed contender must not stop the other contenders
         row.problem = problem_of(error)
         contest.progress.say(f"{contest.name}: {contender.title} failed: {row.problem}")
     return row
@@ -133,13 +133,13 @@ def _overhead_row(contest: Contest, contender: Contender, job: Job) -> Row:
 
 def _with_overhead(empty_bytes: int, server: Server, job: Job, outcome: Outcome) -> Run:
     stored_bytes = _settled_bytes(server, job.topic)
-    empty_bytes = 0 if server.protocol == "kafka" else empty_bytes  # a topic of Kafka has its own folders
+    empty_bytes = 0 if server.protocol == "kafka" else empty_bytes  # each Kafka topic has its own directories
     records = server.record_count(job.topic) or job.records
     return replace(run_of(outcome, job), stored=(stored_bytes - empty_bytes) / records - job.size)
 
 
 def _settled_bytes(server: Server, topic: str) -> int:
-    """Return the stored bytes once they no longer grow."""
+    """Wait until the number of stored bytes no longer grows, and return it."""
     limit_s = time.monotonic() + SETTLE_LIMIT_S
     before, changed_s = -1, time.monotonic()
     while time.monotonic() < limit_s:

@@ -1,7 +1,7 @@
-"""The measurements of the article on three brokers, W5 to W7, and latency with acks from all replicas.
+"""The measurements of the article on three brokers (W5 to W7), and the latency with acks=all.
 
-All brokers, ZooKeeper and clients share one machine; the article had three machines for brokers and three for clients.
-So each figure stands beside that of one broker without replication in the same run.
+All brokers, ZooKeeper and clients share one machine; the article used three machines for brokers and three for clients.
+So each table also contains the figure of one broker without replication from the same run.
 """
 
 from __future__ import annotations

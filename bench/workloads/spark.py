@@ -36,11 +36,11 @@ MANY, PARTITION = "count and sum of lengths, 200 partitions", "count and sum of 
 LAST = "count and sum of lengths, the newest 1 % by timestamp"
 MADE_BY_SPARK = "Spark, rows that it makes itself"
 LIMIT_SHARE = 4
-"""Spark runs all rounds in one process. Its time limit is this multiple of the limit of one run."""
+"""The time limit of the Spark process, as a multiple of the limit of one run. Spark runs all rounds in one process."""
 PARTITIONS_MANY = 200
 MAIN, WIDE, JSON, AVRO = "spark", "spark-200", "spark-json", "spark-avro"
 CHUNK = 20_000
-"""The number of JSON or Avro records that are generated together."""
+"""The number of JSON or Avro records that are generated at a time."""
 JSON_VALUE = (
     '{"id":%d,"user":"user-%d","page":"/products/%d","referrer":"https://example.org/search","status":200,"bytes":%d,'
     '"seconds":0.%03d,"agent":"Mozilla/5.0","country":"AT","cached":%s}'
@@ -62,7 +62,7 @@ class SparkReport:
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """One row of a case: the work of `bench.spark_job`, its source and its topic."""
+    """One row of a case: the job of `bench.spark_job`, its source and its topic."""
 
     case: str
     work: str
@@ -180,7 +180,7 @@ def _row(contest: Contest, name: str, asked: Asked, records: int) -> Row:
         contest.progress.say(f"{title} is left out: {error}")
         return row
     contest.progress.say(f"{title}: starting Spark")
-    # A session has only one first query.
+    # run one round only, because a Spark session has only one first query
     for _ in range(contest.scale.rounds if asked.work == "first" else 1):
         try:
             row.runs += _runs(contest, server, asked, records)
@@ -204,7 +204,7 @@ def _runs(contest: Contest, server: Server, asked: Asked, records: int) -> list[
             cpu_before_s = server.cpu_s()
             report = parse_report(run_client(command, contest.scale.limit_s * LIMIT_SHARE).output)
     cpu_server_s = server.cpu_s() - cpu_before_s
-    turns = len(report.seconds) + (asked.work != "first")  # all other jobs have a warm-up round
+    turns = len(report.seconds) + (asked.work != "first")  # all jobs except `first` have a warm-up round
     return [
         Run(
             records=report.records,

@@ -241,7 +241,7 @@ def _before(records: list[Record], stops: dict[TopicPartition, int] | None) -> l
 
 
 def _reached(consumer: Consumer, stops: dict[TopicPartition, int], has_joined: bool) -> bool:
-    """Return whether this member has reached the stop offset of each assigned partition. A member without partitions
-    has."""
+    """Return whether this member has reached the stop offset of each assigned partition. The result is true for a
+    member without partitions."""
     assigned = consumer.assignment()
     return (has_joined or bool(assigned)) and all(consumer.position(tp) >= stops.get(tp, 0) for tp in assigned)

@@ -202,8 +202,7 @@ class FollowedPath:
     :param known: files next to the path that are not to be read, because they are complete or older than the first run.
         None if not recorded: all files older than `saved_at_ns` are then regarded as known.
     :param report: called with a line for each file that cannot be read completely or may have lost lines.
-    :param saved_at_ns: the time at which the marks were saved, in nanoseconds since the epoch; None: this is the first
-        run.
+    :param saved_at_ns: the time at which the marks were saved, in nanoseconds since the epoch; None in the first run.
     """
 
     def __init__(

@@ -45,7 +45,7 @@ class LineSplitter:
 
 
 def read_lines(read: Callable[[int], bytes], delimiter: bytes = b"\n") -> Iterator[list[bytes]]:
-    """Yield the lines of a stream in lists as they arrive; an incomplete last line is yielded, too.
+    """Yield the lines of a stream in lists as they arrive; the last line is yielded even if it is incomplete.
 
     :param read: a function such as `sys.stdin.buffer.read1`. It takes the maximum number of bytes, and returns the
     available bytes, or no bytes at the end of the stream.

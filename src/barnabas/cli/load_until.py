@@ -47,7 +47,7 @@ class LoadUntil:
     """Runs loads in rounds until all tables are complete up to a time. Not thread-safe.
 
     :param load: runs one round.
-    :param within_s: time limit in seconds, after which no round starts; None: no limit.
+    :param within_s: time limit in seconds, after which no round starts; None for no limit.
     :param done: called with the result of each round.
     :param on_line: called with a line about the incomplete tables.
     :param wait: waits for a number of seconds.

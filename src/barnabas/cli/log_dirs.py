@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 LOOK_S = 0.5
 """The interval in seconds between two queries for the progress of moves."""
 IDLE_LOOKS_MAX = 20
-"""The number of queries without progress after which the moves count as failed."""
+"""The number of consecutive queries without progress after which the command regards the moves as failed."""
 
 
 @click.command("log-dirs")

@@ -197,7 +197,7 @@ def connect(bootstrap: str, *, quiet: bool = False, timeout_ms: int | None = Non
     """Return an `Admin` for the cluster; the caller closes it.
 
     :param quiet: hide warnings of the client.
-    :param timeout_ms: timeout of each call in ms; None: the client's default.
+    :param timeout_ms: timeout of each call in ms; None for the client's default.
     :raises click.ClickException: no broker responds within CONNECT_TIMEOUT_MS. Only the connection has this short
     timeout. Later calls use `timeout_ms`, because a known broker may come back.
     """

@@ -89,7 +89,7 @@ def _lists(admin: Admin, topics: Iterable[str]) -> dict[str, dict[str, dict[str,
 
 
 def _without_star(lists: Mapping[str, Mapping[str, None]]) -> list[str]:
-    """Return the throttle settings of a topic that list replicas, without those that are the wildcard `*`."""
+    """Return the throttle settings of a topic that list replicas. Settings with the wildcard `*` are omitted."""
     return [name for name, each in lists.items() if each and ALL not in each]
 
 

@@ -195,9 +195,9 @@ class Shipper:
     """Reads followed paths and produces their lines; records a position once all lines before it are acknowledged.
 
     :param states: one entered state per path.
-    :param times: parses the timestamps of lines; None: use the time of shipping.
+    :param times: parses the timestamps of lines; None to use the time of shipping.
     :param lines: skips, splits or refuses lines above the record size limit.
-    :param retention: counts records older than the topic's retention; None: no check.
+    :param retention: counts records older than the topic's retention; None to skip the check.
     :param strips_cr: True to remove a carriage return at the end of a line.
     """
 

@@ -43,7 +43,7 @@ class RowWriter(Protocol):
 class TableWriter:
     """Writes aligned columns with a header line.
 
-    :param width: the width of a line in characters; None: unlimited.
+    :param width: the width of a line in characters; None if unlimited.
     """
 
     def __init__(self, schema: pa.Schema, output: TextIO, width: int | None = None) -> None:

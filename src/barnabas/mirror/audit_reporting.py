@@ -83,7 +83,7 @@ class AuditReporter:
         """Return the audit events of the given windows.
 
         :param limit: the timeout, which each poll with records extends. The scan covers all events since the first
-        window. If a record arrives very late, these may be many.
+        window. If a record arrives very late, the scan may cover many events.
         """
         events: dict[_Reporter, list[MonitoringEvent]] = {reporter: [] for reporter in wanted}
         since_ms = min(min(windows) for windows in wanted.values())

@@ -101,9 +101,9 @@ class MirroredCluster:
         return ApiError(ErrorCode.LEADER_NOT_AVAILABLE, f"{where} has no leader")
 
     async def check_topic(self, topic: str, topic_id: bytes) -> None:
-        """Check that a topic still has the given id. In clusters without topic ids every topic passes.
+        """Check that a topic still has the given id. The check passes if the cluster has no topic ids.
 
-        :raises ApiError: UNKNOWN_TOPIC_ID: the topic was deleted, and possibly created again.
+        :raises ApiError: UNKNOWN_TOPIC_ID if the topic was deleted, and possibly recreated.
         """
         (view,) = await self.cluster.describe([topic])
         if topic_id not in (ZERO_UUID, view.topic_id):

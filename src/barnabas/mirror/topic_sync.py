@@ -127,7 +127,7 @@ class TopicSync:
         self._doubted.clear()
 
     async def _follow_all(self, topics: list[TopicView]) -> None:
-        """Synchronize the topics, beginning with those that the last round did not reach."""
+        """Synchronize the topics, beginning with the topics that the last round did not reach."""
         failures: list[BarnabasError] = []
         for topic in sorted(topics, key=lambda each: (each.name <= self._reached, each.name)):
             try:

@@ -50,7 +50,7 @@ def encode_version(version: Version) -> Record:
 def dependencies(state: RegistryState, subject: str, content: Content) -> tuple[tuple[str, str], ...]:
     """Return name and text of all direct and indirect references of a schema, each after its own dependencies.
 
-    :raises RegistryError: 42201: a referenced schema does not exist, or there are too many.
+    :raises RegistryError: a referenced schema does not exist, or there are too many references (42201).
     """
     found: dict[tuple[str, int], tuple[str, str]] = {}
 
@@ -84,7 +84,7 @@ def check_writable(state: RegistryState, subject: str, *, imported: bool = False
     """Check that the mode of a subject permits a registration.
 
     :param imported: True if the request specifies id or version.
-    :raises RegistryError: 42205.
+    :raises RegistryError: the mode forbids the registration (42205).
     """
     mode = state.mode(subject)
     context = contexts.context_of(subject)
@@ -136,7 +136,7 @@ def register(state: RegistryState, subject: str, request: SchemaRequest) -> Chan
     """Return the change that registers a schema as the next version of a subject. The caller has checked the
     compatibility.
 
-    :raises RegistryError: 42201, 42205.
+    :raises RegistryError: the schema is invalid (42201), or the mode forbids the registration (42205).
     """
     context, content = contexts.context_of(subject), request.content
     if request.id is not None:
@@ -164,7 +164,8 @@ def _import(state: RegistryState, subject: str, request: SchemaRequest) -> Chang
 def delete_version(state: RegistryState, subject: str, number: int | None, *, permanent: bool) -> Change:
     """Return the change that deletes a version, softly or permanently.
 
-    :raises RegistryError: 40401, 40402, 40406, 40407, 42205, 42206.
+    :raises RegistryError: there is no such subject or version (40401, 40402), the version is already (40406) or not yet
+    (40407) soft-deleted, the mode forbids the deletion (42205), or another schema refers to the version (42206).
     """
     _check_deletable(state, subject)
     version = state.version(subject, number, deleted=number is not None or permanent)
@@ -186,7 +187,8 @@ def delete_version(state: RegistryState, subject: str, number: int | None, *, pe
 def delete_subject(state: RegistryState, subject: str, *, permanent: bool) -> Change:
     """Return the change that deletes all versions of a subject, softly or permanently.
 
-    :raises RegistryError: 40401, 40404, 40405, 42205, 42206.
+    :raises RegistryError: there is no such subject (40401), it is already (40404) or not yet (40405) soft-deleted, the
+    mode forbids the deletion (42205), or another schema refers to a version (42206).
     """
     _check_deletable(state, subject)
     versions = state.versions(subject, deleted=True)
@@ -230,7 +232,7 @@ def set_config(state: RegistryState, subject: str | None, config: dict[str, Any]
 def delete_config(state: RegistryState, subject: str | None) -> Change:
     """Return the change that resets a subject to the global settings, or the global settings to the defaults.
 
-    :raises RegistryError: 40401.
+    :raises RegistryError: there is no such subject (40401).
     """
     old = state.configs.get(subject)
     if old is None and subject is not None:
@@ -243,7 +245,7 @@ def set_mode(state: RegistryState, subject: str | None, mode: str, *, force: boo
     """Return the change that sets the mode of a subject, or the global mode if `subject` is None.
 
     :param force: True to permit IMPORT mode despite existing schemas.
-    :raises RegistryError: 42205.
+    :raises RegistryError: the subject already has schemas (42205).
     """
     now = state.modes.get(subject, READWRITE)
     is_empty = not (state.subjects() if subject is None else state.versions(subject))
@@ -256,7 +258,7 @@ def set_mode(state: RegistryState, subject: str | None, mode: str, *, force: boo
 def delete_mode(state: RegistryState, subject: str) -> Change:
     """Return the change that resets a subject to the global mode.
 
-    :raises RegistryError: 40401.
+    :raises RegistryError: there is no such subject (40401).
     """
     if subject not in state.modes:
         raise RegistryError.subject_not_found(subject)

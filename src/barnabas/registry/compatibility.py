@@ -1,7 +1,7 @@
 """Compatibility levels: the earlier versions with which a new schema is compared, and the direction of the comparison.
 
-Confluent's registry has the same levels. BACKWARD: the new schema must read data of the last version. FORWARD: the last
-version must read data of the new schema. FULL: both conditions. The transitive levels compare with all versions.
+Confluent's registry has the same levels. BACKWARD: the new schema can read data of the last version. FORWARD: the last
+version can read data of the new schema. FULL: both conditions. The transitive levels compare with all versions.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class SchemaRequest:
     def of(cls, body: Any) -> SchemaRequest:
         """Return the request in a body.
 
-        :raises RegistryError: 422, 42201.
+        :raises RegistryError: the body (422) or the schema (42201) is invalid.
         """
         fields = _object(body)
         text, kind = fields.get("schema"), fields.get("schemaType") or AVRO
@@ -91,7 +91,7 @@ def _number(fields: dict[str, Any], name: str) -> int | None:
 def parse_version(text: str) -> int | None:
     """Return a version number; None means the latest version.
 
-    :raises RegistryError: 42202.
+    :raises RegistryError: the version is invalid (42202).
 
     >>> parse_version("7"), parse_version("latest"), parse_version("-1")
     (7, None, None)
@@ -106,7 +106,7 @@ def parse_version(text: str) -> int | None:
 def parse_id(text: str) -> int:
     """Return a schema id.
 
-    :raises RegistryError: 404, as for an unknown path.
+    :raises RegistryError: the id is invalid (404, as for an unknown path).
     """
     digits = text.lstrip("0") or "0"
     if not text.isascii() or not text.isdecimal() or int(digits[:12]) > NUMBER_MAX:
@@ -117,7 +117,7 @@ def parse_id(text: str) -> int:
 def parse_subject(text: str) -> str:
     """Return a valid subject name.
 
-    :raises RegistryError: 42208.
+    :raises RegistryError: the subject name is invalid (42208).
     """
     if not text.strip() or len(text.encode(errors="replace")) > SUBJECT_BYTES_MAX or not text.isprintable():
         raise RegistryError(42208, f"The specified subject '{text[:100]}' is not a valid subject.")
@@ -127,7 +127,7 @@ def parse_subject(text: str) -> str:
 def parse_config(body: Any) -> dict[str, Any]:
     """Return settings in the format of the topic.
 
-    :raises RegistryError: 422, 42203.
+    :raises RegistryError: the body (422) or the compatibility level (42203) is invalid.
     """
     fields = _object(body)
     config: dict[str, Any] = {}
@@ -148,7 +148,7 @@ def parse_config(body: Any) -> dict[str, Any]:
 def parse_mode(body: Any) -> str:
     """Return the mode in a body.
 
-    :raises RegistryError: 422, 42204.
+    :raises RegistryError: the body (422) or the mode (42204) is invalid.
     """
     mode = _object(body).get("mode")
     if not isinstance(mode, str) or mode.upper() not in MODES:

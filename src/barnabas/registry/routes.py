@@ -60,7 +60,7 @@ class Call:
     def body(self) -> Any:
         """Return the JSON value of the body.
 
-        :raises RegistryError: 400, 422.
+        :raises RegistryError: the body is not valid JSON (400), or empty (422).
         """
         if not self.request.body.strip():
             raise RegistryError.invalid_body("the body is empty; it must be a JSON object")
@@ -369,7 +369,7 @@ def _shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @route("GET", "/config")
 async def show_config(call: Call) -> Any:
-    """Return the global settings, which apply to all subjects without settings of their own."""
+    """Return the global settings, which apply to all subjects that have no settings."""
     return {"compatibilityLevel": "BACKWARD", **_shown_config(call.service.state.configs.get(None, {}))}
 
 
@@ -412,7 +412,7 @@ async def delete_config_of_subject(call: Call) -> Any:
 
 @route("GET", "/mode")
 async def show_mode(call: Call) -> Any:
-    """Return the global mode, which applies to all subjects without a mode of their own."""
+    """Return the global mode, which applies to all subjects that have no mode."""
     return {"mode": call.service.state.modes.get(None, "READWRITE")}
 
 

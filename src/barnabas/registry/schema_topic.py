@@ -48,7 +48,7 @@ class OvertakenError(Exception):
 
 
 class SchemaTopic:
-    """Reads the topic into a state and appends records.
+    """Applies the records of the topic to a `RegistryState`, and appends records to the topic.
 
     :param bootstrap: addresses of brokers.
     :param settings: client settings under Kafka's names.
@@ -158,7 +158,7 @@ class SchemaTopic:
     async def wait_until_read(self, offset: int, timeout_s: float = WRITE_TIMEOUT_S) -> None:
         """Wait until this registry has read all records before an offset.
 
-        :raises RegistryError: 50002.
+        :raises RegistryError: the wait timed out (50002).
         """
         try:
             async with asyncio.timeout(timeout_s), self._progress:
@@ -171,7 +171,7 @@ class SchemaTopic:
     async def catch_up(self) -> None:
         """Read all records that any registry has written before this call.
 
-        :raises RegistryError: 50001, 50002.
+        :raises RegistryError: the topic cannot be read (50001), or the read timed out (50002).
         """
         try:
             end = (await list_offsets(self.cluster, {self._tp: LATEST_TIMESTAMP}))[self._tp]
@@ -186,7 +186,7 @@ class SchemaTopic:
         """Write a change that was planned from the current state, and wait until this registry has read it back.
 
         :raises OvertakenError: the change has no effect.
-        :raises RegistryError: 50001, 50002.
+        :raises RegistryError: the topic cannot be written (50001), or the write timed out (50002).
         """
         if change:
             await self._append(change)

@@ -51,7 +51,8 @@ class Service:
     async def register(self, subject: str, body: Any, *, normalize: bool) -> Any:
         """Register a schema as the next version of a subject, unless it already is a version of the subject.
 
-        :raises RegistryError: 409, 422, 42201, 42205, 50001 ...
+        :raises RegistryError: the schema is incompatible (409) or invalid (42201), the mode forbids the change (42205),
+        or the topic cannot be written (50001).
         """
         parse_subject(subject)
         request = SchemaRequest.of(body)
@@ -96,7 +97,7 @@ class Service:
     async def look_up(self, subject: str, body: Any, *, normalize: bool, deleted: bool) -> Version:
         """Return the version of a subject that equals a schema.
 
-        :raises RegistryError: 40401, 40403, 42201.
+        :raises RegistryError: no such subject (40401) or version (40403), or an invalid schema (42201).
         """
         request = SchemaRequest.of(body)
         if not self.state.versions(subject, deleted=deleted):
@@ -124,7 +125,7 @@ class Service:
         """Return the reasons why a schema is incompatible with one version, or with the versions that the compatibility
         level requires.
 
-        :raises RegistryError: 40401, 40402, 42201.
+        :raises RegistryError: no such subject (40401) or version (40402), or an invalid schema (42201).
         """
         request = SchemaRequest.of(body)
         basis = self._basis(subject, request, normalize=False)
@@ -166,7 +167,7 @@ class Service:
     async def _understood(self, request: SchemaRequest, basis: _Basis) -> SchemaRequest:
         """Return the request with its schema in canonical form.
 
-        :raises RegistryError: 42201.
+        :raises RegistryError: the schema is invalid (42201).
         """
         content = request.content
         form = "normalized" if basis.normalize else "text"

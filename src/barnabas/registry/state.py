@@ -194,7 +194,7 @@ class RegistryState:
     def version(self, subject: str, number: int | None, *, deleted: bool = False) -> Version:
         """Return a version of a subject; `number` None means the latest.
 
-        :raises RegistryError: 40401, 40402.
+        :raises RegistryError: there is no such subject (40401) or version (40402).
         """
         candidates = self.versions(subject, deleted=deleted)
         if not candidates:
@@ -209,7 +209,7 @@ class RegistryState:
     def next_version(self, subject: str) -> int:
         """Return the number of a subject's next version; the numbers of soft-deleted versions are not reused.
 
-        :raises RegistryError: 42205: the subject has the highest possible version.
+        :raises RegistryError: the subject has the highest possible version (42205).
         """
         last = max(self._versions.get(subject, {}), default=0)
         if last >= NUMBER_MAX:
@@ -236,7 +236,7 @@ class RegistryState:
     def content(self, context: str, schema_id: int) -> Content:
         """Return the schema with an id.
 
-        :raises RegistryError: 40403.
+        :raises RegistryError: there is no such schema (40403).
         """
         versions_of_id = self._homes.get((context, schema_id))
         if not versions_of_id:

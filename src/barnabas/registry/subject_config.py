@@ -53,7 +53,7 @@ class Level(enum.StrEnum):
     def of(cls, name: object) -> Level:
         """Return the compatibility level with this name, in upper or lower case.
 
-        :raises RegistryError: 42203.
+        :raises RegistryError: there is no such level (42203).
         """
         try:
             return cls(str(name).lower())
@@ -67,12 +67,12 @@ class Level(enum.StrEnum):
 
     @property
     def is_backward(self) -> bool:
-        """True if a new schema must read data of earlier schemas."""
+        """True if a new schema must be able to read data of earlier schemas."""
         return self.startswith(("backward", "full"))
 
     @property
     def is_forward(self) -> bool:
-        """True if earlier schemas must read data of a new schema."""
+        """True if earlier schemas must be able to read data of a new schema."""
         return self.startswith(("forward", "full"))
 
 
@@ -94,7 +94,7 @@ def check_config(values: Mapping[str, Any]) -> None:
     """Check the types of settings; unknown settings pass.
 
     :raises InvalidValueError: a setting has the wrong type.
-    :raises RegistryError: 42203: the compatibility level does not exist.
+    :raises RegistryError: the compatibility level does not exist (42203).
     """
     level = values.get("compatibilityLevel")
     if level is not None:

@@ -60,7 +60,7 @@ class WorkPool:
 
         :raises InvalidSchemaError: a text is not a valid schema.
         :raises WorkEndedError: the job exceeded SLOW_CPU_S.
-        :raises RegistryError: 429: SLOW_WAITING_MAX jobs are already waiting.
+        :raises RegistryError: SLOW_WAITING_MAX jobs are already waiting (429).
         """
         frame = framed((job, arguments))
         if len(frame) <= FAST_BYTES_MAX:

@@ -1,4 +1,4 @@
-"""The conversion of events to records: JSON values like those of a web tracker, keyed by member.
+"""Converts events to records. The values are JSON, as a web tracker would send it, and the keys are members.
 
     {"type":"impression","id":"e41","time":1767225600123,"member":"m17","session":"s3","address":"10.0.0.9","item":"i5","position":2}
     {"type":"click","id":"e99","time":1767225604001,"member":"m17","session":"s3","address":"10.0.0.9","item":"i5","impression":"e41"}

@@ -1,7 +1,7 @@
 """The model of the site: members and their addresses, items, groups of related items, trends, bots.
 
 The popularity of items follows Zipf's law. A member is interested in two groups of items, and each session is about one
-of them. Every three hours, one item trends for an hour. Bots have addresses of their own.
+of them. Every three hours, one item trends for an hour. Bots have their own addresses.
 """
 
 from __future__ import annotations

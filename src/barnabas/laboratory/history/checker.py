@@ -109,7 +109,7 @@ class Report:
 
 @dataclass
 class _Case:
-    """A case of an anomaly, with the offsets and values that select its operations."""
+    """One occurrence of an anomaly, with the offsets and values that select its operations."""
 
     sentence: str
     place: int
@@ -317,8 +317,8 @@ INCONSISTENT_OFFSETS = """
 SELECT place, position, min(value), max(value) FROM known GROUP BY place, position HAVING count(*) > 1
 """
 
-# In a SQLite query with min() or max(), the other columns come from the row with the extreme value. Each extreme needs
-# a subquery of its own for this.
+# In a SQLite query with min() or max(), the other columns come from the row with the extreme value. So each extreme
+# needs its own subquery.
 DUPLICATES = """
 SELECT firsts.value, lasts.count, firsts.place, firsts.position, lasts.place, lasts.position
 FROM (SELECT value, count(*) AS count, max(place * (1 << 48) + position), place, position

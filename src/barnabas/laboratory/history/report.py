@@ -1,4 +1,4 @@
-"""The result of a check as text."""
+"""Formats the result of a history check as text."""
 
 from __future__ import annotations
 

@@ -306,7 +306,7 @@ class _LeaderRequests:
         return self._in_flight_max - (self._sent - self._answers.answered)
 
     async def pump(self, work: _Work, meter: Meter, is_running: Callable[[], bool]) -> None:
-        """Send until there is no more work, then wait for the outstanding responses."""
+        """Send all requests, then wait for the outstanding responses."""
         enough = max(1, self._in_flight_max // 4)
         while is_running():
             room = self._room

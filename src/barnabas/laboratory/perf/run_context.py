@@ -1,5 +1,5 @@
-"""The context of a run. A single workload runs in the current process. Several workloads each run in a process of their
-own."""
+"""The context of a run. A single workload runs in the current process. If there are several workloads, each one runs in
+its own process."""
 
 from __future__ import annotations
 

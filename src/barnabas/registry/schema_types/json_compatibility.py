@@ -186,7 +186,7 @@ def _parts_of_all(part: Part) -> list[Part]:
 
 
 def _enumerated(part: Part) -> set[str] | None:
-    """Return the values of `const` or `enum` as JSON; None: the schema has neither."""
+    """Return the values of `const` or `enum` as JSON; None if the schema has neither."""
     if part.has("const"):
         return {json.dumps(part.get("const"), sort_keys=True)}
     return {json.dumps(each, sort_keys=True) for each in part.get("enum")} if part.has("enum") else None
