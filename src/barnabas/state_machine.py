@@ -1,4 +1,5 @@
-"""The interface of a replicated state machine: events and the time in; records, replies and a deadline out.
+"""The interface of a replicated state machine. It takes events and the time, and returns records, replies and a
+deadline.
 
 A coordinator (of groups, of transactions) is a state machine over one partition of an internal topic. The runtime
 (`barnabas.broker.coordinators`) creates the topic, loads the machine from the log, appends its records, delivers its
@@ -40,8 +41,8 @@ class Append(Generic[RecordT]):
     """Records that a state machine wants to append. A subclass may hold the requests that wait for the append.
 
     :param order_key: appends with the same key are in order, one batch each. The runtime writes the next one when the
-        previous one is below the high watermark. If an append fails, the later ones fail first, in reverse order.
-        Appends without a key are independent.
+        previous one is below the high watermark. If an append fails, later appends with the same key fail before it, in
+        reverse order. Appends without a key are independent.
     """
 
     __slots__ = ("order_key", "records")
@@ -52,7 +53,7 @@ class Append(Generic[RecordT]):
 
 
 class Effects(NamedTuple, Generic[RecordT]):
-    """The replies and the appends that follow from an event."""
+    """The result of an event: the replies to send and the records to append."""
 
     replies: Sequence[Reply] = ()
     """The replies to send now."""
@@ -69,7 +70,8 @@ class StateMachine(Protocol[RecordT]):
         """
 
     def loaded(self, now: float, now_ms: int | None) -> Generator[None, None, None]:
-        """Start to serve, after all records of the log were applied; yield from time to time.
+        """Start to handle events, after all records of the log were applied. Yield regularly, so that other work can
+        run.
 
         :param now: monotonic time in seconds, as in all methods.
         :param now_ms: wall time in ms; None if the wall clock may be wrong.
@@ -104,10 +106,12 @@ class StateMachine(Protocol[RecordT]):
         """Handle at most `events_max` due timeouts. The others keep their deadline."""
 
     def close(self, error: ErrorCode) -> Sequence[Reply]:
-        """Stop, and return replies to all requests that wait for anything but an append."""
+        """Stop, and return replies to all waiting requests, except requests that wait for an append."""
 
     def release(self) -> Iterator[None]:
-        """Free the state of a closed machine; yield about once per millisecond."""
+        """Free the memory of a closed machine step by step. Yield about once per millisecond, so that other work can
+        run.
+        """
 
 
 @dataclass(frozen=True, slots=True)

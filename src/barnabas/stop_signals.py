@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # the command line imports this module early, before asyncio may be needed
+if TYPE_CHECKING:  # imported for type checking only: some commands need no asyncio
     import asyncio
     from collections.abc import Callable
 

@@ -28,7 +28,7 @@ from barnabas.model import Header
 from barnabas.spark.dead_letter_files import DeadLetterFiles
 
 REASONS_MAX = 50
-"""The largest number of reasons counted separately. Reasons contain field names, which may be data."""
+"""The maximum number of reasons counted separately. Reasons contain field names, which may be data."""
 OTHER_REASONS = "other reasons"
 EXAMPLES_MAX = 3
 EXAMPLE_BYTES_MAX = 120
@@ -86,7 +86,7 @@ def _count(reasons: dict[str, int], reason: str, count: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class BadRecordLimit:
-    """The largest number of bad records of a load: `count`, or `percent` of all its records."""
+    """The maximum number of bad records of a load: `count`, or `percent` of all its records."""
 
     count: int | None = None
     percent: Decimal | None = None

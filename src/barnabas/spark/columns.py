@@ -54,7 +54,7 @@ SPARK_TYPES = {
 """All columns of the source, with their Spark types."""
 
 BATCH_RECORDS_MAX = 65_536
-"""The largest number of records in a batch for Spark: large enough for small overhead per batch, small enough for the
+"""The maximum number of records in a batch for Spark: large enough for small overhead per batch, small enough for the
 CPU cache."""
 
 

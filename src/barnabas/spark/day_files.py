@@ -25,7 +25,7 @@ import pyarrow.parquet as pq
 BUFFERED_BYTES_MAX = 128 * 1024 * 1024
 TARGET_BYTES = 128 * 1024 * 1024
 OPEN_FILES_MAX = 100
-"""The largest number of open files of a task, whose records may cover thousands of days. The file that was not written
+"""The maximum number of open files of a task, whose records may cover thousands of days. The file that was not written
 to for the longest time is closed first."""
 EPOCH = date(1970, 1, 1)
 NO_DAY = "no-day"

@@ -47,7 +47,7 @@ BOUNDS: Mapping[str, str] = {
 """The properties that limit the metadata of tables, with the values that loads set."""
 HOURLY_AGE, DAILY_AGE = timedelta(days=2), timedelta(days=30)
 EXPIRED_AT_ONCE = 50
-"""The largest number of snapshots that one commit expires. Tables of older releases may have thousands of them."""
+"""The maximum number of snapshots that one commit expires. Tables of older releases may have thousands of them."""
 _NUMBERED = re.compile(r"(.+)-m(\d{1,3})\.avro")
 _MS = timedelta(milliseconds=1)
 _HOUR_MS, _DAY_MS = timedelta(hours=1) // _MS, timedelta(days=1) // _MS

@@ -160,7 +160,9 @@ def _attempt_id() -> int:
 
 @contextmanager
 def _watch(done: Accumulator[int], on_done: Callable[[int], None]) -> Iterator[None]:
-    """Call `on_done` within the context when the weight changes, at most every `POLL_INTERVAL_S`."""
+    """Return a context manager that calls `on_done` when the completed weight changes, at most once per
+    `POLL_INTERVAL_S`.
+    """
     ended = Event()
 
     def watch() -> None:

@@ -108,19 +108,19 @@ def load(
         too.
     :param keep_values: The values that are also kept whole in the column `value`: `bad` keeps values that the columns
         cannot reproduce, `all` keeps every value, `none` keeps no value.
-    :param max_bad_records: The largest number of bad records, as a count or a share such as `"0.5%"`. None: no limit. A
-        load with more bad records commits nothing.
+    :param max_bad_records: The maximum number of bad records, as a count or a share such as `"0.5%"`. None if there is
+        no limit. A load with more bad records commits nothing.
     :param strict: True raises an error if no record has the event-time field. A load into a new table always raises it.
     :param target_file_bytes: The approximate size of large data files, in bytes. None uses the property of the table.
     :param starting_offsets: The first offset of each partition without a recorded offset; by default the log start
         offset. After a `HistoryExpiredError` it must name every partition of the topics.
     :param fail_on_data_loss: True raises `DataLossError` if the log lost records that no load has read.
     :param partitions_min: The approximate number of tasks. None uses the number of tasks that Spark runs at a time.
-    :param records_per_task_max: The largest number of records per task.
+    :param records_per_task_max: The maximum number of records per task.
     :param client_options: Client settings under Kafka's dotted names.
     :param on_progress: A function that is called with a `LoadProgress`, possibly from another thread.
-    :param tracer_provider: Creates an OpenTelemetry span per load, with links to the spans of the producers. None: no
-        spans.
+    :param tracer_provider: Creates an OpenTelemetry span per load, with links to the spans of the producers. None
+        creates no spans.
     :return: The records, files and offsets that the load added to each table.
     :raises LoadsFailedError: Some of several tables failed. The exception has the failures and the loaded tables.
     :raises LoadError: The load of the only table failed; the table is unchanged. `barnabas.spark.errors` has the

@@ -50,7 +50,7 @@ def split_ranges(
     """Split ranges into tasks. Empty ranges are dropped; order and coverage are kept.
 
     :param partitions_min: The approximate smallest number of tasks; None makes one task per range.
-    :param records_max: The largest number of offsets per task; None for no limit.
+    :param records_max: The maximum number of offsets per task; None for no limit.
 
     >>> split_ranges([OffsetRange("t", 0, 0, 100), OffsetRange("t", 1, 0, 10)], partitions_min=4)[0]
     OffsetRange(topic='t', partition=0, start_offset=0, end_offset=33)

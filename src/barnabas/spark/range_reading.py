@@ -103,7 +103,7 @@ def read_remaining(
     include_headers: bool = True,
     connections: RangeConnections | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a range as `read_range` does, but skip records, or a topic, that were deleted meanwhile.
+    """Yield the records of a range as `read_range` does, but skip records or topics that are deleted during the read.
 
     :raises BarnabasError: No broker can be reached, or a response is damaged.
     """

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from barnabas.client.producer.delivery import Deliveries
 
 OPEN_BATCHES_MAX = 64
-"""The largest number of Arrow batches without acknowledgement. With more, a task waits for the oldest batch."""
+"""The maximum number of Arrow batches without acknowledgement. With more, a task waits for the oldest batch."""
 
 
 class Written(WriterCommitMessage):

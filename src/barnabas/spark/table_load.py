@@ -440,7 +440,7 @@ class TableLoader:
         """Remove the files of tasks that run again, to free disk space."""
         for task in written:
             for file in (*task.files, *task.dead_letter_files):
-                with suppress(OSError):  # `keep_only` removes the file before the commit
+                with suppress(OSError):  # ignore the error: `keep_only` removes the file before the commit
                     remove_file(location.properties, file.path)
 
     def _run(

@@ -14,13 +14,13 @@ from pyspark.sql.types import StructType
 from barnabas.errors import ConfigurationError
 
 METADATA_KEY = "barnabas.options"
-# Entries that Spark adds to the options of a table.
+# Option names that Spark adds to the options of a table. They are not options of the user.
 _OF_THE_CATALOG = ("provider", "owner", "location", "external", "is_managed_location", "comment", "collation")
 _REPEATED_PREFIX = "option."
 
 
 def is_for_table(options: Mapping[str, str]) -> bool:
-    """Return whether Spark calls for the creation of a table. In a query the options lack `provider`."""
+    """Return whether Spark passes these options to create a table. For a query, the options have no `provider`."""
     return any(name.lower() == "provider" for name in options)
 
 
@@ -71,7 +71,7 @@ def options_of_insert(options: Mapping[str, str], schema: StructType) -> dict[st
 
 def _carried(options: Mapping[str, str], schema: StructType) -> dict[str, str]:
     if any(name.lower() == "kafka.bootstrap.servers" for name in options):
-        return {}  # a query with its own options, even if its columns come from a table
+        return {}  # the query has options of its own, even if its columns come from a table
     for field in schema.fields:
         if METADATA_KEY in (field.metadata or {}):
             carried: dict[str, str] = json.loads(field.metadata[METADATA_KEY])

@@ -60,7 +60,7 @@ EVENT_TIME = "event_time"
 ADDED_LATER: Mapping[str, IcebergType] = {"raw_timestamp_ms": LongType(), VALUE_FORM: StringType()}
 """Columns that tables of older releases may lack; the next load adds them."""
 FIELDS_MAX = 1_000
-"""The largest number of fields with a column; other fields stay in `value`. A producer may use data as field names."""
+"""The maximum number of fields with a column; other fields stay in `value`. A producer may use data as field names."""
 EVENT_DAY = "event_day"
 """The partition field. Iceberg requires a name that no column has."""
 

@@ -20,7 +20,7 @@ from barnabas.sql.table_names import check_unambiguous_names
 from barnabas.sql.topics import Topics, TopicTable
 
 TABLES_MAX = 100
-"""The largest number of topics in one statement."""
+"""The maximum number of topics in one statement."""
 WORD_LETTERS_SHOWN = 30
 
 _OUTSIDE_QUOTES = re.compile(r"""'(?:[^'\\]|\\.)*'|"(?:[^"]|"")*"|`(?:[^`]|``)*`|--[^\n]*|/\*.*?\*/""", re.DOTALL)

@@ -13,7 +13,7 @@ WINDOW, SESSION, COUNT, RANK, ITEMS = "window", "session", "count", "rank", "ite
 """Column names of the results. WINDOW and SESSION are structs of `start` and `end`, exclusive."""
 K_MAX = 1_000
 SLIDES_MAX = 1_000
-"""The largest number of windows that contain the same event."""
+"""The maximum number of windows that contain the same event."""
 
 
 def count_windows(
@@ -64,7 +64,7 @@ def top_k(
 
     The parameters `frame`, `size`, `time`, `slide` and `late` are those of `count_windows`.
 
-    :param k: The largest number of values per window, from 1 to 1,000.
+    :param k: The maximum number of values per window, from 1 to 1,000.
     :param of: The names of the columns whose combined values are counted. With equal counts, smaller values come first.
     :param by: The names of the columns to group by. Each group has its own most frequent values.
     :return: The columns `window`, those of `by`, `rank` from 1, those of `of`, and `count`.
