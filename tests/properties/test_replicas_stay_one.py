@@ -15,9 +15,10 @@ import pytest
 
 from barnabas.broker.follower_replica import FollowerReplica
 from barnabas.broker.follower_sessions import FollowerSessions
-from barnabas.broker.inter_broker import inter_broker_requests
+from barnabas.broker.inter_broker import inter_broker_apis
 from barnabas.broker.leader_replica import LeaderReplica
-from barnabas.broker.pipeline.scheduler import CooperativeScheduler
+from barnabas.broker.pipeline.call import BROKERS as BROKER_LISTENER
+from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.replica_fetcher_manager import ReplicaFetcherManager
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.settings.static import BrokerConfig
@@ -57,8 +58,12 @@ class OneBroker:
         scheduler = CooperativeScheduler(SYSTEM_CLOCK.monotonic)
         topics, replicas = cast(Topics, self.led), cast(ReplicaManager, self.led)
         self.listener.accept(
-            inter_broker_requests(
-                topics, replicas, sessions, lambda *_: None, cast("Any", None), scheduler, SYSTEM_CLOCK
+            RequestPipeline(
+                inter_broker_apis(
+                    topics, replicas, sessions, lambda *_: None, cast("Any", None), scheduler, SYSTEM_CLOCK
+                ),
+                scheduler,
+                BROKER_LISTENER,
             ).new_handler
         )
         config = BrokerConfig(replica_fetch_backoff_ms=100)
