@@ -1,4 +1,6 @@
-"""The interceptors of a client: first those that settings enable, then those of the application."""
+"""The interceptors of a client: the interceptors that settings enable, followed by the interceptors
+of the application.
+"""
 
 from __future__ import annotations
 

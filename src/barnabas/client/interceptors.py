@@ -637,7 +637,7 @@ class ConsumerInterceptors:
         self.see_repositions = bool(self._reposition)
 
     def on_records_batch(self, batch: FetchedBatch) -> None:
-        """Pass decoded records to the interceptors. Requires the guard."""
+        """Pass decoded records to the interceptors. The caller must hold the guard."""
         self._calls.call_all(self._batches, batch)
 
     def on_records(self, records: Sequence[Record]) -> None:
@@ -646,7 +646,7 @@ class ConsumerInterceptors:
             self._calls.call_all(self._records, tuple(records))
 
     def on_reposition(self, reached: Mapping[TopicPartition, int | None]) -> None:
-        """Report that positions are about to change. Requires the guard."""
+        """Report that positions are about to change. The caller must hold the guard."""
         if reached:
             self._calls.call_all(self._reposition, reached)
 

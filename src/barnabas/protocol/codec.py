@@ -148,7 +148,7 @@ def decode_in_slices(
 ) -> Slices:
     """Decode a message like `decode`, in a generator that yields periodically and returns the message.
 
-    Further bytes may follow the message.
+    Other bytes may follow the message.
 
     :param budget: limits the number of array entries before any entry is created.
     :raises UnsupportedVersionError: the class has no such version.

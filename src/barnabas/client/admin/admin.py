@@ -215,7 +215,8 @@ class Admin:
         """Start to move logs to other log directories of the same broker; `log_dirs` shows the progress.
 
         :param broker: the id of the broker.
-        :param folders: the new log directory of each partition; `log_dirs` returns the paths.
+        :param folders: the path of the new log directory of each partition; `log_dirs` returns the paths of all
+            directories.
         :returns: an error code for each partition. NONE: the move has started. REPLICA_NOT_AVAILABLE: the broker has no
             replica of this partition; a replica created later uses this directory. LOG_DIR_NOT_FOUND: the broker has no
             such log directory. KAFKA_STORAGE_ERROR: the directory is offline.

@@ -119,7 +119,7 @@ class Guard(Protocol):
         ...
 
     def wake_application(self) -> None:
-        """Wake all waiting calls. Requires the guard."""
+        """Wake all waiting calls. The caller must hold the guard."""
         ...
 
     def wake_background(self) -> None:

@@ -62,7 +62,7 @@ class JoinOutcome(enum.Enum):
 
 
 class ClassicMembership:
-    """The member's side of a classic group. Not thread-safe: the consumer guards it."""
+    """The member's side of a classic group. Not thread-safe: callers must hold the consumer's guard."""
 
     def __init__(
         self,

@@ -451,8 +451,8 @@ class RecordSlices(Iterator[Iterator[Record[Any, Any]]]):
 
 
 class StreamSlices(RecordSlices):
-    """Yields iterators over the buffered records of a message stream. An error ends the iterator `records`; a new
-    `records` continues after the error.
+    """Yields iterators over the buffered records of a message stream. An error ends the iterator `records`; `records`
+    is then a new iterator, which continues after the error.
     """
 
     def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:

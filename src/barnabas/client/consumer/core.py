@@ -246,8 +246,8 @@ class Rebalancing:
         return self._rebalance(membership) if membership.rejoin_needed else None
 
     def _advance(self, begin: Callable[[], Procedure | None]) -> ListenerCall | None:
-        """Continue the procedure until it has to wait. Return the listener call that it waits for, or None. Requires
-        the guard.
+        """Continue the procedure until it has to wait. Return the listener call that it waits for, or None. The caller
+        must hold the guard.
         """
         if self._interrupted_call is not None:
             call, self._interrupted_call = self._interrupted_call, None
@@ -425,7 +425,7 @@ class Rebalancing:
         yield leave
 
     def abandon(self) -> None:
-        """Cancel the current procedure. Requires the guard."""
+        """Cancel the current procedure. The caller must hold the guard."""
         procedure, self._procedure, self._awaited, self._interrupted_call = self._procedure, None, None, None
         if procedure is not None:
             procedure.close()
@@ -712,7 +712,7 @@ class ConsumerCore:
         yield from self.state.until_done(commit)
 
     def _commit_in_hand(self, timeout_s: float | None) -> Commit:
-        """Return the commit of all returned records, including the current one. Requires the guard."""
+        """Return the commit of all returned records, including the current one. The caller must hold the guard."""
         positions: dict[AssignedPartition, int] = {}
         for state in self._subscription.partitions.values():
             if (offset := self.state.cursor_of(state).position(state)) is not None:

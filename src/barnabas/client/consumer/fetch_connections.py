@@ -420,7 +420,7 @@ class _FetchConnection:
             channel.flush()
 
     def _plan(self, answered: Fetch | None = None) -> Fetch | None:
-        """Return the next fetch. It may be the last fetch object with new offsets. Requires the guard."""
+        """Return the next fetch. It may be the last fetch object with new offsets. The caller must hold the guard."""
         fetcher = self._all.fetcher
         self._view = self._all.cluster.view
         if answered is not None and self._session.is_open and fetcher.repeat(answered, self._view):

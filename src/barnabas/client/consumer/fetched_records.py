@@ -247,7 +247,7 @@ def accept_all(_tp: TopicPartition) -> bool:
 
 
 class Cursor:
-    """Returns the records of one chunk after another. Not thread-safe: the consumer guards it.
+    """Returns the records of one chunk after another. Not thread-safe: callers must hold the consumer's guard.
 
     Invariant: all records of the current chunk before its partition's position are returned, or are in the list `out`,
     from which `iterator` returns them one by one. In a decoded chunk, these are the records before `records[index]`.
@@ -587,7 +587,7 @@ class FetchedRecords:
         return len(columns) > 0
 
     def _take_chunk(self, cursor: Cursor) -> tuple[Chunk, int] | None:
-        """Return the next chunk to decode, and the offset to start at. Requires the guard."""
+        """Return the next chunk to decode, and the offset to start at. The caller must hold the guard."""
         chunk = cursor.take_remaining()
         if chunk is None:
             chunk = self._fetcher.take(cursor.accepts)
@@ -616,8 +616,8 @@ class FetchedRecords:
             self._guard.wake_background()
 
     def _fetch_again_from(self, chunk: Chunk, offset: int) -> None:
-        """Fetch again from a damaged batch on, so that no record after the batch is returned before the error. Requires
-        the guard.
+        """Fetch again from a damaged batch on, so that no record after the batch is returned before the error. The
+        caller must hold the guard.
         """
         self._fetcher.refetch_from(chunk.state, offset)
         self._guard.wake_background()

@@ -1,4 +1,5 @@
-"""The positions of the assigned partitions, and the plan of the fetches. No I/O; the consumer guards it.
+"""The positions of the assigned partitions, and the plan of the fetches. No I/O. Callers must hold the consumer's
+guard.
 
 Positions. A partition has three offsets, always in this order: `done` <= `position` <= `fetch_offset`.
 
@@ -126,7 +127,7 @@ class AssignedPartition:
 
 
 class Subscription:
-    """The subscription and the assignment of the consumer. Not thread-safe: the consumer guards it."""
+    """The subscription and the assignment of the consumer. Not thread-safe: callers must hold the consumer's guard."""
 
     def __init__(self) -> None:
         self.topics: frozenset[str] = frozenset()
@@ -246,7 +247,7 @@ class PreferredReplicas:
 
     The consumer sends `client_rack`, and a leader returns the id of a replica near the consumer. As in Java's consumer,
     the lease of a replica is as long as metadata is valid. It returns to the leader after an error or a timeout, or
-    when the leader changes. Not thread-safe: the consumer guards it.
+    when the leader changes. Not thread-safe: callers must hold the consumer's guard.
 
     :param rack: the rack of the consumer. If it is empty, the consumer reads all partitions from their leaders.
     :param now_s: returns monotonic time in seconds.
@@ -400,7 +401,7 @@ class Fetch:
 
 
 class Fetcher:
-    """Plans fetches and buffers fetched records. Not thread-safe: the consumer guards it.
+    """Plans fetches and buffers fetched records. Not thread-safe: callers must hold the consumer's guard.
 
     :param reset_policy: `earliest`, `latest` or `none`. With `none`, an offset out of range is an error for the
         application.

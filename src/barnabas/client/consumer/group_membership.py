@@ -15,7 +15,7 @@ from barnabas.model import OffsetAndMetadata, TopicPartition
 
 
 class GroupMembership(Protocol):
-    """The state of a consumer in its group. Not thread-safe: the consumer guards it."""
+    """The state of a consumer in its group. Not thread-safe: callers must hold the consumer's guard."""
 
     group: str
     joining: bool

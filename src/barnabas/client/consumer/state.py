@@ -141,7 +141,7 @@ class ConsumerState:
         self.stopped = Failure.of(error)
 
     def raise_pending_error(self) -> None:
-        """Raise the next error for the application, if there is one. Requires the guard."""
+        """Raise the next error for the application, if there is one. The caller must hold the guard."""
         if self._fault is not None:
             raise self._fault.error()
         error = self.fetcher.take_error()
@@ -187,7 +187,7 @@ class ConsumerState:
     # --- work for the background ------------------------------------------------------------------------
 
     def add_task(self, task: BackgroundTask) -> None:
-        """Submit a task to the background. Requires the guard."""
+        """Submit a task to the background. The caller must hold the guard."""
         self._pending.append(task)
         if self._no_more_work:
             self.end_tasks()
@@ -225,7 +225,7 @@ class ConsumerState:
 
     def commit_of_processed(self, timeout_s: float | None = None) -> Commit | None:
         """Return the auto-commit of all processed records, or None if they are already committed.
-        Requires the guard.
+        The caller must hold the guard.
         """
         done = {}
         for state in self.subscription.partitions.values():
@@ -278,7 +278,9 @@ class ConsumerState:
         return self.cursors[0]
 
     def lags(self) -> dict[TopicPartition, int]:
-        """Return the number of offsets up to the last known high watermark, by partition. Requires the guard."""
+        """Return the number of offsets up to the last known high watermark, by partition. The caller must hold the
+        guard.
+        """
         lags = {}
         for state in self.subscription.partitions.values():
             position = self.cursor_of(state).position(state)
@@ -295,12 +297,14 @@ class ConsumerState:
         return {state.tp: self.cursor_of(state).position(state) for state in states}
 
     def announce_reposition(self, states: Iterable[AssignedPartition]) -> None:
-        """Report to the interceptors that the positions of partitions are about to change. Requires the guard."""
+        """Report to the interceptors that the positions of partitions are about to change. The caller must hold the
+        guard.
+        """
         if self.interceptors.see_repositions:
             self.interceptors.on_reposition(self._reached(states))
 
     def replace_partitions(self, partitions: list[TopicPartition]) -> None:
-        """Replace the assigned partitions, and stop returning records of all others. Requires the guard."""
+        """Replace the assigned partitions, and stop returning records of all others. The caller must hold the guard."""
         before = self.subscription.partitions
         self.subscription.replace(partitions)
         if self.streams is not None:
@@ -308,7 +312,7 @@ class ConsumerState:
         self.drop_unassigned(before)
 
     def drop_unassigned(self, before: Mapping[TopicPartition, AssignedPartition]) -> None:
-        """Stop returning records of partitions that are no longer assigned. Requires the guard.
+        """Stop returning records of partitions that are no longer assigned. The caller must hold the guard.
 
         :param before: the assigned partitions before the change.
         """

@@ -471,8 +471,8 @@ class Background:
             self._fetches.wake(node_id)
 
     def _answered(self) -> None:
-        """Wake the search for positions, if the offset of a partition was out of range in a response. Requires the
-        guard.
+        """Wake the search for positions, if the offset of a partition was out of range in a response. The caller must
+        hold the guard.
         """
         fetcher = self._state.fetcher
         if fetcher.lost_positions:

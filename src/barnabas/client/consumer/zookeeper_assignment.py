@@ -72,7 +72,7 @@ class AssignmentStep(enum.Enum):
 
 
 class ZooKeeperAssignment:
-    """The partitions of one consumer, and its claims. Not thread-safe: the consumer guards it.
+    """The partitions of one consumer, and its claims. Not thread-safe: callers must hold the consumer's guard.
 
     Invariant: `held` contains every partition for which this session may have an owner node, even while the outcome of
     a claim is unknown. So a release of `held` leaves no owner node behind.

@@ -626,7 +626,8 @@ class Accumulator:
                 self._on_full(topic, batch)
 
     def _batch_for(self, topic: TopicQueues, partition: int | None, size: int) -> ProducerBatch:
-        """Return the open batch of a partition, or a new one with space for `size` bytes. Requires the lock.
+        """Return the open batch of a partition, or a new one with space for `size` bytes. The caller must hold the
+        lock.
 
         A new batch is in no queue yet; call `_keep_or_drop` after the append.
         """
@@ -717,7 +718,7 @@ class Accumulator:
             self._wake()
 
     def _wait_for_space(self, size: int) -> None:
-        """Wait until `size` bytes are free. Requires the lock.
+        """Wait until `size` bytes are free. The caller must hold the lock.
 
         No batch lingers during the wait. Open batches stay open until the sender takes them. If each wait closed them,
         most batches in memory would soon contain a single record.

@@ -1,8 +1,8 @@
 """OffsetCommit (key 8): commit offsets of a group.
 
 Version 3 returns a throttle time, version 5 drops the retention time, version 6 adds leader epochs, version 7 static
-members (KIP-345), version 8 is the first flexible version. Version 9 is the first for the consumer group protocol of
-KIP-848, version 10 names topics by id.
+members (KIP-345), version 8 is the first flexible version. Version 9 is the first version for the consumer group
+protocol of KIP-848, version 10 names topics by id.
 """
 
 from __future__ import annotations
