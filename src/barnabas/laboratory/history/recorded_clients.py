@@ -167,6 +167,7 @@ def read_to_the_end(
     *,
     timeout_s: float = END_TIMEOUT_S,
     clock: Clock = SYSTEM_CLOCK,
+    **security: Any,
 ) -> int:
     """Read topics from the beginning to the end, after all faults have ended and all producers have stopped.
 
@@ -175,7 +176,8 @@ def read_to_the_end(
     Args:
         history: The history to write to. bootstrap: The addresses of the brokers. topics: All topics of the history.
         timeout_s: The time limit for reading past the highest offset that was acknowledged or read. If the log is still
-        shorter then, it has lost records, and the check reports the loss.
+        shorter then, it has lost records, and the check reports the loss. security: The security settings of the
+        clients.
 
     Returns:
         The number of records read.
@@ -184,13 +186,13 @@ def read_to_the_end(
         TimedOutError: If the reader did not reach the end of the log in time.
     """
     deadline = clock.monotonic() + timeout_s
-    with Admin(bootstrap) as admin:
+    with Admin(bootstrap, **security) as admin:
         places = [
             TopicPartition(topic.name, partition.partition)
             for topic in admin.describe_topics(list(topics))
             for partition in topic.partitions
         ]
-        consumer = Consumer(bootstrap, auto_offset_reset="earliest")
+        consumer = Consumer(bootstrap, auto_offset_reset="earliest", **security)
         with RecordedConsumer(history, consumer, "final reader") as reader:
             count = 0
             for place in places:
