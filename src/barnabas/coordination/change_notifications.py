@@ -1,13 +1,14 @@
 """Change notifications between brokers: the nodes below `/brokers/changes`, and the JSON in them.
 
-A broker creates a notification in the same `multi` as the change, so no change lacks one. The node is sequential, so
-the notifications are in the order of the changes. A notification of partition states contains the states, so brokers
-learn 2,000 new states with a few reads. A broker watches this one node, however many partitions exist: ZooKeeper's
-watches fire once and would otherwise have to be set for each node.
+A broker creates a notification in the same `multi` as the change, so each change has a notification. Notifications are
+sequential nodes, so their numbers have the order of the changes. A notification of changed partition states contains
+the states, so brokers need only a few reads for 2,000 new states. A broker sets one watch on `/brokers/changes`, not
+one for each partition. A watch on each partition's node would have to be set again after each change, because
+ZooKeeper's watches fire once.
 
-Notifications have consecutive numbers. A gap, or a number far ahead, means that a broker missed notifications or that
-another program created a node; the broker then reads the whole state again. Names that no broker creates are ignored.
-ZooKeeper's numbers are signed and have 32 bits: the number after 2147483647 is -2147483648.
+Notifications have consecutive numbers. If a broker finds a gap in the numbers, it missed notifications or another
+program created a node. The broker then reads the whole state again. Names that no broker creates are ignored.
+ZooKeeper's numbers are signed 32-bit integers: the number after 2147483647 is -2147483648.
 """
 
 from __future__ import annotations
@@ -38,7 +39,7 @@ from barnabas.coordination.values import PartitionState, checked_state, decode_t
 from barnabas.model import TopicPartition
 
 KEPT_MS = 300_000
-"""The minimum age of purged notifications, by the store's clock: several times the longest session timeout."""
+"""The minimum age of a notification that may be purged: several times the longest session timeout."""
 
 _DELETED_AT_ONCE = 500
 
@@ -48,7 +49,7 @@ _CIRCLE = 2**32
 
 @dataclass(frozen=True, slots=True)
 class StateChange:
-    """The new state of a partition; `version` is the new version of its node."""
+    """The new state of a partition. `version` is the new version of the partition's state node."""
 
     where: TopicPartition
     topic_id: bytes
@@ -72,7 +73,7 @@ class ChangeNotification:
 
 
 def notification_node(change: ChangeNotification) -> Create:
-    """Return the operation that creates a notification, for the `multi` of the change."""
+    """Return the operation that creates a notification node. It belongs to the `multi` that makes the change."""
     return Create(paths.CHANGE, encode_change(change), sequential=True)
 
 
@@ -108,12 +109,12 @@ def decode_change(path: str, data: bytes) -> ChangeNotification:
 
 
 def numbers_of(names: Iterable[str]) -> list[int]:
-    """Return the numbers of notifications from the names of their nodes; ignore names that no broker creates.
+    """Return the notification numbers in node names; ignore names that no broker creates.
 
     The numbers are in the order of creation: ascending, except after an overflow of the 32-bit number.
     """
     numbers = sorted(number for name in names if (number := _number_of(name)) is not None)
-    # The sequence starts after the widest gap of the circle of numbers.
+    # The 32-bit numbers form a circle. The oldest number is the first one after the widest gap.
     gaps = [(number - before) % _CIRCLE for before, number in zip(numbers[-1:] + numbers, numbers, strict=False)]
     first = gaps.index(max(gaps)) if gaps else 0
     return numbers[first:] + numbers[:first]
@@ -138,10 +139,12 @@ def before(number: int) -> int:
 
 
 def unseen_of(numbers: list[int], seen: Collection[int]) -> list[int] | None:
-    """Return the numbers of unseen notifications; None if notifications before or between them no longer exist.
+    """Return the numbers of unseen notifications.
+
+    Return None if unseen notifications were purged before the broker read them.
 
     :param numbers: the numbers of all existing notifications.
-    :param seen: the numbers that a broker has processed. It knows nothing about earlier ones.
+    :param seen: the numbers of the notifications that the broker has processed.
     """
     unseen = [number for number in numbers if number not in seen]
     if unseen and before(unseen[0]) not in seen and not (not seen and unseen[0] == 0):
@@ -157,10 +160,11 @@ def path_of(number: int) -> str:
 
 
 def purge_changes(tree: MetadataStore) -> int:
-    """Delete notifications that all brokers have had time to read; return the number of deleted ones.
+    """Delete the notifications that all brokers have had time to read; return how many were deleted.
 
-    The age is relative to the newest notification, so clocks of different machines are not compared. A node from
-    another program may have any number, so the search for the newest looks at the end of each run of numbers.
+    The age is relative to the newest notification, so clocks of different machines are not compared. Another program
+    may have created a node with any number. So the newest notification may be the last one of any run of consecutive
+    numbers.
     """
     numbers = numbers_of(tree.children(paths.CHANGES))
     there = set(numbers)
@@ -187,7 +191,7 @@ def _delete(tree: MetadataStore, numbers: list[int]) -> int:
     try:
         tree.multi([Delete(path_of(number)) for number in numbers])
     except NoNodeError:
-        return 0  # Another broker deletes the same notifications.
+        return 0  # Another broker has deleted some of these notifications.
     except NotEmptyError:
         return sum(_delete_alone(tree, number) for number in numbers)
     return len(numbers)
@@ -205,7 +209,8 @@ def _delete_alone(tree: MetadataStore, number: int) -> int:
 def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
     """Return the states by topic: the topic id, and a list for each partition.
 
-    The list contains the partition, leader, leader epoch, ISR, node version and, if any, the former members of the ISR.
+    The list contains the partition, leader, leader epoch, ISR and node version. If the ISR has former members, they
+    follow.
     """
     topics: dict[str, Any] = {}
     for change in changes:
@@ -220,7 +225,7 @@ def _encode_states(changes: Iterable[StateChange]) -> Mapping[str, Any]:
 
 
 def _decode_states(topics: Mapping[str, Any]) -> Iterable[StateChange]:
-    """Yield the states that `_encode_states` has encoded.
+    """Yield the states in a value from `_encode_states`.
 
     :raises BadValueError: the value has another form.
     """

@@ -1,9 +1,9 @@
 """The dynamic configuration of topics, brokers, groups and users in the metadata store.
 
-A change starts from the configuration in the metadata store and not from the image of the broker, so that concurrent
-changes at two brokers are both kept. When the function returns, the change is durable, and a notification for the other
-brokers exists. The nodes and their JSON are Kafka's (docs/explanation/coordination.md lists them). The configuration of
-a new topic is written together with the topic (`topic_metadata_store`).
+A change starts from the configuration in the metadata store, not from the broker's copy in memory. So neither of two
+concurrent changes at two brokers is lost. When a change function returns, the change is durable and the other brokers
+have a change notification. The nodes and their JSON are Kafka's (docs/explanation/coordination.md lists them).
+`topic_metadata_store` writes the configuration of a new topic together with the topic.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from barnabas.coordination.subtrees import ensure_paths
 from barnabas.coordination.values import decode_config, decode_topic, encode_config
 
 ATTEMPTS = 100
-"""The maximum number of attempts. Each concurrent change by another broker uses up one attempt."""
+"""The maximum number of attempts to write a change. Each concurrent change by another broker makes one attempt fail."""
 
 SETTINGS_NAMED_MAX = 5
 
 Settings = Mapping[str, str]
 
 Changed = Callable[[Settings], Settings]
-"""A function from the present to the new configuration. It may be called several times."""
+"""A function that gets the current configuration and returns the new one. It may be called several times."""
 
 
 def read_topic_config(tree: MetadataStore, name: str) -> dict[str, str] | None:

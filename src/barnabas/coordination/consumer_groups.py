@@ -1,7 +1,7 @@
-"""Administration of groups that coordinate through the metadata store, without a broker (the paper, 3.2).
+"""Administration of groups that coordinate through the metadata store and not through a broker (the paper, 3.2).
 
-A group may change only while it has no consumers. The metadata store enforces this: the same `multi` deletes the parent
-node of the consumers' nodes, which fails while the parent has children.
+A group may change only while it has no consumers. The metadata store enforces this rule. Each change also deletes the
+parent of the consumers' nodes in the same `multi`, and this deletion fails while the parent has children.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def consumers_of(tree: MetadataStore, group: str) -> list[ConsumerOfGroup] | Non
     owned: dict[str, list[TopicPartition]] = {}
     for node_path, node in tree.subtree(paths.group_owners(group)).items():
         if node.stat.owner:
-            with suppress(DamagedNodeError):  # Another program created the node.
+            with suppress(DamagedNodeError):  # Another program created a node with an invalid path.
                 partition = paths.partition_of_offset(node_path)
                 owned.setdefault(node.data.decode(errors="replace"), []).append(partition)
     return [
@@ -72,13 +72,13 @@ def _topics(path: str, node: NodeData) -> tuple[str, ...]:
     try:
         return tuple(sorted(decode_consumer(path, node.data)))
     except NodeError:
-        return ()  # Another program created the node; it still counts as a consumer.
+        return ()  # Another program created the node. Such a node still counts as a consumer.
 
 
 def set_offsets(tree: MetadataStore, group: str, offsets: committed.Offsets, now_ms: int) -> None:
     """Commit offsets for a group without consumers.
 
-    Thousands of offsets are written in several steps; only the last one checks for consumers.
+    Thousands of offsets are written in several steps. Only the last step checks that the group has no consumers.
 
     :raises ApiError: NON_EMPTY_GROUP (the group has consumers), UNKNOWN_TOPIC_OR_PARTITION.
     """
@@ -111,9 +111,9 @@ def delete_group(tree: MetadataStore, group: str) -> None:
 
 
 def delete_offsets(tree: MetadataStore, group: str, partitions: Collection[TopicPartition]) -> None:
-    """Delete the committed offsets of a group without consumers in some partitions; ignore partitions without one.
+    """Delete a group's committed offsets in some partitions; ignore partitions without a committed offset.
 
-    :raises ApiError: NON_EMPTY_GROUP.
+    :raises ApiError: NON_EMPTY_GROUP (the group has consumers).
     """
     wanted = {paths.group_offset(group, tp) for tp in partitions}
     _delete(tree, group, lambda found: [path for path in found if path in wanted])
@@ -126,7 +126,7 @@ def _delete(tree: MetadataStore, group: str, choose: Callable[[list[str]], list[
         if any(node.stat.owner for node in found.values()):
             raise _has_members(group)
         chosen = choose(list(found))
-        # The guard comes first, so that the first of several steps fails if a consumer has joined.
+        # The guard is the first operation. If a consumer has joined, it fails before anything is deleted.
         guard = [Delete(members)] if members in found else []
         others = [Delete(path) for path in sorted(chosen, key=lambda path: -len(ancestors_of(path))) if path != members]
         try:

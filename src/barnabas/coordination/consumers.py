@@ -1,9 +1,9 @@
 """Registration of consumers that coordinate through the metadata store: group members and partition owners.
 
-The paper, 3.2: the nodes of a consumer and of its partitions are ephemeral; its offsets persist. A consumer commits in
-the session that owns the partitions, and each commit checks the ownership in the same step. A consumer without a
-session therefore cannot commit. JSON and paths are those of Kafka 0.8, except that a consumer has one entry for each
-topic and not one for each stream.
+As in the paper (3.2), the nodes of a consumer and of its owned partitions are ephemeral, and its committed offsets are
+persistent. A consumer commits in the session that owns the partitions, and the `multi` of the commit checks the
+ownership. So a consumer whose session has expired cannot commit. The JSON and the paths are as in Kafka 0.8, except
+that a consumer has one entry per topic and not one per stream.
 """
 
 from __future__ import annotations
@@ -43,10 +43,11 @@ class Members(NamedTuple):
 
 
 class ConsumerRegistry:
-    """The registration of one consumer in one session. Calls block; only one thread at a time may call the methods.
+    """The registration of one consumer in one session. The methods block and are not thread-safe.
 
     :param consumer_id: an id that is unique in the group.
-    :param on_change: called by the metadata store's thread after a change of the state that was read.
+    :param on_change: called by the metadata store's thread after a change of the nodes that `read` or `await_release`
+        watches.
     """
 
     def __init__(self, tree: MetadataStore, group: str, consumer_id: str, on_change: Callable[[], None]) -> None:
@@ -54,14 +55,18 @@ class ConsumerRegistry:
         self._group = group
         self._consumer_id = consumer_id
         self._watch: Watch = lambda _event: on_change()
-        """A single watch object, so that repeated reads do not add a second watch."""
+        """The only watch object.
 
-    # --- who is in the group ----------------------------------------------------------------------------
+        The metadata store keeps an object once per node, so repeated reads do not add a second watch.
+        """
+
+    # --- group members ----------------------------------------------------------------------------------
 
     def register(self, topics: Iterable[str], now_ms: int) -> None:
         """Register this consumer with the topics that it subscribes to.
 
-        The node is deleted and created again: other consumers watch the list of nodes and not their data.
+        An existing node is deleted and created again, because other consumers watch the list of members and not the
+        data of their nodes.
 
         :raises NodeExistsError: another session has registered the same consumer id.
         """
@@ -81,8 +86,8 @@ class ConsumerRegistry:
     def read(self, topics: Iterable[str]) -> Members:
         """Read and watch the members of the group and the partition counts of the given topics.
 
-        A consumer with a damaged node counts as one without topics. A node without a session is ignored: a backup or
-        another program created it.
+        A consumer with a damaged node is returned without topics. A node that no session owns is ignored, because a
+        backup or another program created it.
         """
         folder = paths.group_members(self._group)
         names = self._tree.children(folder, self._watch)
@@ -112,13 +117,13 @@ class ConsumerRegistry:
                 if self._tree.exists(path, self._watch) is None:
                     return 0
 
-    # --- who owns what ----------------------------------------------------------------------------------
+    # --- partition owners -------------------------------------------------------------------------------
 
     def claim(self, partitions: Iterable[TopicPartition]) -> str | None:
         """Register this consumer as owner of the partitions.
 
-        :return: None on success; else the path of a node of another consumer. In this case, this consumer may own some
-            of the other partitions and must release them.
+        :return: None on success; otherwise the path of a partition's node that another consumer owns. In this case,
+            this consumer may already own other partitions and must release them.
         """
         nodes = [paths.group_owner(self._group, tp) for tp in sorted(partitions)]
         ensure_paths(self._tree, dict.fromkeys(map(parent_of, nodes)))
@@ -132,7 +137,7 @@ class ConsumerRegistry:
         return None
 
     def _without_strangers(self, nodes: list[str]) -> list[str]:
-        """Delete nodes without a session, because no consumer does this; return all given paths."""
+        """Delete owner nodes that no session owns, because no consumer can release them; return `nodes`."""
         strange = [path for path, node in self._tree.get_all(nodes).items() if not node.stat.owner]
         report_damaged(
             self._tree,
@@ -145,11 +150,11 @@ class ConsumerRegistry:
         return nodes
 
     def await_release(self, path: str) -> bool:
-        """Return whether a node exists. If it does, `on_change` is called when it is deleted."""
+        """Return whether an owner node exists. If it exists, `on_change` is called after its deletion."""
         return self._tree.exists(path, self._watch) is not None
 
     def release(self, partitions: Iterable[TopicPartition]) -> None:
-        """Delete the ownership of those of these partitions that this session owns."""
+        """Release the given partitions; ignore partitions that this session does not own."""
         self._delete_own([paths.group_owner(self._group, tp) for tp in sorted(partitions)])
 
     def _delete_own(self, nodes: list[str]) -> None:
@@ -158,14 +163,17 @@ class ConsumerRegistry:
                 self._tree.multi(part)
 
     def _own(self, nodes: list[str]) -> list[str]:
-        """Return the paths of those nodes that this session has created."""
+        """Return the paths of the nodes that this session owns."""
         there = self._tree.get_all(nodes)
         return [path for path in nodes if path in there and there[path].stat.owner == self._tree.session_id]
 
     # --- offsets ----------------------------------------------------------------------------------------
 
     def commit(self, offsets: Offsets, now_ms: int, *, as_owner: bool = True) -> None:
-        """Commit all offsets or none. Thousands of offsets are written in several steps.
+        """Commit all offsets or none.
+
+        If there are thousands of offsets, they are written in several steps, and a failure may leave some of them
+        committed.
 
         :param as_owner: True if this consumer must own the partitions.
         :raises NoNodeError: a partition is not owned, or its topic does not exist.
@@ -177,7 +185,7 @@ class ConsumerRegistry:
             put_all(self._tree, values, needed=[*owned, *topics])
 
     def committed(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
-        """Return the group's committed offsets, without partitions that have none."""
+        """Return the group's committed offsets. Partitions without a committed offset are absent."""
         where = {paths.group_offset(self._group, tp): tp for tp in partitions}
         nodes = self._tree.get_all(list(where))
         found = readable_offsets(self._tree, nodes)

@@ -1,4 +1,4 @@
-"""Logging of damaged nodes, which brokers skip. A broker logs each problem of a node once."""
+"""Logging of damaged nodes. Brokers skip these nodes and log each problem of a node once."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ from barnabas.coordination.metadata_store import MetadataStore, NodeError
 from barnabas.log_lines import LogEvent, event
 
 NAMED_MAX = 10
-"""The maximum number of nodes that one report logs by name."""
+"""The maximum number of nodes that one call of `report_damaged` logs by path."""
 REMEMBERED_MAX = 20_000
 
 log = logging.getLogger(__name__)
 
 _reported: WeakKeyDictionary[MetadataStore, dict[str, str]] = WeakKeyDictionary()
-"""The logged problems by path, for each metadata store and therefore for each broker."""
+"""The problems that were logged, by path, for each metadata store object."""
 
 
 def report_damaged(tree: MetadataStore, errors: Iterable[NodeError], consequence: str = "skipping") -> None:
     """Log the problems that have not been logged yet.
 
-    :param consequence: the broker's reaction to these nodes; the beginning of the log line.
+    :param consequence: the broker's reaction to these nodes, such as "skipping". The log line begins with it.
     """
     known = _reported.setdefault(tree, {})
     new = [each for each in errors if known.get(each.path) != each.detail]

@@ -1,17 +1,17 @@
 """The database of the embedded metadata store: its lock, transactions, sessions and watches.
 
-Sessions of this process end with the process. *Kept* sessions belong to other processes; the file contains them with
-their ephemeral nodes, so they survive a restart. The server of these processes decides when a kept session ends.
+Sessions of this process end with the process. *Kept* sessions belong to other processes. They and their ephemeral nodes
+are stored in the file and survive a restart. The server that serves the other processes ends a kept session.
 
 Durability: the database runs in WAL mode with `synchronous=NORMAL`. A commit writes to the WAL in the page cache, so
-kill -9 loses no acknowledged change. The WAL is synced before each checkpoint and has checksums, so a power failure
-cannot corrupt the store, but may revert the last changes. The log itself promises no more by default, because Kafka's
-flush settings leave fsync to the operating system. After reverted offset commits, a group only reads some records
-again. Callers that need more, for example the producer ids, call `flush`.
+kill -9 loses no acknowledged change. The WAL is synced before each checkpoint and has checksums. A power failure may
+revert the last changes, but cannot corrupt the store. The log gives the same guarantee by default, because Kafka's
+flush settings leave fsync to the operating system. If offset commits are reverted, the group reads some records again.
+Callers that need durability, for example the allocation of producer ids, call `flush`.
 
-Exclusiveness: SQLite's exclusive locking mode takes a lock that the operating system releases when the process ends in
-any way. When the file is opened, ephemeral nodes belong to a dead process and are removed, except those of kept
-sessions.
+Exclusiveness: SQLite's exclusive locking mode locks the file, and the operating system releases the lock when the
+process ends, even after a crash. So ephemeral nodes in a newly opened file belong to a dead process. They are removed,
+except the ephemeral nodes of kept sessions.
 """
 
 from __future__ import annotations
@@ -51,16 +51,22 @@ from barnabas.coordination.watches import WatchTable, WatchThread
 from barnabas.errors import ClosedError, DataFolderError
 
 FORMAT_VERSION = 2
-"""The format, stored as the database's user_version. A later format is rejected instead of misread."""
+"""The format of the database, stored as SQLite's `user_version`. A database with a later format is rejected."""
 
 OnChange = Callable[[Sequence[WatchEvent]], None]
-"""A function that gets the changes of a transaction, under the store's lock and before any reader can see them."""
+"""A function that is called with the changes of each transaction.
+
+It runs under the store's lock, before any reader can see the changes.
+"""
 
 _T = TypeVar("_T")
 
 
 class Transaction:
-    """A transaction: applies operations at one `moment` and collects the events for watches."""
+    """A transaction that applies operations and collects the watch events.
+
+    All its operations have the same `moment`.
+    """
 
     def __init__(self, nodes: NodeTable, session_id: int, moment: Moment) -> None:
         self.nodes = nodes
@@ -81,7 +87,8 @@ class Transaction:
         return None
 
     def create(self, operation: Create) -> str:
-        # The digits are part of the check: the name of a sequential node may consist of digits only.
+        # A digit is appended for the check, because the path of a sequential node may end with `/`: its name then
+        # consists of digits.
         check_path(operation.path + "0" if operation.sequential else operation.path)
         path, parent_path = operation.path, parent_of(operation.path)
         parent = self.nodes.stat(parent_path)
@@ -116,7 +123,7 @@ class Transaction:
         self.events.append(WatchEvent(EventKind.DELETED, operation.path))
 
     def delete_owned(self) -> None:
-        """Delete the ephemeral nodes of the session."""
+        """Delete all ephemeral nodes of the session."""
         for path in self.nodes.delete_owned(self.session_id, self.moment):
             self.events.append(WatchEvent(EventKind.DELETED, path))
 
@@ -198,7 +205,7 @@ class EmbeddedDatabase:
         with self.lock:
             self._check_open(session_id)
             with self._translated_errors():
-                # A checkpoint syncs the WAL first and the database afterwards.
+                # A checkpoint syncs first the WAL and then the database file.
                 self._connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchall()
 
     def end_session(self, session_id: int) -> None:
@@ -310,7 +317,7 @@ def _open_database(path: Path) -> sqlite3.Connection:
 
 
 def _prepare_database(connection: sqlite3.Connection, path: Path) -> None:
-    # Set before WAL mode, so that the lock also covers the WAL and no shared-memory file is needed.
+    # The locking mode is set before WAL mode. So the lock also covers the WAL, and SQLite needs no shared-memory file.
     connection.execute("PRAGMA locking_mode = EXCLUSIVE")
     connection.execute("PRAGMA journal_mode = WAL").fetchall()
     connection.execute("PRAGMA synchronous = NORMAL")

@@ -27,12 +27,12 @@ from barnabas.coordination.metadata_store import (
 
 
 class EmbeddedMetadataStore:
-    """A session with the metadata store in the file `path`, which is created if it does not exist.
+    """A session with the metadata store in the file `path`. The file is created if it does not exist.
 
-    Closing the store that opened the file also closes all other sessions.
+    If the session that opened the file is closed, all other sessions are closed, too.
 
-    :param keeps_sessions: True if sessions of other processes survive the restart (see `embedded_database`). Otherwise
-        they end now.
+    :param keeps_sessions: True if sessions of other processes survive the restart (see `embedded_database`). Otherwise,
+        they end when the file is opened.
     :raises DataFolderError: another process uses the file, it has another format, or it cannot be written.
     """
 
@@ -52,7 +52,7 @@ class EmbeddedMetadataStore:
 
     @property
     def store(self) -> EmbeddedDatabase:
-        """The database, for a server that serves other processes."""
+        """The database, for the server that gives other processes access to the metadata store."""
         return self._store
 
     @property

@@ -1,8 +1,8 @@
-"""Checked reading of values from the metadata store: all types and bounds are checked here.
+"""Reads values from the metadata store and checks their types and bounds.
 
-The content of the metadata store is untrusted, because tools, other programs and people write to it, too. The returned
-values fit the fields of the protocol, so each frame with them can be encoded. Any other value raises
-`DamagedNodeError`; the caller skips the node and logs it (`barnabas.coordination.damaged_nodes`).
+The content of the metadata store is untrusted, because tools, other programs and people also write to it. The returned
+values fit into the fields of the Kafka protocol, so responses with these values can always be encoded. An invalid value
+raises `DamagedNodeError`, and the caller skips the node and logs it (`barnabas.coordination.damaged_nodes`).
 """
 
 from __future__ import annotations
@@ -20,12 +20,15 @@ INT64_MAX = 2**63 - 1
 BROKER_ID_MAX = INT32_MAX
 PORT_MAX = 65_535
 EPOCH_MAX = INT32_MAX - 2**20
-"""The highest leader epoch that a broker accepts. It leaves a million further elections."""
+"""The highest leader epoch that a broker accepts.
+
+It is a million below the largest 32-bit integer, so a million elections remain possible.
+"""
 HOST_CHARACTERS_MAX = 255
 TEXT_BYTES_MAX = 32_767
-"""The maximum length in bytes of a string in a message without flexible encoding."""
+"""The maximum length in bytes of a string in a protocol message whose version is not flexible (KIP-482)."""
 TOPIC_NAME_CHARACTERS_MAX = 249
-"""The maximum length of a topic name, as in Kafka: the partition directories must be valid file names."""
+"""The maximum length of a topic name, as in Kafka: the names of partition directories must be valid file names."""
 SHOWN_CHARACTERS_MAX = 80
 
 _TOPIC_NAME = re.compile(rf"(?!\.{{1,2}}\Z)[a-zA-Z0-9._-]{{1,{TOPIC_NAME_CHARACTERS_MAX}}}")
@@ -34,7 +37,7 @@ _NUMBER = re.compile(r"0|-?[1-9][0-9]{0,18}")
 
 
 class BadValueError(ValueError):
-    """A value has another type than it should have, or is out of bounds."""
+    """A value has the wrong type or is out of bounds."""
 
 
 class DamagedNodeError(NodeError):
@@ -49,14 +52,14 @@ def shown(value: object) -> str:
     >>> shown("h" * 40_000)[-9:]
     'hhhhhh...'
     """
-    # Escape only the part that is shown; the value may have a megabyte.
+    # Escape only the shown part, because the value may be a megabyte long.
     text = repr(value[:SHOWN_CHARACTERS_MAX] if isinstance(value, str | bytes) else value)
     is_long = len(text) > SHOWN_CHARACTERS_MAX or (isinstance(value, str | bytes) and len(value) > SHOWN_CHARACTERS_MAX)
     return f"{text[: SHOWN_CHARACTERS_MAX - 3]}..." if is_long else text
 
 
 def whole_number(value: object, least: int, most: int) -> int:
-    """Return a whole number; Kafka writes some of them as strings.
+    """Return a whole number. The value may be a string, because Kafka writes some numbers as strings.
 
     >>> whole_number("9092", 1, PORT_MAX)
     9092
@@ -107,7 +110,7 @@ def is_text(value: object, bytes_max: int = TEXT_BYTES_MAX) -> bool:
 
 
 def host(value: object) -> str:
-    """Return a host name or address; empty for a broker that listens on all addresses and advertises none.
+    """Return a host name or address. It is empty if a broker listens on all addresses and advertises none.
 
     :raises BadValueError: the value is not a host.
     """
@@ -143,8 +146,8 @@ def json_object(path: str, data: bytes) -> Mapping[str, Any]:
 class Fields:
     """The fields of the JSON object in a node.
 
-    :raises DamagedNodeError: the data is not a JSON object. Each method raises it for a field of another type or out
-        of bounds.
+    :raises DamagedNodeError: the data is not a JSON object. The methods also raise it if a field has the wrong type or
+        is out of bounds.
     """
 
     def __init__(self, path: str, data: bytes) -> None:
@@ -189,7 +192,7 @@ class Fields:
         return value
 
     def optional_string(self, name: str) -> str:
-        """Return a string; empty if the field is missing or null."""
+        """Return a string field; an empty string if the field is missing or null."""
         return "" if self._fields.get(name) is None else self.string(name)
 
     def boolean(self, name: str) -> bool:
@@ -200,7 +203,7 @@ class Fields:
         return value
 
     def wrong(self, name: str, problem: str) -> DamagedNodeError:
-        """Return the error for a field."""
+        """Return the error to raise for an invalid field."""
         return DamagedNodeError(self._path, f"field {name!r}: {problem}")
 
 

@@ -1,18 +1,18 @@
 """Topics with more partitions than a single `multi` can write: creation, enlargement and deletion in several steps.
 
-The metadata store limits the size of a `multi` (ZooKeeper: one megabyte), and two nodes for each of 10,000 partitions
-are larger. So a topic may exist partly, and a broker may die at any step. Readers see no partial topic, because only
-the topic's node determines the number of partitions:
+The metadata store limits the size of a `multi` (ZooKeeper: one megabyte). The operations for 10,000 partitions, each
+with two nodes, exceed this limit. A broker may die between two steps and leave a partial topic. Readers never see a
+partial topic, because only the topic's node determines the number of partitions:
 
-- **Creation.** The node contains no partitions until all partition nodes exist. Readers skip such a topic. A second
-  creation of a topic with this name replaces the unfinished one.
-- **Enlargement.** The new partition nodes are created before the topic's node counts them. Uncounted partition nodes
-  are unused; the next enlargement removes them.
-- **Deletion.** The topic's node first gets an empty list of partitions, which makes the topic invisible. Then the nodes
-  below are deleted, and the topic's node last.
+- **Creation.** The topic's node contains no partitions until all partition nodes exist. Readers skip such a topic. A
+  second creation of a topic with this name replaces the unfinished one.
+- **Enlargement.** The new partition nodes are created before the topic's node contains the new partitions. Readers
+  ignore partition nodes that the topic's node does not contain, and the next enlargement removes them.
+- **Deletion.** The topic's node first gets an empty list of partitions, which makes the topic invisible. Then the
+  partition nodes are deleted, and at last the topic's node.
 
-Each step checks that the topic's node has the version that this writer gave it. So a later writer stops an earlier one,
-and only one of two concurrent writers completes.
+Each step checks that the topic's node has the version that this writer gave it. So only one of two concurrent writers
+completes: the steps of the earlier writer fail after the later writer has begun.
 """
 
 from __future__ import annotations
@@ -45,13 +45,16 @@ from barnabas.coordination.values import (
 from barnabas.model import TopicPartition
 
 PARTITIONS_AT_ONCE = 500
-"""The number of partitions in a `multi`: with names of 249 characters, about half of ZooKeeper's limit."""
+"""The number of partitions in a `multi`.
+
+With topic names of 249 characters, its size is about half of ZooKeeper's limit.
+"""
 
 _NO_TOPIC_ID = bytes(16)
 
 
 def partition_nodes(name: str, first: int, states: Sequence[PartitionState]) -> list[Operation]:
-    """Return the operations that create the nodes of partitions, numbered from `first`."""
+    """Return the operations that create partition nodes. The first partition has the number `first`."""
     operations: list[Operation] = []
     for number, state in enumerate(states, start=first):
         where = TopicPartition(name, number)
@@ -61,7 +64,7 @@ def partition_nodes(name: str, first: int, states: Sequence[PartitionState]) -> 
 
 
 def is_unfinished(tree: MetadataStore, name: str) -> bool:
-    """Return whether the topic is being created or deleted, or such an operation was interrupted."""
+    """Return whether a creation or deletion of the topic is in progress or was interrupted."""
     path = paths.topic(name)
     try:
         return not decode_topic(path, tree.get(path).data).replicas
@@ -82,7 +85,7 @@ def create_in_steps(
     states: Sequence[PartitionState],
     config: Mapping[str, str],
 ) -> int:
-    """Create a topic, and replace an unfinished earlier one; return the version of its node.
+    """Create a topic, or replace an unfinished topic with the same name; return the version of the topic's node.
 
     :raises NodeExistsError: the topic exists, or another broker has started to create it.
     """
@@ -94,18 +97,18 @@ def create_in_steps(
             [Set(path, encode_topic(assignment), version), notification_node(ChangeNotification(topics=(name,)))]
         )
     except (BadVersionError, NoNodeError) as error:
-        raise NodeExistsError(path, "another broker creates or deletes the topic at this moment") from error
+        raise NodeExistsError(path, "another broker is creating or deleting the topic") from error
     return version + 1
 
 
 def grow_in_steps(
     tree: MetadataStore, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
 ) -> None:
-    """Add partitions to a topic, and replace those of an interrupted earlier attempt.
+    """Add partitions to a topic. Partition nodes from an interrupted earlier attempt are replaced.
 
-    :param wanted: the topic with the new partitions at the end; `states` are their states.
+    :param wanted: the topic's assignment including the new partitions, which are the last ones.
     :param version: the version of the topic's node that the caller has read.
-    :raises BadVersionError: another broker has changed the topic since.
+    :raises BadVersionError: another broker has changed the topic after the caller read it.
     """
     path = paths.topic(name)
     count = len(wanted.replicas) - len(states)
@@ -117,9 +120,9 @@ def grow_in_steps(
 
 
 def delete_in_steps(tree: MetadataStore, name: str, also: Sequence[Operation] = ()) -> bool:
-    """Delete a topic and its configuration: the topic becomes invisible in one step, then its nodes are deleted.
+    """Delete a topic and its configuration. The first step makes the topic invisible; further steps delete its nodes.
 
-    :param also: further operations and checks of the step that makes the topic invisible.
+    :param also: further operations and checks for the step that makes the topic invisible.
     :returns: False if the topic does not exist.
     :raises NodeError: an operation in `also` failed; nothing was deleted.
     """
@@ -146,12 +149,12 @@ def delete_in_steps(tree: MetadataStore, name: str, also: Sequence[Operation] = 
         _remove_partitions(tree, name, 0, stat.version + 1)
         tree.multi([Check(path, stat.version + 1), Delete(paths.topic_partitions(name)), Delete(path)])
     except (BadVersionError, NoNodeError):
-        pass  # Another broker creates a topic with this name and removes the remaining nodes.
+        pass  # Another broker is creating a topic with this name. It removes the remaining nodes.
     return True
 
 
 def _begin(tree: MetadataStore, name: str, unfinished: TopicAssignment, config: Mapping[str, str]) -> int:
-    """Create a topic without partitions, or reset an unfinished one; return the version of its node."""
+    """Create a topic without partitions, or reset an unfinished topic; return the version of the topic's node."""
     path = paths.topic(name)
     ensure_paths(tree, [paths.TOPICS, paths.CHANGES, paths.TOPIC_CONFIGS])
     try:
@@ -184,12 +187,12 @@ def _add_partitions(tree: MetadataStore, name: str, first: int, states: Sequence
 
 
 def _remove_partitions(tree: MetadataStore, name: str, first: int, version: int) -> None:
-    """Remove the nodes of all partitions with numbers of at least `first`."""
+    """Remove the nodes of the partition `first` and of all partitions with higher numbers."""
     above = paths.topic_partitions(name)
     kept = {f"{above}/{number}" for number in range(first)}
     below = [path for path in tree.subtree(above) if path.removesuffix("/state") not in kept]
     check = Check(paths.topic(name), version)
     for start in range(0, len(below), 2 * PARTITIONS_AT_ONCE):
-        # In reverse order, so that children are deleted before their parents.
+        # The nodes are deleted in reverse order, so children are deleted before their parents.
         part = below[::-1][start : start + 2 * PARTITIONS_AT_ONCE]
         tree.multi([check, *(Delete(path) for path in part)])

@@ -1,7 +1,7 @@
 """The life counters of log directories in the metadata store: one node for each log directory, by directory id.
 
-A copy of a log directory has the id of its original and an older counter. The nodes stay when a broker or a log
-directory is removed. A damaged node counts as missing.
+A copy of a log directory has the id of its original and an older counter. The nodes remain when a broker or a log
+directory is removed. A damaged node is treated as missing.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from barnabas.model import LifeMark
 
 
 def read_life_counters(tree: MetadataStore, directory_ids: Collection[str]) -> dict[str, LifeMark]:
-    """Return the life counters that the metadata store has for these log directories.
+    """Return the life counters in the metadata store, by log directory id.
 
     :raises CoordinationError: the metadata store is unreachable.
     """
-    tree.flush()  # Without this, a server that lags behind would look like an older metadata store.
+    tree.flush()  # Otherwise, a ZooKeeper server that lags behind could return outdated life counters.
     paths_of = {each: paths.life(each) for each in directory_ids}
     found = tree.get_all(list(paths_of.values()))
     lives = {}
@@ -36,9 +36,9 @@ def read_life_counters(tree: MetadataStore, directory_ids: Collection[str]) -> d
 
 
 def write_life_counters(tree: MetadataStore, broker_id: int, raised: Mapping[str, LifeMark]) -> list[str]:
-    """Increase life counters in the metadata store; return the directory ids whose stored counter is not lower.
+    """Increase life counters in the metadata store; return the directory ids whose stored counter was not increased.
 
-    A counter in the metadata store never decreases.
+    A stored counter that is equal or higher stays unchanged.
 
     :raises CoordinationError: the metadata store is unreachable.
     """
@@ -59,7 +59,7 @@ def _write(tree: MetadataStore, broker_id: int, path: str, mark: LifeMark) -> bo
         if not decode_life(path, found).is_older_than(mark):
             return False
     except DamagedNodeError:
-        pass  # A damaged node counts as missing.
+        pass  # A damaged node is overwritten.
     try:
         tree.set(path, data, stat.version)
     except (BadVersionError, NoNodeError):

@@ -1,9 +1,9 @@
 """The interface of the metadata store: nodes with data, versions, owners and watches, as in ZooKeeper.
 
 A node has a path (`/brokers/ids/1`), data (bytes), children, and a version that starts at 0 and increases with each
-`set`. A write with an expected version is a compare-and-set: it fails with `BadVersionError` if another session was
-faster. An ephemeral node exists as long as the session that created it. A watch fires once. It shows that something has
-changed since the read that set the watch, but not the new value.
+`set`. A write with an expected version is a compare-and-set: it fails with `BadVersionError` if another session has
+changed the node first. An ephemeral node exists as long as the session that created it. A watch fires once. Its event
+reports that the node has changed since the read that set the watch, but does not contain the new value.
 
 Methods block until the operation is done and are thread-safe. All implementations pass the tests in
 `tests/support/tree_contract.py`. Completed operations survive the death of the process; `flush` makes them survive a
@@ -53,7 +53,7 @@ class NodeExistsError(NodeError):
 
 
 class BadVersionError(NodeError):
-    """The node has another version than expected: another session has changed it since it was read."""
+    """The node's version differs from the expected version, because another session has changed the node."""
 
     reason = "version differs"
 
@@ -71,7 +71,10 @@ class NoChildrenForEphemeralsError(NodeError):
 
 
 class InvalidPathError(NodeError):
-    """Not a valid path. It must begin with `/`, must not end with `/`, and has no empty, `.` or `..` parts."""
+    """The path is not valid.
+
+    A path must begin with `/` and must not end with `/`. Its parts must not be empty, `.` or `..`.
+    """
 
     reason = "not a valid path"
 
@@ -83,16 +86,16 @@ class TooLargeError(NodeError):
 
 
 class MetadataStoreUnavailableError(CoordinationError):
-    """The metadata store could not be read or written: its disk is full or fails, or no server is reachable."""
+    """The metadata store could not be read or written. Its disk is full or has failed, or no server is reachable."""
 
 
 @dataclass(frozen=True, slots=True)
 class Stat:
     """The attributes of a node besides its data.
 
-    `created_at` and `modified_at` are numbers of changes (ZooKeeper's czxid and mzxid): they increase, and all changes
-    of one `multi` have the same number. The times are wall-clock times. `owner` is the session of an ephemeral node,
-    and 0 for other nodes.
+    `created_at` and `modified_at` are numbers of changes (ZooKeeper's czxid and mzxid): the numbers increase, and all
+    changes in one `multi` have the same number. The times are wall-clock times. `owner` is the session of an ephemeral
+    node, and 0 for other nodes.
     """
 
     version: int
@@ -106,7 +109,7 @@ class Stat:
 
 
 class NodeData(NamedTuple):
-    """The data and the stat of a node from one read."""
+    """The data and the stat of a node, read together."""
 
     data: bytes
     stat: Stat
@@ -119,7 +122,7 @@ class EventKind(enum.Enum):
     CHANGED = "changed"
     DELETED = "deleted"
     CHILDREN_CHANGED = "children changed"
-    """A child was created or deleted. Changes of a child's data do not count."""
+    """A child was created or deleted. A change of a child's data does not cause this event."""
 
 
 class WatchEvent(NamedTuple):
@@ -130,7 +133,10 @@ class WatchEvent(NamedTuple):
 
 
 Watch = Callable[[WatchEvent], None]
-"""A function that the metadata store's thread calls once, in the order of the changes. It must not block for long."""
+"""The callback of a watch.
+
+The metadata store's thread calls each watch once, in the order of the changes. A watch must not block for long.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,7 +180,7 @@ OperationResult = str | Stat | None
 
 
 OPERATION_BYTES = 128
-"""The size in bytes of an operation in a request without path and data: its header, version and ACL."""
+"""The size in bytes of an operation's header, version and ACL in a request: the size without path and data."""
 
 
 def size_of(operation: Operation) -> int:
@@ -192,25 +198,28 @@ class MetadataStore(Protocol):
 
     @property
     def session_id(self) -> int:
-        """The id of this session, never 0: `Stat.owner` of its ephemeral nodes."""
+        """The id of this session; never 0. Ephemeral nodes of this session have it as their `Stat.owner`."""
         ...
 
     @property
     def session_timeout_s(self) -> float | None:
-        """The session timeout: the session is lost after this time without a heartbeat. None if it cannot be lost."""
+        """The session timeout: the session is lost after this time without a heartbeat.
+
+        None if the session cannot be lost.
+        """
         ...
 
     def on_session_end(self, call: Callable[[], None]) -> None:
         """Register a function that the metadata store's thread calls once when the session is lost.
 
-        Its ephemeral nodes and watches are gone then, each call raises `MetadataStoreUnavailableError`, and the owner
-        must open another session. The loss of a connection is not the loss of the session. `close` does not call the
-        function.
+        At that time, its ephemeral nodes and watches no longer exist, and each call raises
+        `MetadataStoreUnavailableError`. The owner must open another session. A lost connection does not mean a lost
+        session. `close` does not call the function.
         """
         ...
 
     def ping(self, timeout_s: float) -> None:
-        """Return when the metadata store has answered a read.
+        """Check that the metadata store responds: return after a response to a read.
 
         :raises MetadataStoreUnavailableError: no answer within `timeout_s`.
         """
@@ -228,7 +237,8 @@ class MetadataStore(Protocol):
         """Create a node and return its path.
 
         :param ephemeral: True if the node is deleted when this session ends. It cannot have children.
-        :param sequential: True to append ten digits that increase and that no sequential sibling has had before.
+        :param sequential: True to append a number of ten digits to the name. The number is higher than the numbers of
+            all earlier sequential siblings.
         :param make_parents: True to create missing ancestors as empty, persistent nodes.
         :raises NodeExistsError: the node exists.
         :raises NoNodeError: the parent does not exist and `make_parents` is false.
@@ -244,7 +254,7 @@ class MetadataStore(Protocol):
         ...
 
     def get_all(self, paths: Sequence[str]) -> dict[str, NodeData]:
-        """Return the existing nodes by path. Nodes need not come from the same moment, as in `subtree`."""
+        """Return the existing nodes by path. As in `subtree`, the nodes may have been read at different moments."""
         ...
 
     def set(self, path: str, data: bytes, version: int = ANY_VERSION) -> Stat:
@@ -280,24 +290,23 @@ class MetadataStore(Protocol):
     def subtree(self, path: str) -> dict[str, NodeData]:
         """Return all nodes below `path` by path, parents before children; empty if there are none.
 
-        The embedded store reads all nodes at one moment. ZooKeeper's are read one by one and may come from different
-        moments.
+        The embedded store reads all nodes at one moment. ZooKeeper's nodes are read one by one, at different moments.
         """
         ...
 
     def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         """Apply all operations in order, or none of them.
 
-        After `MetadataStoreUnavailableError`, which `create`, `set` and `delete` may also raise, the outcome is
-        unknown. A later read in this session shows it: the operations are never applied after that read.
+        If this method, `create`, `set` or `delete` raises `MetadataStoreUnavailableError`, the outcome is unknown. A
+        later read in this session shows the outcome, because the operations are never applied after that read.
 
         :raises NodeError: the error of the first operation that cannot be applied.
-        :raises TooLargeError: the store does not accept so large a `multi`; see `subtrees.in_parts`.
+        :raises TooLargeError: the `multi` is larger than the store accepts; see `subtrees.in_parts`.
         """
         ...
 
     def flush(self) -> None:
-        """Return when all completed operations survive a power failure."""
+        """Wait until all completed operations would survive a power failure."""
         ...
 
     def close(self) -> None:

@@ -1,9 +1,12 @@
-"""The nodes of the embedded metadata store as rows of one SQLite table: reads and single changes, without transactions.
+"""The nodes of the embedded metadata store as rows of one SQLite table.
 
-A row contains the same data as ZooKeeper's node. `path` is the primary key and the table is stored in its order, so all
-nodes below a node form a contiguous range. `children_created` is the number of children that a node has ever had; it is
-the number of the next sequential child. `children_changed_at` is the last change that created or deleted a child or the
-node itself (ZooKeeper's pzxid). Callers hold the lock and have started a transaction before each change.
+This module reads and changes single nodes; it starts no transactions.
+
+A row contains the same data as ZooKeeper's node. `path` is the primary key, and the table is stored in the order of
+paths. So all nodes below a node form a contiguous range. `children_created` is the number of children that a node has
+ever had. It is also the number of the next sequential child. `children_changed_at` is the number of the last change
+that created or deleted a child or the node itself (ZooKeeper's pzxid). Callers must hold the store's lock, and must
+start a transaction before each change.
 
 Another table contains the live sessions of other processes.
 """
@@ -46,14 +49,14 @@ UPDATE node SET children_changed_at =
     max(created_at, ifnull((SELECT max(child.created_at) FROM node AS child WHERE child.parent = node.path), 0));
 CREATE TABLE session (id INTEGER PRIMARY KEY, password BLOB NOT NULL, timeout_ms INTEGER NOT NULL);
 """
-"""The statements that convert format 1 into this format."""
+"""The SQL statements that convert a database of format 1 to the current format."""
 
 _STAT = "version, created_at, modified_at, created_ms, modified_ms, owner, children_count, length(data)"
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The moment of a transaction: the change number of the store, and wall-clock time in milliseconds."""
+    """The change number of a transaction, and its wall-clock time in milliseconds."""
 
     change: int
     time_ms: int
@@ -61,7 +64,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class KeptSession:
-    """A session of another process. A client with its password can resume it within its timeout."""
+    """A session of another process. A client that knows the password can resume the session before its timeout."""
 
     id: int
     password: bytes
@@ -71,7 +74,7 @@ class KeptSession:
 class FullStat(NamedTuple):
     """All attributes that ZooKeeper returns for a node.
 
-    `children_version` increases with each created or deleted child.
+    `children_version` increases when a child is created or deleted.
     """
 
     stat: Stat
@@ -80,7 +83,10 @@ class FullStat(NamedTuple):
 
 
 class NodeTable:
-    """The tables of the store. The isolation level of `connection` must be None."""
+    """The tables of the store.
+
+    `connection.isolation_level` must be None, so that sqlite3 starts no transactions itself.
+    """
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._execute = connection.execute
@@ -104,7 +110,8 @@ class NodeTable:
         if row is None:
             return None
         stat = Stat(*row[:-2])
-        # As in ZooKeeper (`DataNode.copyStat`): the number of creations plus the number of deletions.
+        # As in ZooKeeper (`DataNode.copyStat`), `children_version` is the number of created children plus the number of
+        # deleted children.
         return FullStat(stat, 2 * row[-2] - stat.children_count, row[-1])
 
     def read(self, path: str) -> NodeData | None:
@@ -119,7 +126,7 @@ class NodeTable:
     def below(self, path: str) -> dict[str, NodeData]:
         prefix = "" if path == "/" else path
         rows = self._execute(
-            # '0' is the character after '/'. The root has no parent and is excluded.
+            # The upper bound ends with '0', the character after '/'. The root is excluded, because it has no parent.
             f"SELECT path, data, {_STAT} FROM node WHERE path > ? AND path < ? AND parent IS NOT NULL ORDER BY path",
             (prefix + "/", prefix + "0"),
         )
@@ -137,7 +144,7 @@ class NodeTable:
         return rows.fetchone() is not None
 
     def delete_owned(self, session_id: int, moment: Moment) -> list[str]:
-        """Delete all ephemeral nodes of a session, which have no children; return their paths."""
+        """Delete all ephemeral nodes of a session; return their paths. Ephemeral nodes have no children."""
         found = list(self._execute("SELECT path, parent FROM node WHERE owner = ? AND owner != 0", (session_id,)))
         self._execute("DELETE FROM node WHERE owner = ? AND owner != 0", (session_id,))
         for parent, count in Counter(parent for _, parent in found).items():

@@ -1,11 +1,10 @@
 """Committed offsets in the metadata store, at `/consumers/<group>/offsets/<topic>/<partition>`.
 
-They belong to groups that coordinate through the metadata store (the paper, 3.2). Groups with a group coordinator have
-their offsets in `__consumer_offsets`; an earlier release kept them here. Each function is one step; thousands of
-partitions need several steps.
+They belong to groups that coordinate through the metadata store (the paper, 3.2). The offsets of groups with a group
+coordinator are in `__consumer_offsets`, but an earlier release stored them in the metadata store. Each function writes
+in one `multi`, or in several if there are thousands of partitions.
 
-The metadata store accepts offsets only for existing topics, and checks this together with the write. So nobody can add
-offsets for a topic after its deletion.
+Each `multi` checks that the topics exist. So no offset is added for a topic after its deletion.
 """
 
 from __future__ import annotations
@@ -24,12 +23,17 @@ Offsets = Mapping[TopicPartition, OffsetAndMetadata]
 
 
 def commit_offsets(tree: MetadataStore, group_id: str, offsets: Offsets, now_ms: int) -> set[str]:
-    """Store a group's offsets as `commit_all` does. They replace earlier offsets of the same partitions."""
+    """Store the committed offsets of one group; see `commit_all`.
+
+    They replace earlier offsets of the same partitions.
+    """
     return commit_all(tree, {group_id: offsets}, now_ms)
 
 
 def commit_all(tree: MetadataStore, commits: Mapping[str, Offsets], now_ms: int) -> set[str]:
-    """Store the offsets of several groups in one step, all or none. Offsets in topics that do not exist are skipped.
+    """Store the committed offsets of several groups in one step, all or none.
+
+    Offsets for nonexistent topics are skipped.
 
     :returns: the names of the topics that do not exist.
     """
@@ -68,7 +72,7 @@ def read_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPartition, Off
 def read_committed_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPartition, CommittedOffset]:
     """Return all committed offsets of a group with the time of each commit."""
     folder = paths.group_offsets(group_id)
-    depth = folder.count("/") + 2  # The nodes of topics contain no offset.
+    depth = folder.count("/") + 2  # Only nodes at this depth contain offsets; their parents are the topics' nodes.
     below = {path: node for path, node in tree.subtree(folder).items() if path.count("/") == depth}
     found = {}
     bad: list[NodeError] = []
@@ -82,7 +86,7 @@ def read_committed_offsets(tree: MetadataStore, group_id: str) -> dict[TopicPart
 
 
 def readable_offsets(tree: MetadataStore, nodes: Mapping[str, NodeData]) -> dict[str, CommittedOffset]:
-    """Return the committed offsets in nodes, by path; log and leave out damaged ones."""
+    """Return the committed offsets in the given nodes, by path. Damaged nodes are logged and skipped."""
     found = {}
     bad: list[NodeError] = []
     for path, node in nodes.items():
@@ -95,7 +99,7 @@ def readable_offsets(tree: MetadataStore, nodes: Mapping[str, NodeData]) -> dict
 
 
 def groups_with_offsets(tree: MetadataStore) -> list[str]:
-    """Return the sorted ids of all groups that have a node. Such a group may have no committed offset yet."""
+    """Return the sorted ids of all groups with a node. A group in the result may have no committed offset yet."""
     if tree.exists(paths.CONSUMERS) is None:
         return []
     return sorted(usable_names(tree, paths.CONSUMERS, tree.children(paths.CONSUMERS)))

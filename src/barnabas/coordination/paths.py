@@ -1,7 +1,7 @@
 """The paths of the nodes in the metadata store, as in Kafka 0.8 and later ZooKeeper-based releases.
 
 Group and consumer names may contain any character, so they are percent-encoded as one part of a path. Topic names are
-encoded in the same way, but their characters need no encoding. Only this module builds such paths.
+encoded in the same way, but none of their characters needs it. No other module builds these paths.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _SAFE = re.compile(r"[A-Za-z0-9._~-]+")
 _UNSAFE = re.compile(rb"[^A-Za-z0-9._~-]")
 _ENCODED = re.compile(rb"%([0-9A-F]{2})")
 _EMPTY = "%"
-"""The encoding of the empty name, because a part of a path cannot be empty. No other name has this encoding."""
+"""The encoding of the empty name, because a part of a path cannot be empty. No other name is encoded as `%`."""
 
 
 def encode_name(name: str) -> str:
@@ -77,17 +77,17 @@ def decode_name(part: str) -> str:
     if part == _EMPTY:
         return ""
     if encode_name(name) != part:
-        raise DamagedNodeError(shown(part), "not a name that brokers or consumers write")
+        raise DamagedNodeError(shown(part), "brokers and consumers never write this node name")
     return name
 
 
 def deleted_topic_id(topic_id: bytes) -> str:
-    """`/admin/deleted_topic_ids/0001...0f`: a deleted topic whose log directories or offsets may still exist."""
+    """`/admin/deleted_topic_ids/0001...0f`: the deletion note of a topic whose files or offsets may still exist."""
     return f"{DELETED_TOPIC_IDS}/{topic_id.hex()}"
 
 
 def removed_replica(topic_id: bytes, partition: int, broker_id: int) -> str:
-    """`/admin/removed_replicas/0001...0f-0-1`: a replica that its broker must delete: topic id, partition, broker."""
+    """`/admin/removed_replicas/0001...0f-0-1`: the removal node of a replica: topic id, partition and broker."""
     return f"{REMOVED_REPLICAS}/{topic_id.hex()}-{partition}-{broker_id}"
 
 
@@ -127,7 +127,10 @@ def topic_config(name: str) -> str:
 
 
 def broker_config(name: str) -> str:
-    """`/config/brokers/0`: the configuration of a broker; `/config/brokers/<default>` (empty name): of all brokers."""
+    """`/config/brokers/0`: the configuration of a broker.
+
+    An empty name stands for the configuration of all brokers, in `/config/brokers/<default>`.
+    """
     return f"{BROKER_CONFIGS}/{encode_name(name) if name else '<default>'}"
 
 

@@ -1,14 +1,16 @@
-"""Reassignments (KIP-455) in the metadata store: the broker that gets the admin request begins one, and the
-partition's leader completes it, each in one `multi`.
+"""Reassignments (KIP-455) in the metadata store.
 
-The first broker changes the topic's node and only adds replicas there: replicas to remove stay until completion, and so
-do replicas that an earlier reassignment has added and that are no longer wanted. Only the leader removes replicas,
-together with a new partition state, which the leader owns. So a broker without a replica is never in the ISR. For the
-same reason, a leader that adds a replica to the ISR checks the version of the topic's node
+The broker that receives the admin request begins a reassignment, and the partition's leader completes it. Each of them
+uses one `multi`.
+
+The broker that begins a reassignment only adds replicas to the topic's node. Replicas to remove stay in the node until
+completion. Replicas that an earlier reassignment has added also stay, even if they are no longer wanted. Only the
+leader removes replicas, in the same `multi` that writes the new partition state. So a broker without a replica is never
+in the ISR. For the same reason, a leader that adds a replica to the ISR checks the version of the topic's node
 (`barnabas.coordination.topic_metadata_store.write_partition_states`).
 
-The completion creates a removal node for each broker that must delete its replica. The broker deletes this node
-afterwards. No replica is deleted without such a node.
+The completion creates a removal node for each broker that must delete its replica. The broker deletes its replica and
+then this node. A replica without a removal node is never deleted.
 """
 
 from __future__ import annotations
@@ -58,7 +60,10 @@ from barnabas.coordination.values import (
 from barnabas.model import TopicPartition
 
 ENDED_AT_ONCE = 250
-"""The number of reassignments that are completed in one step. Each one writes a state and some removal nodes."""
+"""The maximum number of reassignments that are completed in one `multi`.
+
+Each reassignment writes a partition state and some removal nodes.
+"""
 
 _REMOVAL = re.compile("(?P<topic_id>[0-9a-f]{32})-(?P<partition>[0-9]{1,10})-[0-9]{1,10}")
 
@@ -67,7 +72,8 @@ _REMOVAL = re.compile("(?P<topic_id>[0-9a-f]{32})-(?P<partition>[0-9]{1,10})-[0-
 class End:
     """The completion of a reassignment.
 
-    :param before: the replicas that the leader knows. If the topic's node has others, the completion fails.
+    :param before: the replicas that the leader knows. If the replicas in the topic's node differ, the completion is
+        skipped.
     :param state: the new state of the partition.
     :param version: the version of the partition's state node that the leader knows.
     """
@@ -93,10 +99,10 @@ class Removal(NamedTuple):
 def begin_reassignments(
     tree: MetadataStore, name: str, topic_id: bytes, change: Callable[[TopicAssignment], Mapping[int, ReplicaSet]]
 ) -> None:
-    """Write new replicas of a topic's partitions to the topic's node, with a compare-and-set.
+    """Begin reassignments: write the new replicas of a topic's partitions to the topic's node, with a compare-and-set.
 
-    :param change: a function from the topic to the new replicas by partition number. Its exceptions are passed to the
-        caller. It may be called several times.
+    :param change: a function that gets the topic's assignment and returns the new replicas by partition number. It may
+        be called several times. Its exceptions propagate to the caller.
     :raises NoNodeError: the topic no longer exists.
     """
     path = paths.topic(name)
@@ -110,7 +116,7 @@ def begin_reassignments(
         try:
             tree.multi([*operations, notification_node(ChangeNotification(topics=(name,)))])
         except (BadVersionError, NoNodeError):
-            continue  # A leader has completed another reassignment, the topic has grown, or a removal has ended.
+            continue  # Another broker has completed a reassignment, enlarged the topic, or deleted a removal node.
         tree.flush()
         return
 
@@ -131,10 +137,12 @@ def _taking_back(tree: MetadataStore, found: TopicAssignment, changed: Mapping[i
 
 
 def end_reassignments(tree: MetadataStore, topic_id: bytes, ends: Iterable[End]) -> None:
-    """Complete reassignments of one topic, except where another writer was faster. The caller reads the result again.
+    """Complete reassignments of one topic.
+
+    A reassignment is skipped if another writer has changed its partition. The caller must read the result.
 
     :raises NoNodeError: the topic no longer exists.
-    :raises TooLargeError: the metadata store does not accept even the completion of one reassignment.
+    :raises TooLargeError: even the completion of a single reassignment is larger than the metadata store accepts.
     """
     left, at_once = list(ends), ENDED_AT_ONCE
     while left:
@@ -145,14 +153,15 @@ def end_reassignments(tree: MetadataStore, topic_id: bytes, ends: Iterable[End])
         except TooLargeError:
             if len(some) == 1:
                 raise
-            # The `multi` contains the topic's node. For many partitions, this node is most of the permitted size.
+            # The `multi` contains the topic's node. With many partitions, this node takes up most of the permitted
+            # size.
             at_once = len(some) // 2
             continue
         left = left[at_once:]
 
 
 def _not_ended(tree: MetadataStore, topic_id: bytes, ends: list[End]) -> list[End]:
-    """Try to complete reassignments; return those to try again."""
+    """Try to complete reassignments; return the reassignments to try again."""
     name = ends[0].where.topic
     found, version = _read(tree, name, topic_id)
     ends = [each for each in ends if found.replica_set(each.where.partition) == each.before]
@@ -182,21 +191,26 @@ def _noted(tree: MetadataStore) -> frozenset[str]:
     try:
         names = tree.children(paths.REMOVED_REPLICAS)
     except NoNodeError:
-        # Another program deleted the parent node. Without it, no reassignment could be completed.
+        # Another program deleted the parent node. Without the parent node, no reassignment could be completed.
         ensure_paths(tree, [paths.REMOVED_REPLICAS])
         return frozenset()
     return frozenset(f"{paths.REMOVED_REPLICAS}/{name}" for name in names)
 
 
 def _naming(noted: AbstractSet[str], topic_id: bytes, where: TopicPartition, broker_id: int) -> Operation:
-    """Return the operation that writes the removal node of a replica; the node may exist since an earlier removal."""
+    """Return the operation that writes the removal node of a replica.
+
+    The node may still exist from an earlier removal.
+    """
     path = paths.removed_replica(topic_id, where.partition, broker_id)
     data = json.dumps({"version": 1, "name": where.topic}, separators=(",", ":")).encode()
     return Set(path, data) if path in noted else Create(path, data)
 
 
 def read_removals(tree: MetadataStore, broker_id: int) -> list[Removal]:
-    """Return the replicas that a broker must delete, unless it holds them again.
+    """Return the replicas in the removal nodes of a broker.
+
+    The broker must delete each of them, unless it holds the replica again.
 
     Damaged removal nodes are skipped, so no replica is deleted because of them.
     """

@@ -1,6 +1,6 @@
-"""A metadata store that replaces its lost sessions: its users always call the current session.
+"""A metadata store that replaces lost sessions: calls always use the current session.
 
-Between the loss of a session and the next one, each call raises `MetadataStoreUnavailableError`.
+Between the loss of a session and the start of the next session, each call raises `MetadataStoreUnavailableError`.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ class RenewableMetadataStore:
         self._session: MetadataStore | None = open_session()
 
     def renew(self) -> None:
-        """Replace the current session, which is lost, by a new one.
+        """Replace the current session, which is lost, with a new session.
 
-        :raises MetadataStoreUnavailableError: no session could be opened; there is none now.
+        :raises MetadataStoreUnavailableError: no session could be opened. Until the next `renew`, there is no session.
         """
         lost, self._session = self._session, None
         if lost is not None:

@@ -1,8 +1,8 @@
 """Operations on several nodes of any metadata store, for example the deletion of all nodes below a node.
 
-The functions read, then write with one `multi`, and try again if the nodes have changed in between. If the operations
-are larger than a `multi` may be, they are split into several (`in_parts`). Another writer or the death of the process
-may then leave them partly done.
+The functions read nodes, write with one `multi`, and try again if the nodes have changed in between. Operations that
+exceed the size of one `multi` are split into several (`in_parts`). If another writer interferes or the process dies,
+only some of these operations may be applied.
 """
 
 from __future__ import annotations
@@ -27,11 +27,16 @@ STEP_BYTES_MAX = 500_000
 """The maximum size of a step in bytes: half of ZooKeeper's limit."""
 
 STEP_OPERATIONS_MAX = 2_000
-"""The maximum number of operations in a step, without checks. An embedded store does nothing else during a step."""
+"""The maximum number of operations in a step, without checks.
+
+An embedded store blocks all other calls during a step.
+"""
 
 
 def in_parts(operations: Iterable[Operation]) -> Iterator[list[Operation]]:
-    """Yield the operations in order, in the largest parts that fit one step; yield at least one part.
+    """Yield the operations in order, divided into the largest parts that fit into one step.
+
+    Yield one empty part if there are no operations.
 
     >>> [len(part) for part in in_parts([Set("/a", bytes(300_000))] * 3)]
     [1, 1, 1]
@@ -74,12 +79,12 @@ def delete_all(
 ) -> bool:
     """Delete several nodes and all nodes below them in one step; return False if none of them existed.
 
-    :param also: further operations of that step; they are applied only if a node is deleted.
+    :param also: further operations in the same step. They are applied only if a node is deleted.
     :param checks: operations that must succeed before any deletion.
     """
     paths = list(paths)
     for attempt in range(attempts):
-        found: dict[str, None] = {}  # Without duplicates, also if one path is below another.
+        found: dict[str, None] = {}  # Not a list, because one of the paths may be below another path.
         for path in paths:
             if tree.exists(path) is not None:
                 found.update(dict.fromkeys(reversed([path, *tree.subtree(path)])))
@@ -124,12 +129,12 @@ def put_all(
     attempts: int = 10,
     also: Sequence[Operation] = (),
 ) -> None:
-    """Set nodes to values in one step without version checks; create missing nodes and ancestors.
+    """Set the data of several nodes in one step, without version checks. Create missing nodes and ancestors.
 
-    If all nodes exist, which is the usual case, this costs one `multi` and no reads.
+    Usually, all nodes exist. In this case, the function sends one `multi` and no reads.
 
     :param needed: nodes that must exist.
-    :param also: further operations of the step.
+    :param also: further operations in the same step.
     :raises NoNodeError: a needed node does not exist; no node is changed.
     """
     checks = [Check(path) for path in needed]

@@ -1,15 +1,17 @@
 """Deletion notes: nodes that list the brokers that must still delete the files and offsets of a deleted topic.
 
-A note is created before the topic is deleted and stays until the last broker has done its part. A starting broker may
-find a note of an existing topic: that deletion has not begun. The broker removes such a note, in a step that checks the
-topic, because running brokers do not look for notes of existing topics. A topic is deleted only if its note is as the
-deleting broker has written it. So each broker takes part in each deletion. Only a creation that its broker reverts,
-without replicas elsewhere, needs no note (`topic_metadata_store.take_topic_back`).
+A note is created before the topic is deleted. It exists until the last broker in the note has deleted its files. If a
+starting broker finds a note for an existing topic, the deletion has not begun. The starting broker removes such a note,
+because running brokers do not look for notes of existing topics. The same `multi` checks that the topic exists. A topic
+is deleted only if its note is unchanged since the deleting broker wrote it. So no deletion happens without a note that
+lists all its brokers. Only one kind of deletion needs no note: a broker reverts its own failed creation, and no other
+broker has replicas (`topic_metadata_store.take_topic_back`).
 
-A topic may be created again under its name, and its nodes then have the same versions as those of the deleted topic.
-Therefore the compare-and-set of a broker that does not know of the deletion could change the wrong topic. So each write
-to a topic's nodes also checks in the same step that the topic has not been deleted (`guards`): the note does not exist,
-or is unchanged, because a deletion changes it. A broker removes itself from the note after its last write.
+A new topic may get the name of a deleted topic, and its nodes then have the same versions as the deleted nodes. So the
+compare-and-set of a broker that does not know of the deletion could change the wrong topic. To prevent this, each write
+to a topic's nodes checks in the same `multi` that the topic has not been deleted (`guards`). The check succeeds if the
+note does not exist or is unchanged, because a deletion changes the note. A broker removes itself from the note after
+its last write.
 """
 
 from __future__ import annotations
@@ -42,11 +44,13 @@ def note_deletion(tree: MetadataStore, topic_id: bytes, name: str, brokers: Iter
     """Create the deletion note of a topic before its deletion; return the operation that the deletion must include.
 
     The note permits brokers to delete the topic's files and offsets. It becomes durable together with the deletion. The
-    returned operation writes the note with a new version, so the deletion fails if the topic was deleted and created
-    again since. If the deletion never begins, a starting broker removes the note (`forget_deletion_not_begun`).
+    returned operation writes the note with a new version. So the deletion fails if the topic has been deleted and
+    created again since this call. If the deletion never begins, a starting broker removes the note
+    (`forget_deletion_not_begun`).
 
     :param brokers: the brokers that must delete their files and offsets, in addition to those in an existing note.
-    :returns: None, without a note, if the topic does not exist. The caller may not know of its deletion yet.
+    :returns: None if the topic does not exist; no note is created then. The caller may not know yet that the topic was
+        deleted.
     """
     path, wanted = paths.deleted_topic_id(topic_id), set(brokers)
     ensure_paths(tree, [paths.DELETED_TOPIC_IDS])
@@ -65,7 +69,7 @@ def note_deletion(tree: MetadataStore, topic_id: bytes, name: str, brokers: Iter
             if stat.version != note.version:
                 continue
             known = _noted_brokers(path, data)
-            if known is not None and (not known or wanted <= known):  # A note without brokers is for all brokers.
+            if known is not None and (not known or wanted <= known):  # An empty list of brokers stands for all brokers.
                 return Set(path, data, stat.version)
             noted = encode_deletion(Deletion(name, tuple(sorted(wanted | (known or set())))))
             tree.multi([is_there, Set(path, noted, stat.version)])
@@ -75,7 +79,9 @@ def note_deletion(tree: MetadataStore, topic_id: bytes, name: str, brokers: Iter
 
 
 def check_topic(tree: MetadataStore, topic_id: bytes, name: str) -> Check | None:
-    """Return a check that makes a `multi` fail if a topic has been deleted; None if it does not exist now.
+    """Return a check that makes a `multi` fail if a topic is changed or deleted.
+
+    Return None if the topic does not exist now.
 
     A topic with a damaged node counts as existing.
     """
@@ -101,7 +107,7 @@ def _noted_brokers(path: str, data: bytes) -> set[int] | None:
 def forget_deletion_not_begun(tree: MetadataStore, topic_id: bytes) -> None:
     """Remove the deletion note of an existing topic, because its deletion has not begun.
 
-    A broker that is about to delete the topic then creates the note again. If the topic does not exist, the note stays.
+    If a broker is about to delete the topic, it creates the note again. If the topic does not exist, the note stays.
     """
     path = paths.deleted_topic_id(topic_id)
     while True:
@@ -125,7 +131,10 @@ def _without(broker_id: int, path: str, deletion: Deletion, version: int) -> Ope
 
 
 def end_deletion(tree: MetadataStore, topic_id: bytes, broker_id: int) -> None:
-    """Remove a broker from a topic's deletion note after its last write; the last broker deletes the note."""
+    """Remove a broker from a topic's deletion note, after the broker's last write to the topic.
+
+    The last broker in a note deletes the note.
+    """
     path = paths.deleted_topic_id(topic_id)
     while True:
         try:
@@ -139,11 +148,14 @@ def end_deletion(tree: MetadataStore, topic_id: bytes, broker_id: int) -> None:
 
 
 Guards = Mapping[bytes, tuple[Operation, ...]]
-"""The operations by topic id that make a `multi` fail if the topic has been deleted."""
+"""The operations that make a `multi` fail if a topic has been deleted, by topic id."""
 
 
 def guards(topic_ids: Iterable[bytes]) -> Guards:
-    """Return guards for topics without a deletion note. They raise `NodeExistsError` if a note exists."""
+    """Return guards for topics without a deletion note.
+
+    If a note exists, the guards make the `multi` raise `NodeExistsError`.
+    """
     found: dict[bytes, tuple[Operation, ...]] = {}
     for topic_id in topic_ids:
         path = paths.deleted_topic_id(topic_id)
@@ -152,7 +164,7 @@ def guards(topic_ids: Iterable[bytes]) -> Guards:
 
 
 def guards_by_notes(tree: MetadataStore, topics: Mapping[bytes, str]) -> Guards:
-    """Return guards for those of the given topics that exist, with or without a deletion note.
+    """Return guards for topics with or without a deletion note. Topics with a note that no longer exist are left out.
 
     :param topics: topic names by topic id.
     """
@@ -176,7 +188,7 @@ def _is_there(tree: MetadataStore, topic_id: bytes, name: str) -> bool:
 
 
 def read_deletions(tree: MetadataStore) -> dict[bytes, Deletion]:
-    """Return the deletion notes that are not done at all brokers, by topic id.
+    """Return all deletion notes, by topic id. Each note lists brokers that have not finished the deletion.
 
     Damaged notes are skipped, so nothing is deleted because of them.
     """

@@ -1,8 +1,8 @@
 """The cluster's metadata in the metadata store: brokers, topics, partition states, cluster id, producer ids.
 
 The functions work on any `MetadataStore`. The nodes and their JSON are Kafka's (docs/explanation/coordination.md lists
-them). A value that several brokers change is read with the version of its node and written with that version. A
-`BadVersionError` then means that another broker was faster, and the caller must read again.
+them). A value that several brokers change is read with the version of its node and written with that version.
+`BadVersionError` means that another broker has written first, and the caller must read the value again.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ from barnabas.model import NO_PRODUCER_ID, TopicPartition
 PRODUCER_ID_BLOCK_SIZE = 1_000
 """The number of producer ids that a broker allocates at a time, as in Kafka."""
 PRODUCER_IDS_PASSED_OVER = 1_000_000
-"""The number of producer ids to skip after the counter was below a producer id in use."""
+"""The number of producer ids to skip if the counter in the metadata store was lower than a producer id in use."""
 
 STATES_AT_ONCE = 800
-"""The number of partition states in one step; ZooKeeper accepts up to one megabyte."""
+"""The maximum number of partition states in one `multi`; ZooKeeper accepts up to one megabyte."""
 
 TOPICS_AT_ONCE = 100
 """The number of topics that are read together."""
@@ -87,7 +87,9 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class PartitionInfo:
-    """The replicas and the state of a partition. `version` is the expected version for a compare-and-set of the state.
+    """The replicas and the state of a partition.
+
+    `version` is the version of the partition's state node, for a compare-and-set.
 
     :param adding: the replicas that an unfinished reassignment adds.
     :param removing: the replicas that an unfinished reassignment removes.
@@ -107,7 +109,7 @@ class PartitionInfo:
 
 @dataclass(frozen=True, slots=True)
 class TopicInfo:
-    """The metadata of a topic; `partitions` in the order of their numbers.
+    """The metadata of a topic. `partitions` are sorted by partition number.
 
     :param version: the version of the topic's node, which contains the replicas.
     :param has_unreadable_config: True if the node with the topic's configuration is damaged.
@@ -120,21 +122,21 @@ class TopicInfo:
     version: int = 0
     has_unreadable_config: bool = False
     created_at: int = field(default=0, compare=False)
-    """The creation of the topic's node, as in `Stat.created_at`; 0 if unknown."""
+    """The number of the change that created the topic's node (`Stat.created_at`); 0 if unknown."""
 
 
-# -- the cluster and its brokers ---------------------------------------------------------------------------
+# -- brokers -----------------------------------------------------------------------------------------------
 
 
 def prepare(tree: MetadataStore, new_cluster_id: str, known_cluster_id: str | None = None) -> str:
     """Create missing root nodes and return the cluster id.
 
-    A new cluster id survives a power failure before it is returned, because it is then written to the data directory.
+    A new cluster id is durable before it is returned, because the caller then writes it to the data directory.
 
     :param new_cluster_id: the cluster id if the cluster has none.
-    :param known_cluster_id: the cluster id in the broker's data directory. It replaces a damaged node, or a node that
-        was deleted from a store with topics. It is not written to an empty store, because the broker may be connected
-        to the wrong one.
+    :param known_cluster_id: the cluster id in the broker's data directory. It replaces the cluster id if the node is
+        damaged, or if the node is missing from a metadata store that has topics. It is not written to an empty metadata
+        store, because the broker may be connected to the wrong store.
     :raises NewerFormatError: a newer release of Barnabas has written the nodes.
     """
     ensure_roots(tree)
@@ -168,8 +170,9 @@ def ensure_roots(tree: MetadataStore) -> None:
 def register_broker(tree: MetadataStore, broker: BrokerRegistration) -> int:
     """Register a broker in an ephemeral node and notify other brokers; return the broker epoch.
 
-    A node from an earlier session with the same data directory is replaced: its broker is this one or is dead, because
-    this one holds the lock of the data directory (KAFKA-7165). A second registration in a session replaces the first.
+    If an earlier session with the same data directory has left a node, it is replaced. No other live broker can own
+    that node, because this broker holds the lock of the data directory (KAFKA-7165). A second registration in the same
+    session replaces the first.
 
     :raises NodeExistsError: another broker with this id is alive.
     """
@@ -201,7 +204,7 @@ def is_registered(tree: MetadataStore, broker_id: int) -> bool:
 
 
 def is_as_registered(tree: MetadataStore, broker: BrokerRegistration) -> bool:
-    """Return whether the registration of this session is unchanged; True if this session has no registration."""
+    """Return whether the registration of this session is unchanged. Return True if this session has no registration."""
     path = paths.broker(broker.id)
     try:
         data, stat = tree.get(path)
@@ -214,7 +217,7 @@ def is_as_registered(tree: MetadataStore, broker: BrokerRegistration) -> bool:
 
 
 def read_broker_epochs(tree: MetadataStore, broker_ids: Iterable[int]) -> dict[int, int]:
-    """Return the broker epochs of those of the given brokers that are alive, by id."""
+    """Return the broker epochs by broker id. Brokers that are not alive are left out."""
     paths_of = {each: paths.broker(each) for each in broker_ids}
     found = tree.get_all(list(paths_of.values()))
     epochs = {}
@@ -267,15 +270,15 @@ def create_topic(
     config: Mapping[str, str] | None = None,
     live: Collection[int] | None = None,
 ) -> TopicInfo:
-    """Create a topic in one step: assignment, configuration, and a state for each partition.
+    """Create a topic with its assignment, its configuration and the partition states in one step.
 
     A large topic is created in several steps and is visible after the last one (`large_topics`).
 
-    :param replicas: the brokers that hold each partition; the first live one is the leader.
+    :param replicas: the brokers that hold each partition. The first live broker becomes the leader.
     :param live: the live brokers; None: all brokers. The others are not in the ISR.
     :raises NodeExistsError: a topic with this name exists.
     """
-    ensure_paths(tree, [paths.DELETED_TOPIC_IDS])  # Later writes of partition states look for deletion notes here.
+    ensure_paths(tree, [paths.DELETED_TOPIC_IDS])  # The parent node must exist for `guards` of later writes.
     assignment = TopicAssignment(bytes(topic_id), tuple(tuple(each) for each in replicas))
     states = [_first_state(each, live) for each in assignment.replicas]
     version = 0
@@ -292,7 +295,7 @@ def _is_created_at_once(
     states: Sequence[PartitionState],
     config: Mapping[str, str] | None,
 ) -> bool:
-    """Create a topic in one step; return False if it is large or an unfinished topic has its name."""
+    """Create a topic in one step. Return False if the topic is too large, or if an unfinished topic has its name."""
     if len(states) > PARTITIONS_AT_ONCE:
         return False
     operations: list[Operation] = [
@@ -319,15 +322,16 @@ def grow_topic(
     live: Collection[int] | None = None,
     topic_id: bytes | None = None,
 ) -> int:
-    """Add partitions to a topic that has `from_count` partitions, all at once; return the number of partitions.
+    """Add partitions to a topic that has `from_count` partitions; return the new number of partitions.
 
-    If the topic has another number of partitions, none are added. So a call with an unknown outcome can be repeated.
+    If the topic has another number of partitions, no partitions are added. So a call with an unknown outcome can be
+    repeated.
 
     :param added: the replicas of each new partition.
     :param live: the live brokers; None: all brokers. The others are not in the ISR.
-    :param topic_id: the id of the topic to change; None: any topic with this name.
+    :param topic_id: the id of the topic to change; None for any topic with this name.
     :raises NoNodeError: the topic does not exist.
-    :raises BadVersionError: another broker has changed the topic meanwhile.
+    :raises BadVersionError: another broker has changed the topic during this call.
     """
     path = paths.topic(name)
     data, stat = tree.get(path)
@@ -351,7 +355,10 @@ def grow_topic(
 def _is_grown_at_once(
     tree: MetadataStore, name: str, wanted: TopicAssignment, version: int, states: Sequence[PartitionState]
 ) -> bool:
-    """Add partitions in one step; return False if they are many or unfinished ones exist."""
+    """Add partitions in one step.
+
+    Return False if there are too many, or if partition nodes of an unfinished attempt exist.
+    """
     if len(states) > PARTITIONS_AT_ONCE:
         return False
     operations = partition_nodes(name, len(wanted.replicas) - len(states), states)
@@ -369,12 +376,12 @@ def _is_grown_at_once(
 
 
 def delete_topic(tree: MetadataStore, name: str, *checks: Operation) -> bool:
-    """Delete a topic and its configuration in one step; return False if it does not exist.
+    """Delete a topic and its configuration in one step; return False if the topic does not exist.
 
-    A large topic also becomes invisible in one step; its nodes are then deleted in several steps (`large_topics`).
+    A large topic becomes invisible in one step, and its nodes are then deleted in several steps (`large_topics`).
 
-    :param checks: further operations of the first step, for example the result of `note_deletion`, which ensures that
-        the deletion note is unchanged.
+    :param checks: further operations in the first step. For example, the result of `note_deletion` ensures that the
+        deletion note is unchanged.
     :raises NodeError: one of the checks failed; nothing was deleted.
     """
     if is_large(tree, name):
@@ -387,12 +394,14 @@ def delete_topic(tree: MetadataStore, name: str, *checks: Operation) -> bool:
 
 
 def take_topic_back(tree: MetadataStore, made: TopicInfo) -> bool:
-    """Delete a topic that only this broker knows and for which it has no files, after a failed creation.
+    """Delete a topic after its creation has failed on this broker.
 
-    This needs no deletion note (`note_deletion`), for which a full disk may have no space. Another topic that has
-    received the name since stays.
+    No other broker knows the topic, and this broker has no files of it.
 
-    :returns: False if another broker has changed or deleted the topic since.
+    The deletion needs no deletion note, because a full disk may have no space for one. If another topic has the name by
+    now, it is not deleted.
+
+    :returns: False if another broker has changed or deleted the topic after its creation.
     """
     while True:
         guard = guards_by_notes(tree, {made.topic_id: made.name}).get(made.topic_id)
@@ -406,7 +415,10 @@ def take_topic_back(tree: MetadataStore, made: TopicInfo) -> bool:
 
 
 def must_move_offsets(tree: MetadataStore) -> bool:
-    """Return whether an earlier release left the offsets of groups in the metadata store. If not, record this."""
+    """Return whether group offsets of an earlier release must be moved out of the metadata store.
+
+    If not, record that they have been moved.
+    """
     if tree.exists(paths.OFFSETS_MOVED) is not None:
         return False
     if tree.children(paths.CONSUMERS):
@@ -435,9 +447,11 @@ def read_topics(tree: MetadataStore, watch: Watch | None = None) -> dict[str, To
 
 
 def each_topic(tree: MetadataStore, watch: Watch | None = None) -> Iterator[tuple[str, TopicInfo | NodeError]]:
-    """Yield the names and metadata of all topics; a `NodeError` instead of the metadata if a node is damaged.
+    """Yield the names and metadata of all topics.
 
-    The topics are read in small groups, because there may be 10,000 partitions.
+    If a node of a topic is damaged, yield a `NodeError` instead of the metadata.
+
+    The topics are read in batches, because there may be 10,000 partitions.
     """
     names = _topic_names(tree, tree.children(paths.TOPICS, watch))
     for start in range(0, len(names), TOPICS_AT_ONCE):
@@ -445,7 +459,7 @@ def each_topic(tree: MetadataStore, watch: Watch | None = None) -> Iterator[tupl
 
 
 def _topic_names(tree: MetadataStore, parts: Iterable[str]) -> list[str]:
-    """Return the topic names among node names; log and leave out invalid ones."""
+    """Return the node names that are valid topic names. Invalid names are logged and left out."""
     names = usable_names(tree, paths.TOPICS, parts)
     strange = [name for name in names if not is_topic_name(name)]
     report_damaged(tree, [DamagedNodeError(paths.topic(name), "not a valid topic name") for name in strange])
@@ -465,7 +479,7 @@ def read_topic(tree: MetadataStore, name: str) -> TopicInfo | None:
 
 
 def _read_topics(tree: MetadataStore, names: Sequence[str]) -> Iterator[tuple[str, TopicInfo | NodeError]]:
-    """Yield the metadata of those of the topics that exist."""
+    """Yield the metadata of the given topics. Topics that do not exist are left out."""
     nodes = tree.get_all([path for name in names for path in (paths.topic(name), paths.topic_config(name))])
     found: dict[str, TopicAssignment | NodeError] = {}
     for name in names:
@@ -503,9 +517,9 @@ def read_partition_state(
 
 
 def read_partition_states(tree: MetadataStore, wanted: Iterable[StateChange]) -> list[StateChange]:
-    """Return the current states of the partitions in `wanted`, without those that no longer exist.
+    """Return the current states of the partitions in `wanted`. Partitions that no longer exist are left out.
 
-    A damaged state is returned as `UNREADABLE`, so it does not prevent the reading of the others.
+    A damaged state is returned as `UNREADABLE`, so the other states can still be read.
     """
     found = []
     for each in wanted:
@@ -522,14 +536,16 @@ def read_partition_states(tree: MetadataStore, wanted: Iterable[StateChange]) ->
 def write_partition_states(
     tree: MetadataStore, changes: Sequence[StateChange], topic_versions: Mapping[str, int] = _NO_VERSIONS
 ) -> list[StateChange]:
-    """Write many partition states in few steps, if their nodes still have the version before the given one.
+    """Write many partition states in few steps.
 
-    The topics must have the given ids, so that a new topic with the name of a deleted one is not changed.
+    A state is written only if its node has the version `StateChange.version` - 1.
 
-    :param topic_versions: the versions that the nodes of some topics must have, too. A leader that adds a replica to
-        the ISR uses it to check that the broker still has a replica.
-    :returns: the states that were written. The nodes of the others have another version or no longer exist; the caller
-        must read them again.
+    The topics must have the given ids. So a new topic with the name of a deleted topic is not changed.
+
+    :param topic_versions: the versions that the topics' nodes must have, for some of the topics. A leader that adds a
+        broker to the ISR uses this check to ensure that the broker still has a replica.
+    :returns: the states that were written. The caller must read the other states again, because their nodes have
+        another version or no longer exist.
     """
     written: list[StateChange] = []
     for start in range(0, len(changes), STATES_AT_ONCE):
@@ -568,9 +584,10 @@ def _write_states(
 def _write_others(
     tree: MetadataStore, changes: Sequence[StateChange], topic_versions: Mapping[str, int]
 ) -> Sequence[StateChange]:
-    """Write those of several states that other brokers have not changed, after a step with all of them has failed.
+    """Write the states that other brokers have not changed, after a `multi` with all states has failed.
 
-    Often two brokers become leaders of many partitions of a third one, so the current versions are read first.
+    The current versions are read first, because many states may have changed: after a broker has failed, several
+    brokers become leaders of its partitions.
     """
     if len(changes) == 1:
         return []
@@ -611,10 +628,10 @@ def take_producer_ids(
 ) -> range:
     """Allocate a block of unique producer ids by compare-and-set (KIP-98).
 
-    The allocation survives a power failure before this function returns. Otherwise an id could be allocated twice, and
-    a broker would drop new records as duplicates.
+    The allocation is durable when this function returns. Otherwise, an id could be allocated twice, and a broker would
+    drop new records as duplicates.
 
-    :param highest_used: the highest producer id that the broker knows to be in use; the block is above it.
+    :param highest_used: the highest producer id that the broker knows to be in use. The ids in the block are higher.
     """
     for _ in range(attempts):
         try:
@@ -623,7 +640,7 @@ def take_producer_ids(
             start = raised.end + 1
             _set_counter(tree, version, encode_producer_id_block(broker_id, start, start + size - 1, raised.raised_to))
         except (BadVersionError, NodeExistsError, NoNodeError):
-            continue  # Another broker has just allocated a block.
+            continue  # Another broker has just allocated a block of producer ids.
         tree.flush()
         return range(start, start + size)
     raise _contended(attempts)
@@ -632,9 +649,9 @@ def take_producer_ids(
 def raise_producer_ids(
     tree: MetadataStore, broker_id: int, highest_used: int, attempts: int = 100
 ) -> ProducerIdCounter:
-    """Raise the counter above a producer id in use if it is lower; return the counter.
+    """Ensure that the counter of producer ids is at least `highest_used`; return the counter.
 
-    A missing or lower counter means that the metadata store is older than the logs.
+    If the counter is missing or lower, the metadata store is older than the logs.
     """
     for _ in range(attempts):
         try:
@@ -651,9 +668,9 @@ def raise_producer_ids(
 
 
 def _raised(counter: ProducerIdCounter, highest_used: int) -> ProducerIdCounter:
-    """Return a counter that is above the producer id `highest_used`.
+    """Return a counter of producer ids that is at least `highest_used`.
 
-    If the counter was lower, a million further ids are skipped, because ids that were allocated later may be in use.
+    If the counter was lower, a million ids above `highest_used` are skipped, because higher ids may also be in use.
     """
     if highest_used <= counter.end:
         return counter
@@ -671,7 +688,10 @@ def _raised(counter: ProducerIdCounter, highest_used: int) -> ProducerIdCounter:
 
 
 def _producer_id_counter(tree: MetadataStore) -> tuple[ProducerIdCounter, int | None]:
-    """Return the counter and the version of its node, or None without a node. A damaged node counts as no counter."""
+    """Return the counter of producer ids and the version of its node.
+
+    The version is None if there is no node. A damaged node is treated as an empty counter.
+    """
     path = paths.PRODUCER_ID_BLOCK
     if tree.exists(path) is None:
         return ProducerIdCounter(), None
@@ -704,7 +724,7 @@ def _first_state(replicas: tuple[int, ...], live: Collection[int] | None) -> Par
 
 
 def _multi_with_parents(tree: MetadataStore, operations: list[Operation]) -> None:
-    """Apply the operations; if root nodes are missing because nobody called `prepare`, create them first."""
+    """Apply the operations. If root nodes are missing because `prepare` was not called, create them first."""
     try:
         tree.multi(operations)
     except NoNodeError:
@@ -715,7 +735,10 @@ def _multi_with_parents(tree: MetadataStore, operations: list[Operation]) -> Non
 def _topic_info(
     tree: MetadataStore, name: str, assignment: TopicAssignment, nodes: Mapping[str, NodeData]
 ) -> TopicInfo | NodeError | None:
-    """Return the metadata of a topic from its nodes; None if it is being created or was deleted meanwhile."""
+    """Return the metadata of a topic from its nodes.
+
+    Return None if the topic is being created or has just been deleted.
+    """
     if not assignment.replicas:
         return None
     try:
@@ -748,7 +771,7 @@ def _put_together(
 
 
 def _state_of(tree: MetadataStore, path: str, data: bytes) -> PartitionState:
-    """Return a partition state; log a damaged one and return `UNREADABLE`."""
+    """Return the partition state in a node. If the node is damaged, log this and return `UNREADABLE`."""
     try:
         return decode_partition_state(path, data)
     except DamagedNodeError as error:

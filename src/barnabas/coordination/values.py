@@ -1,7 +1,7 @@
 """The JSON in the nodes of the metadata store, with Kafka's field names. Decoders check each field.
 
-Fields that Kafka's tools expect and that have no meaning here (`jmx_port`, `controller_epoch`) have Kafka's value for
-"none". Unknown fields are ignored, so nodes that another version has written can be read.
+Some fields have no meaning in Barnabas, but Kafka's tools expect them (`jmx_port`, `controller_epoch`). They have
+Kafka's value for "none". Unknown fields are ignored, so a release can read nodes that another release has written.
 """
 
 from __future__ import annotations
@@ -41,28 +41,28 @@ _BARE_NUMBER = re.compile(rb"[0-9]{1,19}")
 PRODUCER_ID_MAX = 2**62
 """The highest allocated producer id that a broker accepts from the metadata store."""
 SETTING_NAME_BYTES_MAX = 249
-"""The maximum length of the name of a setting in a node; longer names are ignored."""
+"""The maximum length of a setting's name in a configuration node; settings with longer names are ignored."""
 FORMAT_MAX = 1_000
-"""The highest format that a later release could have; a higher number is a damaged value."""
+"""The highest plausible format of a later release. A higher number means that the node is damaged."""
 
 NO_LEADER = -1
-"""The leader of a partition that has none."""
+"""The value of `PartitionState.leader` for a partition without a leader."""
 
 BROKER_EPOCH_MAX = 2**63 - 1
-"""The highest broker epoch: the field of a fetch request has 64 bits with sign."""
+"""The highest broker epoch, because the field in a fetch request is a signed 64-bit integer."""
 
 
 class NewerFormatError(NodeError):
-    """Only newer releases of Barnabas support the format of the nodes."""
+    """The nodes have a format that only newer releases of Barnabas support."""
 
     reason = "a newer release of Barnabas has written the metadata"
 
 
 FORMAT = 1
-"""The format of all nodes together. A release reads this format and lower ones.
+"""The format of all nodes together. A release can read its own format and all lower formats.
 
-A release increases it if it writes values that earlier releases would misunderstand. New fields that earlier releases
-ignore do not count.
+A release with a new format writes values that earlier releases would misinterpret. New fields that earlier releases
+ignore need no new format.
 """
 
 
@@ -84,21 +84,23 @@ CLIENT_LISTENER, BROKER_LISTENER = "PLAINTEXT", "REPLICATION"
 _USUAL = {(CLIENT_LISTENER, "PLAINTEXT"), (BROKER_LISTENER, "PLAINTEXT")}
 SECURITY_PROTOCOLS = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
 ENDPOINTS_MAX = 64
-"""The maximum number of endpoints of a broker; further ones are ignored."""
+"""The maximum number of endpoints of a broker; further endpoints are ignored."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrokerRegistration:
     """The registration of a live broker in the ephemeral node `/brokers/ids/<id>`.
 
-    :param host: the host at which clients reach the broker; `port` is the port.
-    :param replication_host: the host at which other brokers fetch; `replication_port` is the port, 0 for none.
+    :param host: the host to which clients connect. `port` is the port for clients.
+    :param replication_host: the host from which other brokers fetch. `replication_port` is the port for other brokers;
+        0 if there is none.
     :param rack: the rack of the broker; empty if it has none.
-    :param folder_id: the id of the data directory. It distinguishes this broker from another one with the same id.
+    :param folder_id: the id of the data directory. It distinguishes this broker from another broker with the same id.
     :param is_leaving: True if the broker is shutting down. It must not become a leader or join the ISR.
     :param release: the release of Barnabas; empty if unknown.
-    :param epoch: the broker epoch, a random number; 0 for a broker of release 0.1, which uses `created_at`.
-    :param endpoints: all endpoints; empty for a broker with the listeners PLAINTEXT and REPLICATION only.
+    :param epoch: the broker epoch, a random number. It is 0 for a broker of release 0.1, whose broker epoch is
+        `LiveBroker.created_at`.
+    :param endpoints: all endpoints; empty if the broker has only the listeners PLAINTEXT and REPLICATION.
     """
 
     id: int
@@ -132,10 +134,11 @@ class BrokerRegistration:
 class LiveBroker:
     """A live broker and its broker epoch (KIP-380).
 
-    Each registration has another epoch. Epochs are random, because any client that reaches the inter-broker listener
-    could otherwise guess one and act as a follower. So epochs are compared for equality only.
+    Each registration has a different epoch. Epochs are random: otherwise, a client that can reach the inter-broker
+    listener could guess an epoch and act as a follower. So epochs are only compared for equality.
 
-    :param created_at: the `Stat.created_at` of the registration's node: the broker epoch for release 0.1.
+    :param created_at: the `Stat.created_at` of the registration's node. It is the broker epoch of a broker of release
+        0.1.
     """
 
     registration: BrokerRegistration
@@ -144,12 +147,12 @@ class LiveBroker:
 
     @classmethod
     def of(cls, registration: BrokerRegistration, created_at: int) -> LiveBroker:
-        """Return the live broker for a registration in a node."""
+        """Return the live broker with this registration. `created_at` belongs to the registration's node."""
         return cls(registration, registration.epoch or created_at, created_at)
 
     @property
     def has_random_epoch(self) -> bool:
-        """True if the broker uses random epochs; release 0.1 does not."""
+        """True if the broker uses random broker epochs; False for release 0.1."""
         return self.registration.epoch > 0
 
 
@@ -167,7 +170,10 @@ class Remnant:
 
     @classmethod
     def gone(cls, broker_id: int) -> Remnant:
-        """Return the entry of a replica whose log is gone. It has no log end, unless an operator restores the log."""
+        """Return the entry for a replica whose log no longer exists.
+
+        It has no log end until an operator restores the log.
+        """
         return cls(broker_id, NO_LEADER_EPOCH, _GONE)
 
     @property
@@ -177,12 +183,15 @@ class Remnant:
 
     @property
     def is_gone(self) -> bool:
-        """True if the log of the replica is gone."""
+        """True if the log of the replica no longer exists."""
         return self.end_offset == _GONE
 
     @property
     def extent(self) -> tuple[int, int]:
-        """The sort key of log ends: the replica with the greater extent has all records that two replicas have."""
+        """The sort key for log ends.
+
+        Of two replicas, the one with the greater extent has all records that both replicas have.
+        """
         return self.epoch, self.end_offset
 
 
@@ -191,8 +200,9 @@ class PartitionState:
     """The leader, the leader epoch and the in-sync replicas of a partition.
 
     :param lost_memory: the former members of the ISR that may lack records (`barnabas.replication.unclean_recovery`).
-    :param is_doubted: True if all replicas must report their log ends, because the metadata store is older than a log
-        or another program wrote the state. A leader that is deposed by such a state may have unique records.
+    :param is_doubted: True if the state is doubted: all replicas must report their log ends, because the metadata store
+        is older than a log or another program wrote the state. A leader that such a state replaces may have records
+        that no other replica has.
     """
 
     leader: int
@@ -203,13 +213,15 @@ class PartitionState:
 
 
 UNREADABLE = PartitionState(NO_LEADER, NO_LEADER_EPOCH, ())
-"""The value for a damaged state. Its leader epoch is lower than that of any valid state."""
+"""The value for a damaged partition state. Its leader epoch is lower than the leader epoch of any valid state."""
 
 
 class ReplicaSet(NamedTuple):
-    """The brokers that hold a partition, the preferred leader first, and the changes of a reassignment (KIP-455).
+    """The brokers that hold a partition, and the changes of a reassignment (KIP-455).
 
-    A replica that was added and is no longer wanted is in `adding` and in `removing`.
+    The first replica is the preferred replica.
+
+    A replica that an earlier reassignment added and that is no longer wanted is in both `adding` and `removing`.
 
     >>> ReplicaSet((1, 4, 2), adding=(4,), removing=(2,)).target
     (1, 4)
@@ -251,11 +263,11 @@ class TopicAssignment:
     removing: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def replica_set(self, number: int) -> ReplicaSet:
-        """Return the replicas of a partition, with an unfinished reassignment."""
+        """Return the replicas of a partition, including an unfinished reassignment."""
         return ReplicaSet(self.replicas[number], self.adding.get(number, ()), self.removing.get(number, ()))
 
     def changed(self, sets: Mapping[int, ReplicaSet]) -> TopicAssignment:
-        """Return a copy with other replicas of some partitions, by partition number."""
+        """Return a copy in which the given partitions have other replicas."""
         all_sets = {number: self.replica_set(number) for number in range(len(self.replicas))} | dict(sets)
         return TopicAssignment(
             self.topic_id,
@@ -267,7 +279,7 @@ class TopicAssignment:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """A deletion note: the name of a deleted topic and the brokers that may still have files or offsets of it."""
+    """A deletion note: the name of a deleted topic, and the brokers that may still have its files or offsets."""
 
     name: str
     brokers: tuple[int, ...]
@@ -282,9 +294,9 @@ class CommittedOffset:
 
 
 def encode_broker(broker: BrokerRegistration) -> bytes:
-    """Return the data of `/brokers/ids/<id>`: Kafka's version 5 and additional fields of Barnabas."""
+    """Return the data of `/brokers/ids/<id>`: the fields of Kafka's version 5, and additional fields of Barnabas."""
     endpoints = [
-        # Without brackets: release 0.1.0 would take brackets for a part of an IPv6 address.
+        # The host has no brackets, because release 0.1.0 would treat brackets as part of an IPv6 address.
         f"{BROKER_LISTENER}://{broker.replication_host}:{broker.replication_port}"
         if each.listener == BROKER_LISTENER and not broker.endpoints
         else f"{each.listener}://{host_port(each.host, each.port)}"
@@ -313,7 +325,7 @@ def encode_broker(broker: BrokerRegistration) -> bytes:
 
 
 def decode_broker(path: str, data: bytes) -> BrokerRegistration:
-    """Decode the data of `/brokers/ids/<id>`. The broker id is only in the path."""
+    """Decode the data of `/brokers/ids/<id>`. The data does not contain the broker id; it is part of the path."""
     fields = Fields(path, data)
     name = path.rsplit("/", 1)[1]
     try:
@@ -341,7 +353,7 @@ def decode_broker(path: str, data: bytes) -> BrokerRegistration:
 
 
 def _endpoints(fields: Fields) -> tuple[BrokerEndpoint, ...]:
-    """Return the valid endpoints; other programs may register further ones."""
+    """Return the valid endpoints. Invalid endpoints, which other programs may have registered, are left out."""
     protocols = fields.mapping("listener_security_protocol_map", {})
     found = []
     for endpoint in fields.sequence("endpoints", ())[:ENDPOINTS_MAX]:
@@ -374,7 +386,10 @@ def encode_topic(topic: TopicAssignment) -> bytes:
 
 
 def decode_topic(path: str, data: bytes) -> TopicAssignment:
-    """Decode the data of `/brokers/topics/<topic>`. A topic that is being created or deleted has no partitions."""
+    """Decode the data of `/brokers/topics/<topic>`.
+
+    The result has no partitions if the topic is being created or deleted.
+    """
     fields = Fields(path, data)
     partitions = fields.mapping("partitions")
     try:
@@ -406,7 +421,7 @@ def decode_topic_id(found: object) -> bytes:
 
 
 def _replicas_by_number(fields: Fields, name: str) -> dict[int, tuple[int, ...]]:
-    """Return the added or removed replicas by partition number. Versions before 3 have no such field."""
+    """Return the added or removed replicas by partition number. The field is missing in data of versions before 3."""
     found = fields.mapping(name, {})
     return {whole_number(number, 0, BROKER_ID_MAX): broker_ids(each) for number, each in found.items() if each}
 
@@ -414,7 +429,7 @@ def _replicas_by_number(fields: Fields, name: str) -> dict[int, tuple[int, ...]]
 def _check_move(found: ReplicaSet) -> None:
     """Check the changes of a reassignment.
 
-    :raises BadValueError: added or removed brokers are not replicas, or no replica stays.
+    :raises BadValueError: an added or removed broker is not in the replicas, or all replicas are removed.
     """
     if not {*found.adding, *found.removing} <= set(found.replicas) or not found.target:
         moves = {"adding": list(found.adding), "removing": list(found.removing)}
@@ -422,7 +437,7 @@ def _check_move(found: ReplicaSet) -> None:
 
 
 def encode_partition_state(state: PartitionState) -> bytes:
-    """Return the data of a partition's `state` node: Kafka's version 1 and, if needed, fields of Barnabas."""
+    """Return the data of a partition's `state` node: Kafka's version 1 and additional fields of Barnabas."""
     fields: dict[str, Any] = {
         "controller_epoch": 0,
         "leader": state.leader,
@@ -495,7 +510,7 @@ def encode_deletion(deletion: Deletion) -> bytes:
 
 
 def decode_deletion(path: str, data: bytes) -> Deletion:
-    """Decode the data of `/admin/deleted_topic_ids/<id>`. Earlier releases wrote only the name, or no data."""
+    """Decode the data of `/admin/deleted_topic_ids/<id>`. Earlier releases wrote only the topic name, or no data."""
     brokers: tuple[int, ...] = ()
     if not data.startswith(b"{"):
         name = data.decode(errors="replace")
@@ -541,8 +556,8 @@ def encode_config(config: Mapping[str, str]) -> bytes:
 def decode_config(path: str, data: bytes) -> dict[str, str]:
     """Decode the data of a configuration node such as `/config/topics/<topic>`.
 
-    A value that is not a string of bounded length is replaced by a string that no setting accepts. The check of the
-    settings then rejects it and can name the setting.
+    A value that is not a string, or is too long, is replaced with a string that no setting accepts. So the later check
+    of the settings rejects this value and reports the name of the setting.
 
     :raises DamagedNodeError: the node contains no settings.
     """
@@ -557,7 +572,7 @@ def _setting(value: object) -> str:
 
 
 def encode_offset(offset: OffsetAndMetadata, committed_ms: int) -> bytes:
-    """Return the data of a committed offset's node, without empty fields."""
+    """Return the data of a committed offset's node. Empty fields are left out."""
     fields: dict[str, Any] = {"version": 1, "offset": offset.offset, "timestamp": committed_ms}
     if offset.leader_epoch != NO_LEADER_EPOCH:
         fields["leader_epoch"] = offset.leader_epoch
@@ -567,7 +582,7 @@ def encode_offset(offset: OffsetAndMetadata, committed_ms: int) -> bytes:
 
 
 def decode_offset(path: str, data: bytes) -> CommittedOffset:
-    """Decode a committed offset. Kafka 0.8 writes only the number."""
+    """Decode a committed offset. The data is JSON, or only a number if Kafka 0.8 wrote it."""
     if _BARE_NUMBER.fullmatch(data):
         data = b'{"offset":"%s"}' % data
     fields = Fields(path, data)
@@ -580,7 +595,7 @@ def decode_offset(path: str, data: bytes) -> CommittedOffset:
 
 
 def encode_consumer(topics: Iterable[str], registered_ms: int) -> bytes:
-    """Return the data of a consumer's node: Kafka 0.8's version 1, with one stream for each topic."""
+    """Return the data of a consumer's node in Kafka 0.8's version 1, with one stream per topic."""
     subscription = dict.fromkeys(sorted(topics), 1)
     return _dump({"version": 1, "subscription": subscription, "pattern": "static", "timestamp": str(registered_ms)})
 
@@ -601,7 +616,7 @@ def decode_cluster_id(path: str, data: bytes) -> str:
     :raises NewerFormatError: this release does not support the format of the nodes.
     """
     fields = Fields(path, data)
-    found = fields.integer("format", 1, FORMAT_MAX, 1)  # Early nodes of release 0.1.0 have no such field.
+    found = fields.integer("format", 1, FORMAT_MAX, 1)  # Nodes of early builds of release 0.1.0 have no format.
     if found > FORMAT:
         raise NewerFormatError(path, f"format {found}, but this release supports up to {FORMAT}; start a newer release")
     found_id = fields.string("id")
@@ -615,8 +630,8 @@ class ProducerIdCounter:
     """The counter of allocated producer ids.
 
     :param end: the highest allocated id; -1 if there is none.
-    :param raised_to: the highest id that a broker has found in a log above the counter. Blocks below it must not be
-        used.
+    :param raised_to: the highest producer id above the counter that a broker has found in a log. Brokers must not use
+        blocks below this id.
     """
 
     end: int = NO_PRODUCER_ID
@@ -624,7 +639,7 @@ class ProducerIdCounter:
 
 
 def encode_producer_id_block(broker_id: int, start: int, end: int, raised_to: int = NO_PRODUCER_ID) -> bytes:
-    """Return the data of `/latest_producer_id_block`: the latest block with both ends, and `raised_to` if set."""
+    """Return the data of `/latest_producer_id_block`: the ends of the latest block, and `raised_to` if it is set."""
     fields = {"version": 1, "broker": broker_id, "block_start": str(start), "block_end": str(end)}
     return _dump(fields if raised_to == NO_PRODUCER_ID else {**fields, "raised_to": str(raised_to)})
 

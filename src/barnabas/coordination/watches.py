@@ -1,11 +1,11 @@
-"""The watches on nodes of the embedded metadata store, and the thread that calls them.
+"""The watches on nodes of the embedded metadata store, and the thread that calls the watches.
 
-As in ZooKeeper, there are two kinds: watches on a node's data, set by `get` and `exists`, and watches on its list of
-children. A watch fires once. If the same callable is set twice on a node, it fires once.
+As in ZooKeeper, there are two kinds: watches on a node's data, set by `get` and `exists`, and watches on a node's list
+of children. A watch fires once, even if the same callable was set twice on a node.
 
 The store calls `collect` under its lock after a change is durable, so events are queued in the order of the changes. A
-single thread, started with the first watch, takes them from the queue. The tables are not thread-safe; the store's lock
-protects them.
+single thread takes events from the queue and calls the watches. It starts with the first watch. `WatchTable` is not
+thread-safe; the store's lock protects it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _STOP = None
 
 
 class WatchTable:
-    """The watches that are set, by node. Each watch belongs to a session."""
+    """The watches that are set, by node path. Each watch belongs to a session."""
 
     def __init__(self) -> None:
         self._on_data: defaultdict[str, _Watchers] = defaultdict(dict)
@@ -37,7 +37,7 @@ class WatchTable:
         self._on_children[path][session_id, watch] = None
 
     def collect(self, event: WatchEvent) -> list[tuple[int, Watch, WatchEvent]]:
-        """Remove the watches that a change of a node fires; return them with their sessions and events."""
+        """Remove the watches that fire because of a change of a node; return them with their sessions and events."""
         kind, path = event
         watchers = dict(self._on_data.pop(path, {}))
         if kind is EventKind.DELETED:
@@ -75,11 +75,14 @@ class WatchThread:
         self._queue.put((session_id, watch, event))
 
     def forget_session(self, session_id: int) -> None:
-        """Deliver no further events to this session."""
+        """Deliver no further events to the watches of this session."""
         self._gone.add(session_id)
 
     def stop(self) -> None:
-        """Deliver the queued events and end the thread. If a watch calls this, do not wait for the end."""
+        """Deliver the queued events, end the thread, and wait for its end.
+
+        If a watch calls this method, do not wait.
+        """
         self._queue.put(_STOP)
         if self._thread is not None and self._thread is not threading.current_thread():
             self._thread.join()

@@ -1,4 +1,4 @@
-"""Conversion of kazoo's results and errors into those of a `MetadataStore`."""
+"""Converts kazoo's results and errors to the results and errors of a `MetadataStore`."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _ERRORS: dict[type[Exception], type[NodeError]] = {
 
 
 def refuse(path: str, error: Exception) -> NoReturn:
-    """Raise the `MetadataStore` error for kazoo's error of an operation on a node."""
+    """Raise the `MetadataStore` error that corresponds to kazoo's error for an operation on a node."""
     kind = _ERRORS.get(type(error))
     if kind is not None:
         raise kind(path) from None
@@ -51,7 +51,7 @@ def as_node(answer: Any) -> NodeData:
 
 
 def as_stat(stat: Any) -> Stat:
-    """Return the stat of a node from kazoo's stat."""
+    """Convert kazoo's stat of a node."""
     return Stat(
         version=stat.version,
         created_at=stat.czxid,

@@ -1,4 +1,6 @@
-"""The addresses and settings for ZooKeeper: an immutable value that is checked at creation.
+"""The addresses of ZooKeeper servers and the settings of a session.
+
+The values are immutable and are checked when they are created.
 
 The address has the format of Kafka's `zookeeper.connect`: `host:port,host:port/chroot`. All nodes of Barnabas are below
 the chroot, so several clusters can share an ensemble.
@@ -72,8 +74,8 @@ class ZooKeeperConfig:
     """The settings of a session, named after Kafka's.
 
     :param connect: `zookeeper.connect`: `host:port,host:port/chroot`.
-    :param session_timeout_s: `zookeeper.session.timeout.ms`: the servers end a session after this time without a
-        heartbeat. They may grant another timeout within their own limits.
+    :param session_timeout_s: `zookeeper.session.timeout.ms`: the time without a heartbeat after which the servers end
+        the session. The servers may grant a different timeout, within their own limits.
     :param connection_timeout_s: `zookeeper.connection.timeout.ms`: the time to wait for the first connection; by
         default, the session timeout.
     :param call_timeout_s: the maximum duration of one call, including reconnections; by default, the session timeout.

@@ -2,18 +2,19 @@
 
 In addition to the contract of `MetadataStore`:
 
-- Each call ends within `ZooKeeperConfig.call_timeout_s` or raises `MetadataStoreUnavailableError`. A call that reads
-  many nodes has this time for each few hundred nodes. A lost connection is no error: the call waits for a new one to
-  any server.
-- If the connection is lost during a write, its outcome is unknown at first. The store then reads the nodes and decides
-  (`outcomes`): the call returns if the write was done, and repeats it if not. If other sessions have changed the nodes
-  meanwhile and the outcome stays unknown, the call raises `UnknownOutcomeError`.
+- Each call ends within `ZooKeeperConfig.call_timeout_s` or raises `MetadataStoreUnavailableError`. For a call that
+  reads many nodes, this limit applies to each batch of a few hundred nodes. A lost connection is not an error: the call
+  waits for a new connection to any server.
+- If the connection is lost during a write, its outcome is unknown at first. The store then reads the nodes to find the
+  outcome (`outcomes`). If the write was done, the call returns; if not, it repeats the write. If other sessions have
+  changed the nodes, the outcome may remain unknown, and the call raises `UnknownOutcomeError`.
 - After the loss of the session, each call raises `SessionLostError`, and the object is no longer usable.
-- A server may lag behind: a read may miss a recent write of another session, but no write of its own session. A session
-  never reads an older state than before.
+- A server may lag behind. A read may miss a recent write of another session, but never a write of its own session. A
+  session never reads an older state than in its previous read.
 - A request of more than about 1 MB raises `TooLargeError`, because ZooKeeper's servers would close the connection.
 
-`subtree` reads node by node, with many reads in flight. A write is on the disks of most servers when its call returns.
+`subtree` reads node by node, with many reads in flight. When a write returns, it is on the disks of a majority of the
+servers.
 """
 
 from __future__ import annotations
@@ -147,12 +148,14 @@ class ZooKeeperMetadataStore:
 
     def multi(self, operations: Sequence[Operation]) -> list[OperationResult]:
         for operation in operations:
-            # The digits are part of the check: the name of a sequential node may consist of digits only.
+            # A digit is appended for the check, because the path of a sequential node may end with `/`: its name then
+            # consists of digits.
             check_path(operation.path + "0" if is_sequential(operation) else operation.path)
         return write(self._session, operations, Deadline(self._call_timeout_s))
 
     def ping(self, timeout_s: float) -> None:
-        # A `sync`, not a read: a server without a quorum still answers reads, but cannot keep the session alive.
+        # `ping` sends a `sync` and not a read, because a server without a quorum still responds to reads, but cannot
+        # keep the session alive.
         self._session.read(lambda client: client.sync_async("/"), Deadline(timeout_s))
 
     def flush(self) -> None:

@@ -1,8 +1,10 @@
-"""Reads of many nodes in one call, and writes that are done once, not done, or end with `UnknownOutcomeError`.
+"""Reads of many nodes in one call, and writes.
+
+A write is applied once or not at all; if its outcome is unknown, it raises `UnknownOutcomeError`.
 
 A write is sent once on one connection. If the connection is lost before the response, the session reads the nodes on
-its next connection, after a `sync` (`outcomes`). At that time, a write that reached the servers is done. A later one is
-rejected, because the session has moved to another connection.
+its next connection, after a `sync` (`outcomes`). At that time, a write that reached the servers in time has been
+applied. The servers reject a write that arrives later, because the session has moved to another connection.
 """
 
 from __future__ import annotations
@@ -36,13 +38,13 @@ from barnabas.coordination.zookeeper.session import (
 
 
 def read_nodes(session: Session, paths: Sequence[str], deadline: Deadline) -> dict[str, NodeData]:
-    """Return those of the nodes that exist, by path."""
+    """Return the existing nodes by path. Missing nodes are left out."""
     answers = _read_all(session, paths, lambda path: lambda client: client.get_async(path), deadline)
     return {path: as_node(answer) for path, answer in answers.items()}
 
 
 def read_children(session: Session, paths: Sequence[str], deadline: Deadline) -> list[str]:
-    """Return the paths of the children of all `paths` that exist."""
+    """Return the paths of all children of the nodes at `paths`. Missing nodes are ignored."""
     answers = _read_all(session, paths, lambda path: lambda client: client.get_children_async(path), deadline)
     return [f"{path.rstrip('/')}/{name}" for path, names in answers.items() for name in names]
 
@@ -50,7 +52,7 @@ def read_children(session: Session, paths: Sequence[str], deadline: Deadline) ->
 def _read_all(
     session: Session, paths: Sequence[str], read: Callable[[str], Callable[[Any], Any]], deadline: Deadline
 ) -> dict[str, Any]:
-    """Return kazoo's results for all nodes that exist, by path."""
+    """Return kazoo's results by path. Missing nodes are left out."""
     found = {}
     for path, answer in zip(paths, session.read_all([read(path) for path in paths], deadline), strict=True):
         if isinstance(answer, kazoo.NoNodeError):
@@ -62,12 +64,15 @@ def _read_all(
 
 
 REQUEST_BYTES_MAX = 1_000_000
-"""The maximum size of a request. ZooKeeper's servers close connections with larger ones (`jute.maxbuffer`, 0xfffff)."""
+"""The maximum size of a request.
+
+ZooKeeper's servers close the connection if a request is larger than `jute.maxbuffer`.
+"""
 SIBLINGS_AT_ONCE = 64
-"""The number of nodes that are read together in the search for a created sequential node, the newest first."""
+"""The number of nodes per batch in the search for a created sequential node. The newest nodes are read first."""
 
 _NOT_TO_BLAME = (kazoo.RolledBackError, kazoo.RuntimeInconsistency)
-"""The results of operations before and after the failed one in a transaction."""
+"""The results of the operations before and after the failed operation in a transaction."""
 
 
 def write(session: Session, operations: Sequence[Operation], deadline: Deadline) -> list[OperationResult]:
@@ -109,7 +114,10 @@ def _result(operation: Operation, result: Any) -> OperationResult:
 def _read_now(
     session: Session, operations: Sequence[Operation], moment: Moment, deadline: Deadline
 ) -> dict[str, NodeData]:
-    """Return the current nodes of a write, and all nodes that may result from its sequential creations."""
+    """Return the current state of the nodes that a write changes.
+
+    The result includes all nodes that its sequential creations may have created.
+    """
     try:
         paths = {each.path for each in operations if not isinstance(each, Check) and not is_sequential(each)}
         found = read_nodes(session, sorted(paths), deadline)
@@ -124,7 +132,7 @@ def _read_now(
 
 
 def _made_since(session: Session, operation: Operation, moment: Moment, deadline: Deadline) -> dict[str, NodeData]:
-    """Return the nodes that may result from a sequential creation, without most of the older ones."""
+    """Return the nodes that a sequential creation may have created. The result may include a few older nodes."""
     siblings = read_children(session, [parent_of(operation.path)], deadline)
     named = sorted((path for path in siblings if is_named(path, operation)), reverse=True)
     found: dict[str, NodeData] = {}
@@ -132,7 +140,7 @@ def _made_since(session: Session, operation: Operation, moment: Moment, deadline
         nodes = read_nodes(session, named[start : start + SIBLINGS_AT_ONCE], deadline)
         found |= nodes
         if any(node.stat.created_at <= moment.last_change for node in nodes.values()):
-            break  # Numbers increase, so the remaining nodes are older.
+            break  # The remaining nodes are older, because sequence numbers increase.
     return found
 
 

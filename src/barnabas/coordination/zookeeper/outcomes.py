@@ -1,19 +1,22 @@
-"""Finds the outcome of a write whose response was lost, from the current state of its nodes.
+"""Determines the outcome of a write whose response was lost, from the current state of its nodes.
 
-All operations of a write are done or none, with the same change number (`Stat.created_at`, `Stat.modified_at`). So
-certainty about one operation decides for all of them. The following is certain:
+Either all operations of a write are applied, with the same change number (`Stat.created_at`, `Stat.modified_at`), or
+none. So certainty about one operation determines the outcome of the write. An operation is certainly applied
+("created", "set") or certainly not applied ("not created", "not set", "not deleted") in these cases:
 
 - Created: the node is younger than the write, unchanged since its creation, and has the write's data and owner.
 - Not created: the node is older than the write, or has had other data since its creation.
 - Set: the version is the next one, with the write's data. Not set: the version is still the expected one, or the next
-  one with other data. With any expected version: not set if unchanged, and set if changed with the write's data.
-- Deleted: the node is gone. Not deleted: the node is there and older than the write.
+  one with other data. If the write accepts any version: not set if the node is unchanged, and set if the node was
+  changed and has the write's data.
+- Deleted: the node does not exist. Not deleted: the node exists and is older than the write.
 
-If a node to create or set is missing, the write was not done, or another session has deleted the node since; the first
-is assumed. The outcome is unknown if nodes contradict each other or have been changed since.
+If a node to create or set is missing, either the write was not applied, or another session has deleted the node since.
+This module assumes that the write was not applied. The outcome is unknown if nodes contradict each other or have been
+changed since the write.
 
-Equal data from two sessions at the same moment cannot be distinguished. So data that only one writer may write must
-contain its writer, as all data of Barnabas does.
+If two sessions write equal data at the same moment, their writes cannot be distinguished. So data that only one writer
+may write must identify the writer. All such data of Barnabas does.
 """
 
 from __future__ import annotations
@@ -44,7 +47,7 @@ _UNCHANGED = 0
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """The start of a write: the number of the last change that its session has seen, and its session id."""
+    """The session at the start of a write: the number of the last change that it has seen, and its id."""
 
     last_change: int
     session_id: int
@@ -77,7 +80,7 @@ class _Finding(NamedTuple):
     evidence: _Evidence
     result: OperationResult = None
     change: int = 0
-    """The change number of the operation if it was certainly done."""
+    """The change number of the operation if it was certainly applied."""
 
 
 def is_sequential(operation: Operation) -> bool:
@@ -86,7 +89,7 @@ def is_sequential(operation: Operation) -> bool:
 
 
 def is_named(path: str, operation: Operation) -> bool:
-    """Return whether a node may result from a sequential creation."""
+    """Return whether a path may be the result of a sequential creation."""
     digits = path.removeprefix(operation.path)
     return path.startswith(operation.path) and len(digits) == SEQUENCE_DIGITS and digits.isdigit()
 
@@ -94,7 +97,8 @@ def is_named(path: str, operation: Operation) -> bool:
 def decide(operations: Sequence[Operation], found: Mapping[str, NodeData], moment: Moment) -> Outcome:
     """Return the outcome of a write that started at `moment`.
 
-    :param found: the current nodes of the write by path, including all possible results of sequential creations.
+    :param found: the current nodes at the paths of the write, including all possible results of its sequential
+        creations.
     """
     times = Counter(operation.path for operation in operations if not isinstance(operation, Check))
     if not times:
@@ -128,15 +132,16 @@ def _verdict(findings: Sequence[_Finding]) -> Verdict:
 
 
 def _are_all_known(operations: Sequence[Operation], findings: Sequence[_Finding]) -> bool:
-    """Return whether the result of each operation that has one is known."""
+    """Return whether the results of all creations and sets are known."""
     pairs = zip(operations, findings, strict=True)
     return all(each.result is not None for operation, each in pairs if isinstance(operation, Create | Set))
 
 
 def _look(operation: Operation, found: Mapping[str, NodeData], moment: Moment, times: int) -> _Finding:
-    """Return the finding about an operation; `times` is the number of operations on its node."""
+    """Return the evidence about one operation. `times` is the number of operations in the write on the same node."""
     if times > 1:
-        # Another operation may have reverted or changed the effect. Only the result of a creation is known.
+        # Another operation on the same node may have reverted or changed the effect. Only the result of a creation is
+        # known.
         return _Finding(_Evidence.NONE, operation.path if isinstance(operation, Create) else None)
     node = found.get(operation.path)
     match operation:
@@ -169,7 +174,10 @@ def _look_at_created(create: Create, node: NodeData | None, moment: Moment) -> _
 def _look_for_sequential(
     create: Operation, found: Mapping[str, NodeData], moment: Moment, changes: Collection[int]
 ) -> _Finding:
-    """Return the finding about a sequential creation; `changes` are the numbers of changes if the write was done."""
+    """Return the evidence about a sequential creation.
+
+    If `changes` is not empty, the write was applied with one of these change numbers.
+    """
     assert isinstance(create, Create)
     looks = {
         path: _look_at_created(create, node, moment)

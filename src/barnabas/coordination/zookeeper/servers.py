@@ -1,8 +1,10 @@
-"""ZooKeeper servers on this machine, each in a Java process: for clusters on one machine, and for tests.
+"""Runs ZooKeeper servers on this machine, each in a Java process.
+
+They are used for clusters on one machine and for tests.
 
 The jars come with PySpark or from Debian (`libzookeeper-java`), so nothing is downloaded. Each server has its own
-directory with configuration, data and log, and finds its data again after a restart. The creator of the object must
-stop it: `start` and `stop`, or a `with` block. Not thread-safe.
+directory with its configuration, data and log, so its data survives a restart. The creator of the object must stop it:
+`start` and `stop`, or a `with` block. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -31,10 +33,13 @@ HOST = "127.0.0.1"
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 30.0
 ASK_S = 4.0
-"""The session timeout for the check whether a server serves."""
+"""The timeout of the session that checks whether a server is ready."""
 LOG_TAIL_CHARS = 2_000
 TICK_MS = 250
-"""ZooKeeper's tick time. Sessions end at a multiple of it, so a shorter tick detects a dead broker earlier."""
+"""ZooKeeper's tick time.
+
+Sessions expire at a multiple of the tick time, so a dead broker is detected earlier with a shorter tick time.
+"""
 
 _JARS = re.compile(
     r"(zookeeper|zookeeper-jute|slf4j-api|slf4j-simple|log4j-api|log4j-core|log4j-slf4j2?-impl|metrics-core|snappy-java"
@@ -63,10 +68,11 @@ class ZooKeeperServers:
     :param folder: the parent directory of the servers' directories; created if missing.
     :param count: the number of servers, which must be odd.
     :param ports: the client ports; by default, free ports.
-    :param peer_ports: the ports between several servers, two for each; by default, free ports. The system may assign
-        free ports to other connections while a server is down.
+    :param peer_ports: the ports for the connections between servers, two per server; by default, free ports. While a
+        server is down, the system may assign these free ports to other connections.
     :param heap_mb: the maximum heap of each server in megabytes.
-    :param wrap: returns the command line that runs a given command, for example one that ends when this process ends.
+    :param wrap: a function that changes the command line of a server, for example so that the server ends when this
+        process ends.
     """
 
     def __init__(
@@ -108,18 +114,19 @@ class ZooKeeperServers:
 
     @property
     def pids(self) -> list[int | None]:
-        """The process ids of the servers; None for a server that does not run."""
+        """The process ids of the servers; None for a server that is not running."""
         return [each.pid if each is not None and each.poll() is None else None for each in self._processes]
 
     @property
     def exit_codes(self) -> list[int | None]:
-        """The exit codes of the servers: None for a running one, negative if a signal ended the process."""
+        """The exit codes of the servers: None for a running server, negative if a signal ended the process."""
         return [None if each is None else each.poll() for each in self._processes]
 
     def start(self) -> None:
-        """Start the servers that do not run and wait until all of them serve.
+        """Start the servers that are not running, and wait until all servers are ready.
 
-        :raises CoordinationError: no Java, no jars, or a server did not start. No server runs then.
+        :raises CoordinationError: Java or the jars are missing, or a server did not start. All servers are stopped in
+            this case.
         """
         try:
             for number, pid in enumerate(self.pids):
@@ -151,7 +158,7 @@ class ZooKeeperServers:
         process.wait(STOP_TIMEOUT_S)
 
     def restart(self, number: int) -> None:
-        """Start a killed server again with the same data and port, and wait until it serves."""
+        """Start a killed server again with the same data and port, and wait until it is ready."""
         self._launch(number)
         self._wait_until_it_serves(number)
 
@@ -186,7 +193,7 @@ class ZooKeeperServers:
             str(folder / "zoo.cfg"),
         ]
         with (folder / "server.log").open("ab") as log:
-            # In its own process session, so that Ctrl-C in a terminal does not reach the servers.
+            # Each server runs in its own process session, so Ctrl-C in a terminal does not stop it.
             self._processes[number] = subprocess.Popen(
                 self._wrap(command), stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True
             )
@@ -214,7 +221,8 @@ class ZooKeeperServers:
     def _wait_until_it_serves(self, number: int) -> None:
         """Wait until a server grants a session. In an ensemble, this requires a majority of the servers."""
         deadline = SYSTEM_CLOCK.monotonic() + START_TIMEOUT_S
-        # A starting server may never answer an early client. A short session timeout makes the next attempt start soon.
+        # A starting server may never respond to an early client. With a short session timeout, the next attempt begins
+        # soon.
         config = ZooKeeperConfig(f"{HOST}:{self.ports[number]}", session_timeout_s=ASK_S, connection_timeout_s=ASK_S)
         while True:
             if self._process(number).poll() is not None:
@@ -262,8 +270,8 @@ def _find_jars() -> list[Path]:
 
 
 def _free_ports(count: int) -> list[int]:
-    """Return different free ports, chosen by the system."""
+    """Return distinct free ports that the system has chosen."""
     with contextlib.ExitStack() as opened:
-        # All listeners are open at the same time; otherwise the system could return a port twice.
+        # All listeners are open at the same time. Otherwise, the system could return the same port twice.
         listeners = [opened.enter_context(Listener((HOST, 0))) for _ in range(count)]
         return [port for _, port in (listener.address for listener in listeners)]

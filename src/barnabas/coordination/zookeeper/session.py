@@ -1,17 +1,17 @@
-"""A session with ZooKeeper servers through kazoo: connected, temporarily disconnected, and finally closed or lost.
+"""A session with ZooKeeper servers through kazoo. The session is connected or disconnected, and finally closed or lost.
 
-A session outlives its connections: while it is disconnected, kazoo tries the servers in turn, and calls wait. The
-servers end a session after its timeout without a heartbeat; its ephemeral nodes and watches are then gone. kazoo alone
-would start a new session, unnoticed by callers. Here no further connection is made, each call raises
-`SessionLostError`, and the owner creates a new object.
+A session outlives its connections: while it is disconnected, kazoo tries the servers in turn, and calls wait. If the
+servers receive no heartbeat within the session timeout, they end the session and delete its ephemeral nodes and
+watches. kazoo alone would then start a new session without notifying callers. This class opens no further connection
+instead. Each call raises `SessionLostError`, and the owner must create a new object.
 
-A write without a response may still be applied later: another server may have it, and the next server may still return
-the state before it. Therefore reads after such a write follow a `sync`, which lets the next server catch up. At that
-time the write is applied or never will be, because the servers reject requests of the session's old connection. So a
-read after a lost write shows its final outcome.
+If the response to a write is lost, the write may be in progress on another server, and the server of the next
+connection may still return the state before the write. Therefore the session sends a `sync` before the next read, which
+lets the new server catch up. After the `sync`, the write has been applied or never will be, because the servers reject
+requests of the session's old connection. So a read after a lost response shows the final outcome of the write.
 
-Threads: kazoo has a thread for the connection, which reports state changes, and a thread that calls watches and
-`on_end` (the store's thread). All methods are thread-safe.
+Threads: kazoo has a connection thread, which reports state changes, and a thread that calls watches and the callbacks
+of `on_end` (the store's thread). All methods are thread-safe.
 """
 
 from __future__ import annotations
@@ -37,12 +37,15 @@ from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ClosedError
 
 CLOSE_TIMEOUT_S = 5.0
-"""The time that `close` waits for servers that do not respond. They end the session after its timeout."""
+"""The maximum time that `close` waits for a response.
+
+Without a response, the servers end the session after its timeout.
+"""
 EPHEMERAL = 1
 SEQUENTIAL = 2
 """The flags of a request that creates a node."""
 READS_AT_ONCE = 256
-"""The maximum number of reads of one call in flight."""
+"""The maximum number of reads in flight for one call."""
 
 _log = logging.getLogger(__name__)
 
@@ -59,17 +62,23 @@ _LOST_ON_THE_WAY = (
 )
 """The errors after which the outcome of a request is unknown: no response, or an internal error of a server.
 
-Healthy servers return internal errors when a session ends during a request. MARSHALLINGERROR stands for any exception
-in a server.
+Healthy servers return internal errors when a session ends during a request. MARSHALLINGERROR means that any exception
+occurred in a server.
 """
 
 
 class SessionLostError(MetadataStoreUnavailableError):
-    """The session has ended; its ephemeral nodes and watches are gone. Unfinished writes have an unknown outcome."""
+    """The session has ended, and its ephemeral nodes and watches no longer exist.
+
+    The outcome of unfinished writes is unknown.
+    """
 
 
 class UnknownOutcomeError(MetadataStoreUnavailableError):
-    """The connection was lost during a write with an unknown outcome. The caller must read the nodes."""
+    """The connection was lost during a write, and the outcome of the write is unknown.
+
+    The caller must read the nodes.
+    """
 
 
 class NoAnswerError(Exception):
@@ -77,25 +86,31 @@ class NoAnswerError(Exception):
 
 
 class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
-    """kazoo's handler with two changes: no connection after the end of the session, and bounded waits for a server."""
+    """kazoo's handler with two changes.
+
+    It opens no connection after the end of the session, and it limits the wait for a server.
+    """
 
     def __init__(self, connect_timeout_s: float) -> None:
         super().__init__()
         self.is_over = False
         self.connect_timeout_s = connect_timeout_s
-        """The maximum time until a server accepts a connection, and until it responds to the first request."""
+        """The maximum time to wait until a server accepts a connection, and until it responds to the first request."""
 
     def create_connection(self, *args: Any, **kwargs: Any) -> Any:
         if self.is_over:
             raise ConnectionRefusedError("the session has ended")
-        # kazoo would wait for one unresponsive server for the whole session timeout.
+        # Without this limit, kazoo would wait for an unresponsive server for the whole session timeout.
         kwargs["timeout"] = min(kwargs.get("timeout", self.connect_timeout_s), self.connect_timeout_s)
         return super().create_connection(*args, **kwargs)
 
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _: Sequence[Any], timeout_s: float | None = None
     ) -> tuple[list[Any], list[Any], list[Any]]:
-        """Wait for sockets. kazoo's implementation creates an epoll for each call, most of the cost of a request."""
+        """Wait for sockets.
+
+        kazoo's implementation creates an epoll object for each call, which takes most of the time of a request.
+        """
         poll = select.poll()
         for sockets, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
             for each in sockets:
@@ -106,7 +121,7 @@ class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # k
 
 
 class Deadline:
-    """The end of the time that a call may take."""
+    """The time at which a call must end."""
 
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
@@ -118,12 +133,15 @@ class Deadline:
 
 
 _LOG_OF_CLIENT = logging.getLogger("barnabas.zookeeper.client")
-"""The logger for kazoo's messages about each connection attempt. It is silent: the session logs what matters."""
+"""The logger for kazoo's messages about each connection attempt.
+
+It is disabled, because the session logs the important changes.
+"""
 _LOG_OF_CLIENT.setLevel(logging.CRITICAL)
 
 
 class Session:
-    """A session, which is open when the constructor returns.
+    """A session with ZooKeeper. It is open when the constructor returns.
 
     :raises MetadataStoreUnavailableError: no server granted a session in time.
     :raises NotAllowedError: the chroot is missing, and the session has no permission to create it.
@@ -142,7 +160,7 @@ class Session:
         self._tree_thread: threading.Thread | None = None
         self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if config.set_acl else OPEN_ACL_UNSAFE
         self._attempts = 1 + len(address.servers)
-        """The number of connection attempts that fit the session timeout: one more than there are servers."""
+        """The number of connection attempts within the session timeout: one more than the number of servers."""
         self._handler = _OneSessionHandler(config.session_timeout_s / self._attempts)
         self._client = KazooClient(
             address.hosts,
@@ -163,7 +181,7 @@ class Session:
         connection._invoke = self._answered_in_time(connection._invoke)
         connection._read_response = self._in_order(connection._read_response)
         self._doubts = self._settled = 0
-        """The numbers of writes without a response, and of those whose outcome is certain by now."""
+        """The number of writes whose response was lost, and the number of these writes whose outcome is now final."""
         self._start(config.connection_timeout_s or config.session_timeout_s, address.chroot)
         self.session_id: int = self._client.client_id[0]
         self.writes = 0
@@ -178,11 +196,11 @@ class Session:
                 f"ZooKeeper at {self._name} granted no session within {timeout_s:g} s; check that it is running"
             ) from None
         try:
-            # kazoo prefixes each path with the chroot, so the chroot is created before kazoo gets it.
+            # kazoo adds the chroot to each path. So the chroot must be created before kazoo's client gets the chroot.
             if chroot:
                 self.read(lambda client: client.ensure_path_async(chroot), deadline)
                 self._client.chroot = chroot
-            # The first response contains the number of the last change, for `last_change`.
+            # This read initializes `last_change`: each response contains the number of the last change.
             self.read(lambda client: client.exists_async("/"), deadline)
         except kazoo.ZookeeperError as refused:
             self.close()
@@ -192,7 +210,7 @@ class Session:
             raise
 
     def _note_granted_timeout(self, connect: Callable[..., tuple[float, float]]) -> Callable[..., tuple[float, float]]:
-        """Wrap kazoo's connect function to learn the granted session timeout: 1.5 times kazoo's read timeout."""
+        """Wrap kazoo's connect function to get the granted session timeout, which is 1.5 times kazoo's read timeout."""
 
         def noting(*args: Any) -> tuple[float, float]:
             timeouts_ms = connect(*args)
@@ -203,7 +221,7 @@ class Session:
         return noting
 
     def _answered_in_time(self, invoke: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap kazoo's first request on a connection to bound its time.
+        """Wrap kazoo's first request on a connection to limit the time to wait for the response.
 
         A starting server may accept a connection and never respond. With a single server, kazoo would wait until the
         session has expired.
@@ -215,10 +233,11 @@ class Session:
         return bounded
 
     def _in_order(self, read_response: Callable[..., Any]) -> Callable[..., Any]:
-        """Wrap kazoo's function that reads a response, to drop a connection with an unexpected response.
+        """Wrap kazoo's function that reads a response, to close the connection after an unexpected response.
 
-        An unexpected response would otherwise end kazoo's thread and the session. It occurs if another process uses the
-        session on its own connection, because the servers identify requests by session and number.
+        Otherwise, an unexpected response would end kazoo's thread and the session. Unexpected responses occur if
+        another process uses the same session on another connection, because the servers identify requests by session
+        and request number.
         """
 
         def reading(header: Any, *args: Any) -> Any:
@@ -234,10 +253,10 @@ class Session:
         """The number of the last change that this session has seen (ZooKeeper's zxid)."""
         return int(self._client.last_zxid)
 
-    # -- reading and writing -------------------------------------------------------------------------------
+    # -- reads and writes -----------------------------------------------------------------------------------
 
     def read(self, send: Callable[[KazooClient], Any], deadline: Deadline) -> Any:
-        """Send a read request, again after each lost connection; return the response.
+        """Send a read request and return the response. After a lost connection, send the request again.
 
         :raises MetadataStoreUnavailableError: no response in time.
         """
@@ -251,7 +270,7 @@ class Session:
     def _wait_until_settled(self, deadline: Deadline) -> None:
         """Wait for a connection to a server that has applied all earlier writes of this session.
 
-        :raises MetadataStoreUnavailableError: no such connection in time, or the session is lost.
+        :raises MetadataStoreUnavailableError: there is no such connection in time, or the session is lost.
         """
         while True:
             self.wait_until_connected(deadline)
@@ -266,9 +285,12 @@ class Session:
                 self._settled = max(self._settled, doubts)
 
     def read_all(self, sends: Sequence[Callable[[KazooClient], Any]], deadline: Deadline) -> list[Any]:
-        """Send several reads, many at once. The result of a rejected read is its `ZookeeperError`.
+        """Send several reads, with many in flight at the same time.
 
-        The deadline is that of the first batch of reads; each later batch has the same time again.
+        The result of a rejected read is its `ZookeeperError`.
+
+        The deadline applies to the first batch of reads. Each later batch has the same time limit, counted from its
+        start.
         """
         answers: list[Any] = []
         for start in range(0, len(sends), READS_AT_ONCE):
@@ -299,7 +321,8 @@ class Session:
         """
         self.wait_until_connected(deadline)
         transaction = self._client.transaction()
-        # kazoo's own methods would remove the final `/` of a sequential node whose name consists of digits only.
+        # kazoo's own methods would remove the final `/` from the path of a sequential node whose name consists of
+        # digits only.
         transaction.operations += [self._request(operation) for operation in operations]
         with self._connection_changed:
             self.writes += 1
@@ -337,7 +360,7 @@ class Session:
     def wait_until_connected(self, deadline: Deadline) -> None:
         """Wait for a connection.
 
-        :raises MetadataStoreUnavailableError: no connection in time, or the session is lost.
+        :raises MetadataStoreUnavailableError: there is no connection in time, or the session is lost.
         """
         with self._connection_changed:
             self._connection_changed.wait_for(
@@ -379,7 +402,10 @@ class Session:
         return self._is_closed or self._is_lost
 
     def on_end(self, call: Callable[[], None]) -> None:
-        """Register a function that the store's thread calls once when the session is lost, or now if it is lost."""
+        """Register a function that the store's thread calls once when the session is lost.
+
+        If it is already lost, the thread calls the function soon.
+        """
         with self._connection_changed:
             if not self._is_lost:
                 self._on_end.append(call)
@@ -387,18 +413,18 @@ class Session:
         self._handler.spawn(self._call, call)
 
     def call_later(self, call: Callable[[], None]) -> None:
-        """Call a function on the store's thread, after all events that have arrived."""
+        """Call a function on the store's thread, after all events that have already arrived."""
         self._handler.dispatch_callback(Callback("session", call, ()))
 
     def close(self) -> None:
-        """End the session. If the store's thread calls this, do not wait for the end."""
+        """End the session and wait for its end. If the store's thread calls this method, do not wait."""
         with self._connection_changed:
             self._is_closed = True
             self._connection_changed.notify_all()
         self._stop()
 
     def _on_state(self, state: str) -> None:
-        """Process kazoo's state change. kazoo's connection thread makes no connection before this method returns."""
+        """Process a state change of kazoo. kazoo's connection thread opens no connection before this method returns."""
         with self._connection_changed:
             is_lost_now = state == KazooState.LOST and not self.is_over
             if is_lost_now:
@@ -411,11 +437,12 @@ class Session:
             self.call_later(self._connected)
 
     def _lose(self) -> None:
-        """End a session that a server has reported as expired although it keeps the connection.
+        """End a session after a server has reported that it is expired, but has not closed the connection.
 
-        This happens if the session was closed on another connection of that server; kazoo ignores these errors.
+        This happens if the session was closed on another connection to the same server. kazoo ignores these errors.
 
-        :raises SessionLostError: the session is lost. (A closed session raises `ClosedError`.)
+        :raises SessionLostError: the session is lost. If the session is closed, the method raises `ClosedError`
+            instead.
         """
         self._on_state(KazooState.LOST)
         self.check_alive()
@@ -439,7 +466,7 @@ class Session:
             _log.exception("callback for the end of the ZooKeeper session failed; other callbacks are still called")
 
     def _stop(self) -> None:
-        """End kazoo's threads, at most once. A thread cannot wait for itself."""
+        """End kazoo's threads, at most once. The method does not wait if one of these threads calls it."""
         if not self._is_stopped.acquire(blocking=False):
             return
         stopping = threading.Thread(target=self._stop_client, name="barnabas-zookeeper-stop", daemon=True)

@@ -1,15 +1,15 @@
 """Watches that outlive connections.
 
 ZooKeeper's servers drop the watches of a connection when it ends. kazoo then calls each watch with an event of type
-NONE and drops it, too. Therefore a watch in this module keeps the state from the read that set it. After a reconnection
-the node is read again: an equal state sets the watch again, and a different one fires it. So no change during a
-disconnection is missed, with these limits:
+NONE and drops the watch, too. Therefore a watch in this module keeps the node's state from the read that set the watch.
+After a reconnection, the node is read again. If its state is equal, the watch is set again; if it differs, the watch
+fires. So no change during a disconnection is missed, with these limits:
 
 - The event may have another kind: a node that was deleted and created again is reported as deleted.
-- A node that was created and deleted in between counts as unchanged.
+- If a node was created and deleted during the disconnection, the change is not detected.
 - A watch that is set before the loss of the connection, and again during the reconnection, may fire twice.
 
-All this runs on the store's thread, which also calls the watches. So missed events precede new ones.
+The module runs on the store's thread, which also calls the watches. So missed events are delivered before new events.
 """
 
 from __future__ import annotations
@@ -38,11 +38,17 @@ _KINDS = {
 }
 
 Snapshot = tuple[int, int] | None
-"""The numbers of the changes that created a node and last changed the watched part; None without a node."""
+"""The numbers of two changes: the creation of the node, and the last change of its watched part.
+
+None if there is no node.
+"""
 
 
 class Reading(enum.Enum):
-    """The read that set a watch. It determines the events of the watch and the read that sets it again."""
+    """The kind of read that set a watch.
+
+    It determines the events that fire the watch, and the read that sets the watch again.
+    """
 
     DATA = "data"
     EXISTENCE = "existence"
@@ -52,8 +58,8 @@ class Reading(enum.Enum):
 class ArmedWatch:
     """A watch that is passed to kazoo.
 
-    kazoo keeps the watches of a node in a set and removes all of them at an event. Equal watches are in this set once.
-    A watch that is set again is unequal to the old one, which may have fired before kazoo processes the event.
+    kazoo keeps the watches of a node in a set, so it keeps equal watches once, and it removes all of them at an event.
+    A watch that is set again is a new object and not equal to the old watch, which may have fired already.
     """
 
     def __init__(self, watches: Watches, path: str, reading: Reading, watch: Watch, number: int = 0) -> None:
@@ -62,7 +68,7 @@ class ArmedWatch:
         self.watch = watch
         self.is_spent = False
         self.request: Any = None
-        """The read that sets the watch. kazoo knows the watch only after the response."""
+        """The pending read that sets the watch. kazoo adds the watch to its set after the response."""
         self._watches = watches
         self._number = number
 
@@ -98,7 +104,7 @@ class ArmedWatch:
         return stat.czxid, stat.pzxid if self.reading is Reading.CHILDREN else stat.mzxid
 
     def difference(self, before: Snapshot, now: Snapshot) -> EventKind | None:
-        """Return the event between two snapshots; None if they are equal."""
+        """Return the event for the difference between two snapshots; None if they are equal."""
         if before == now:
             return None
         if before is None:
@@ -119,7 +125,7 @@ class Watches:
         self._number = 0
         self._event: WatchedEvent | None = None
         self._notified: set[Watch] = set()
-        """The functions that were called for `_event`."""
+        """The functions that were already called for the event `_event`."""
         session.on_connected = self._set_again
 
     def read(self, path: str, reading: Reading, watch: Watch, deadline: Deadline) -> Any:
@@ -135,7 +141,7 @@ class Watches:
         return send
 
     def on_event(self, armed: ArmedWatch, event: WatchedEvent) -> None:
-        """Process kazoo's call of a watch: the node has changed, or the connection was lost."""
+        """Process an event from kazoo: the watched node has changed, or the connection was lost."""
         if self._session.is_over or armed.is_spent:
             return
         if event.type == EventType.NONE:
@@ -148,7 +154,7 @@ class Watches:
             _fire(armed, _KINDS[event.type])
 
     def _set_again(self) -> None:
-        """Read the nodes of all dropped watches, set the watches again, and fire those of changed nodes."""
+        """Read the nodes of all dropped watches. Fire a watch if its node has changed; otherwise, set it again."""
         if not self._cut_off:
             return
         cut_off, self._cut_off = list({armed.key: armed for armed in self._cut_off}.values()), []
@@ -156,7 +162,8 @@ class Watches:
         try:
             answers = self._session.read_all([self._sending(armed) for armed in again], Deadline(self._call_timeout_s))
         except MetadataStoreUnavailableError:
-            # Keep all watches: the next connection sets them again, or this method does if the servers were only slow.
+            # Keep all watches. They are set again after the next connection, or by this method if the servers were only
+            # slow.
             self._cut_off += cut_off
             if not self._session.is_over:
                 self._session.call_later(self._set_again)
@@ -168,13 +175,13 @@ class Watches:
 
     def _renewed(self, old: ArmedWatch) -> ArmedWatch:
         self._number += 1
-        # A read of the data of a missing node would set no watch.
+        # A `get` of a missing node would set no watch.
         reading = Reading.EXISTENCE if old.reading is Reading.DATA else old.reading
         return ArmedWatch(self, old.path, reading, old.watch, self._number)
 
     def _compare(self, old: ArmedWatch, armed: ArmedWatch, answer: Any) -> None:
         if isinstance(answer, kazoo.ZookeeperError) and not isinstance(answer, kazoo.NoNodeError):
-            kind: EventKind | None = EventKind.CHANGED  # The node is no longer readable; the reader gets the error.
+            kind: EventKind | None = EventKind.CHANGED  # The owner of the watch reads the node and gets the error.
         else:
             with self._lock:
                 before = old.snapshot(old.request.get(block=False))

@@ -23,16 +23,19 @@ from barnabas.coordination.zookeeper.server.requests import Kind
 
 PASSWORD_BYTES = 16
 EVENT_XID = -1
-"""The xid in the header of an event. A response has the xid of its request there."""
+"""The xid in the header of an event. In the header of a response, the xid is that of the request."""
 
 _HEADER = struct.Struct(">iqi")
 _STAT = struct.Struct(">qqqqiiiqiiq")
 _OPERATION = struct.Struct(">i?i")
 _EVENT = struct.Struct(">ii")
 _CONNECTED = 3
-"""The session state in each event: connected."""
+"""The session state in each event; 3 means connected."""
 _ERROR = -1
-"""The type of a failed operation in the results of a multi, and of the end of the results."""
+"""The operation type in the header of a failed operation's result in a multi.
+
+The header after the last result has the same type.
+"""
 
 
 class Error(enum.IntEnum):
@@ -78,7 +81,6 @@ def error_of(error: NodeError) -> Error:
 
 
 def frame(content: bytes) -> bytes:
-    """Return a frame with this content."""
     return buffer(content)
 
 
@@ -94,9 +96,9 @@ def session_over(*, has_read_only: bool) -> bytes:
 
 
 def answer(xid: int, change: int, body: bytes = b"", error: Error = Error.NONE) -> bytes:
-    """Return the response to a request.
+    """Return the response frame for a request.
 
-    :param change: the number of the last change that the response may contain (zxid).
+    :param change: the number (zxid) of the last change that the response may reflect.
     """
     return frame(_HEADER.pack(xid, change, error) + body)
 
@@ -108,7 +110,7 @@ def event(happened: WatchEvent) -> bytes:
 
 
 def stat(found: FullStat) -> bytes:
-    """Return the encoded stat of a node. The ACL version is always 0, because ACLs cannot be changed."""
+    """Return the encoded stat of a node. The ACL version is always 0, because clients cannot change ACLs."""
     node = found.stat
     return _STAT.pack(
         node.created_at,
@@ -126,7 +128,7 @@ def stat(found: FullStat) -> bytes:
 
 
 def open_acl() -> bytes:
-    """Return the encoded ACL of each node: all clients have all permissions."""
+    """Return the encoded ACL that all nodes have. It grants all permissions to all clients."""
     return vector([int_(31) + string("world") + string("anyone")])
 
 
@@ -136,9 +138,11 @@ def results(bodies: Iterable[tuple[Kind, bytes]]) -> bytes:
 
 
 def refused_results(count: int, failed: int, error: Error) -> bytes:
-    """Return the encoded results of a failed multi of `count` operations, of which operation number `failed` failed.
+    """Return the encoded results of a failed multi of `count` operations.
 
-    Operations before it were rolled back, and operations after it were not started.
+    `failed` is the index of the operation that failed.
+
+    Operations before the failed operation were rolled back, and operations after it were not started.
     """
     errors = [Error.NONE] * failed + [error] + [Error.RUNTIME_INCONSISTENCY] * (count - failed - 1)
     content = [_OPERATION.pack(_ERROR, False, each) + int_(each) for each in errors]

@@ -103,6 +103,6 @@ def string(value: str) -> bytes:
 
 
 def vector(elements: Iterable[bytes]) -> bytes:
-    """Encode a list of encoded elements with their number."""
+    """Encode a list of elements with its length. The elements are already encoded."""
     written = list(elements)
     return b"".join((_INT.pack(len(written)), *written))

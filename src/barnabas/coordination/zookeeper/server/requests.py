@@ -1,4 +1,4 @@
-"""The decoding of clients' frames into the requests below. Invalid frames raise `MalformedMessageError`."""
+"""Decodes the frames of ZooKeeper clients. Invalid frames raise `MalformedMessageError`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,10 @@ from barnabas.coordination.zookeeper.server.jute import JuteReader
 from barnabas.errors import MalformedMessageError
 
 PATHS_MAX = 65_536
-"""The maximum number of paths of each kind in a setWatches; a connection may not have more watches anyway."""
+"""The maximum number of paths for each kind of watch in a setWatches request.
+
+The limit on the watches of a connection is lower.
+"""
 
 
 class Kind(enum.IntEnum):
@@ -62,7 +65,7 @@ class Read:
 
 
 class Acl(NamedTuple):
-    """The permissions of a client."""
+    """An entry of an ACL: the permissions of one client identity."""
 
     permissions: int
     scheme: str
@@ -71,7 +74,7 @@ class Acl(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """A request that changes or checks a node. The type determines the fields that are used."""
+    """A request that changes or checks a node. `kind` determines which fields are used."""
 
     kind: Kind
     path: str
@@ -83,14 +86,17 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Multi:
-    """A request with several operations, which are applied together or not at all."""
+    """A request with several operations. All of them are applied, or none."""
 
     operations: tuple[Write, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class SetWatches:
-    """A request that sets the watches of an ended connection again, with the last change that the client has seen."""
+    """A request that sets the watches of a lost connection again.
+
+    `since` is the number of the last change that the client has seen.
+    """
 
     since: int
     data: tuple[str, ...]
@@ -100,7 +106,10 @@ class SetWatches:
 
 @dataclass(frozen=True, slots=True)
 class Other:
-    """A request with at most a path or a scheme. An unsupported request has a `kind` that is not a `Kind`."""
+    """Any other request.
+
+    `text` is its path or its authentication scheme. The `kind` of an unsupported request is not a member of `Kind`.
+    """
 
     kind: int
     text: str = ""
@@ -115,7 +124,7 @@ def read_connect(frame: bytes) -> ConnectRequest:
     :raises MalformedMessageError: the frame is not a `ConnectRequest`.
     """
     reader = JuteReader(frame)
-    reader.integer()  # The version of the protocol, which is 0.
+    reader.integer()  # Skip the protocol version, which is always 0.
     last_change, timeout_ms, session_id = reader.long(), reader.integer(), reader.long()
     return ConnectRequest(last_change, timeout_ms, session_id, reader.buffer(), has_read_only=reader.left > 0)
 

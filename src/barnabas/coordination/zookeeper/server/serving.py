@@ -1,16 +1,16 @@
-"""Executes clients' requests on an embedded metadata store and notifies clients of watch events.
+"""Executes requests of ZooKeeper clients on an embedded metadata store, and notifies the clients of watch events.
 
-All responses and events of a client are passed to its `send` under the store's lock. So an event follows the response
-to the read that set the watch, and precedes each response that shows the change (ZooKeeper programmer's guide, "What
-ZooKeeper Guarantees about Watches").
+All responses and events of a client are passed to its `send` under the store's lock. So a client receives the event of
+a watch after the response to the read that set the watch, and before any response that shows the change (ZooKeeper
+programmer's guide, "What ZooKeeper Guarantees about Watches").
 
-All nodes are open to all clients. The server rejects other ACLs, and authentication by schemes other than `digest`, for
-which ZooKeeper itself accepts any password.
+All clients have all permissions on all nodes. The server rejects other ACLs. It accepts authentication only with the
+scheme `digest`, because ZooKeeper itself accepts any password with this scheme.
 
 No client can block the store for long: requests are executed in slices of `SLICE_S`, and the size of a request is
-limited. The store's size and the number of watches and ephemeral nodes of a client are limited, too.
+limited. The size of the store is also limited, and so are the watches and ephemeral nodes of each client.
 
-The methods are called on threads that may wait for the disk.
+The methods may block on disk I/O.
 """
 
 from __future__ import annotations
@@ -47,29 +47,35 @@ from barnabas.coordination.zookeeper.server.requests import (
 from barnabas.coordination.zookeeper.server.watches import ServedWatches
 
 SLICE_S = 0.01
-"""The maximum duration of a slice, after which other clients have their turn."""
+"""The maximum duration of a time slice. After a slice, the server executes requests of other clients."""
 WATCHES_PER_STEP = 256
-"""The number of paths of a setWatches after which the time of the slice is checked."""
+"""The number of paths in each part of a setWatches request. The end of the time slice is checked after each part."""
 WATCH_BYTES_MAX = 4 * 1024 * 1024
-"""The maximum size of the watches of one connection."""
+"""The maximum memory for the watches of one connection, in bytes."""
 ALL_WATCH_BYTES_MAX = 64 * 1024 * 1024
 CHANGES_MAX = 2_500
 CHECKS_MAX = 10_000
-"""The maximum numbers of changes and of checks in a multi, which blocks the store as one transaction.
+"""The maximum numbers of changes and of checks in a multi. A multi is one transaction and blocks the store.
 
-Barnabas's own clients send less (`subtrees.in_parts`).
+Barnabas's own clients stay below these limits (`subtrees.in_parts`).
 """
 TREE_BYTES_MAX = 128 * 1024 * 1024
-"""The maximum size of the store's file for writes of clients."""
+"""The maximum size of the store's file in bytes. Writes of clients that would exceed it are rejected."""
 SMALL_NODE_BYTES = 4 * 1024
 KEPT_PARTS = 4
-"""The reserve for small nodes: nodes above `SMALL_NODE_BYTES` may not use the last 1/`KEPT_PARTS` of the size."""
+"""The last 1/`KEPT_PARTS` of `TREE_BYTES_MAX` is reserved for nodes of at most `SMALL_NODE_BYTES`."""
 CHILDREN_MAX = 20_000
-"""The maximum number of children of a node, because a client lists all of them in one response."""
+"""The maximum number of children of a node. It is limited because one response lists all children."""
 EPHEMERALS_MAX = 10_000
-"""The maximum number of ephemeral nodes of a session, because they are deleted in one step."""
+"""The maximum number of ephemeral nodes of a session.
+
+It is limited because the end of the session deletes all of them in one step.
+"""
 ANSWERED_BYTES_MAX = 1024 * 1024
-"""The size of the responses after which a client must receive them before further requests are executed."""
+"""The maximum size of a client's unsent responses.
+
+Above it, the server executes no further requests until the client has received the responses.
+"""
 EPHEMERAL = 1
 SEQUENTIAL = 2
 """The supported flags of a node to create. Containers and nodes with a time to live are not supported."""
@@ -80,31 +86,34 @@ _OPEN = Acl(31, "world", "anyone")
 class Client:
     """A connection of a session.
 
-    :param send: queues a frame for sending, on any thread, without waiting.
+    :param send: queues a frame for sending. It may be called from any thread and does not block.
     """
 
     def __init__(self, session_id: int, send: Callable[[bytes], None]) -> None:
         self.session_id = session_id
         self.send = send
         self.is_gone = False
-        """True if the connection has ended, so no frames are sent."""
+        """True if the connection has ended. No watches are set for it then."""
         self.has_left = False
-        """True if the connection must end: the client closed its session or must not continue it."""
+        """True if the connection must be closed: the session has ended or the authentication failed."""
         self.owns_nodes = False
         """True if the session has created ephemeral nodes."""
         self.under_way: Steps | None = None
-        """The remaining steps of a request that did not complete in its slice."""
+        """The remaining steps of a request that did not complete in its time slice."""
 
 
 Steps = Generator[None, None, int]
-"""The execution of a request. It yields when other clients may have a turn, and returns the size of the response."""
+"""A generator that executes a request.
+
+It yields when the server may switch to another client, and returns the size of the response.
+"""
 
 
 class Progress(NamedTuple):
     """The progress of a client's requests in one slice."""
 
     answered: int
-    """The number of requests that were answered."""
+    """The number of requests that have a response."""
     is_full: bool = False
     """True if the client must receive the responses before further requests are executed."""
 
@@ -118,7 +127,7 @@ class Serving:
     """A server of an embedded metadata store.
 
     :param protected: nodes that clients must not change, including the nodes below them.
-    :param now_s: returns monotonic seconds; without it, slices have no end.
+    :param now_s: returns monotonic seconds. By default, the time never passes, so time slices do not end.
     """
 
     def __init__(
@@ -128,16 +137,16 @@ class Serving:
         self._protected = tuple(protected)
         self._now_s = now_s
         self._room_bytes = 0
-        """The number of bytes by which the current request may enlarge the store."""
+        """The number of bytes by which the current request may still enlarge the store."""
         self._watches: ServedWatches[Client] = ServedWatches(WATCH_BYTES_MAX, ALL_WATCH_BYTES_MAX)
         store.on_change = self._notify
 
     def carry_out(self, client: Client, frames: Sequence[bytes]) -> Progress:
-        """Execute requests in order and send the responses. Requests after the end of the session are dropped.
+        """Execute requests in order and send the responses. Requests that follow the end of the session are dropped.
 
-        The method returns after its slice. The caller passes the unanswered frames again.
+        The method returns after one time slice. The caller must pass the frames without a response again.
 
-        :raises MalformedMessageError: a frame is not a request. Earlier requests have been executed.
+        :raises MalformedMessageError: a frame is not a request. The requests before it have been executed.
         """
         answered_bytes = 0
         ends_s = self._now_s() + SLICE_S
@@ -239,7 +248,7 @@ class Serving:
         return body
 
     def _read(self, client: Client, request: Read) -> bytes:
-        # The path needs no check, because no node has an invalid path. The empty path means the root.
+        # The path needs no check, because a node with an invalid path cannot exist. An empty path means the root.
         path = request.path or "/"
         with self._store.reading(client.session_id, "/") as nodes:
             found = nodes.full_stat(path)
@@ -299,7 +308,7 @@ class Serving:
             raise _RefusedError(Error.BAD_ARGUMENTS)
         if not operation.acl or any(each != _OPEN for each in operation.acl):
             raise _RefusedError(Error.INVALID_ACL)
-        # As in ZooKeeper, the parent is checked before the validity of the path.
+        # As in ZooKeeper, the existence of the parent is checked before the validity of the path.
         parent = change.nodes.stat(path[: path.rindex("/")] or "/")
         if parent is None:
             raise _RefusedError(Error.NO_NODE)
@@ -314,7 +323,7 @@ class Serving:
         )
 
     def _check_room(self, size: int, growth: int) -> None:
-        """Check that a node of this size fits the limit of the store, and subtract the growth."""
+        """Check that the store has enough space for a change, and reserve the space."""
         kept = TREE_BYTES_MAX // KEPT_PARTS if size > SMALL_NODE_BYTES else 0
         if growth > 0 and growth > self._room_bytes - kept:
             raise _RefusedError(Error.QUOTA_EXCEEDED)
@@ -341,7 +350,7 @@ class Serving:
         raise _RefusedError(Error.UNIMPLEMENTED)
 
     def _set_watches(self, client: Client, request: SetWatches) -> None:
-        """Set the watches of a lost connection again. Watches that would have fired in between fire now."""
+        """Set the watches of a lost connection again. A watch fires immediately if its node has changed since."""
         with self._store.reading(client.session_id, "/") as nodes:
             missed: list[WatchEvent] = []
             for paths, judge, on_children in (
@@ -359,7 +368,10 @@ class Serving:
 
 
 def _parts(request: Request) -> Iterator[Request]:
-    """Yield the parts of a request. Each part of a setWatches has a limited number of paths."""
+    """Yield the parts of a request.
+
+    A setWatches request is divided into parts with at most `WATCHES_PER_STEP` paths.
+    """
     if not isinstance(request, SetWatches):
         yield request
         return
@@ -405,7 +417,8 @@ _READERS: dict[Kind, Callable[[NodeTable, str, FullStat], bytes]] = {
 }
 
 
-# The event that a watch has missed since a change, as in `DataTree.setWatches`.
+# These functions return the event that a watch has missed since the change `since`, as in ZooKeeper's
+# `DataTree.setWatches`.
 def _missed_by_data(found: FullStat | None, since: int) -> EventKind | None:
     if found is None:
         return EventKind.DELETED

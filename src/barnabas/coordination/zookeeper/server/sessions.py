@@ -1,10 +1,11 @@
 """The live sessions of the server, each with the time of its last request or ping. No I/O.
 
 A session outlives its connections: a client with its id and password resumes it on a new connection, and the server
-closes the old connection. A session ends after its timeout without a request or ping. Time in which this server did not
-run does not count, because it could not receive anything. Source: ZooKeeper programmer's guide, "ZooKeeper Sessions".
+closes the old connection. A session ends after its timeout without a request or ping. The timeouts are extended by the
+time in which this server did not run, because it could not receive requests then. Source: ZooKeeper programmer's guide,
+"ZooKeeper Sessions".
 
-All times are monotonic seconds. Not thread-safe.
+Unless stated otherwise, times are monotonic seconds. Not thread-safe.
 """
 
 from __future__ import annotations
@@ -18,19 +19,22 @@ from barnabas.coordination.node_table import KeptSession
 
 TIMEOUT_MS_MIN = 1_000
 TIMEOUT_MS_MAX = 300_000
-"""The limits of session timeouts. A requested timeout outside is replaced by the limit."""
+"""The limits of session timeouts. A requested timeout outside these limits is replaced with the nearest limit."""
 SESSIONS_MAX = 1_000
 CONNECTIONS_SETTING = "zookeeper.listener.max.client.cnxns"
 SESSIONS_PER_CONNECTION = 4
-"""The maximum number of sessions of an address for each of its permitted connections.
+"""The number of sessions that an address may have for each connection that it may have.
 
-It is larger than 1, because the sessions of killed clients last until their timeout.
+The number is larger than 1, because the sessions of killed clients exist until their timeout.
 """
 STOOD_STILL_S = 0.5
-"""The minimum delay of a sweep that shows that the process did not run in between."""
+"""The minimum delay of a sweep. If a sweep is later than this, the process did not run in between."""
 
 _ID_BITS_OF_TIME = 16
-"""The number of bits after the wall-clock time in a session id. The time makes the ids of different runs distinct."""
+"""The number of low-order bits in a session id.
+
+The bits above them are the wall-clock time, so the ids of different runs are distinct.
+"""
 
 
 @dataclass(slots=True)
@@ -49,9 +53,9 @@ class _Living:
 class Sessions:
     """All sessions of a server.
 
-    :param kept: the sessions that were alive when the server stopped. Their timeouts start again.
+    :param kept: the sessions that were alive when the server stopped. Their timeouts restart now.
     :param new_password: returns 16 random bytes.
-    :param per_host_max: the maximum number of sessions of one address, without those from an earlier run.
+    :param per_host_max: the maximum number of sessions of one address. Sessions from an earlier run are not counted.
     """
 
     def __init__(
@@ -76,7 +80,7 @@ class Sessions:
     def open(self, timeout_ms: int, now_s: float, time_ms: int, host: str = "") -> KeptSession | str:
         """Start a session, or return the reason why no further session is permitted.
 
-        :param timeout_ms: the requested timeout; the session contains the granted one.
+        :param timeout_ms: the requested session timeout. The result contains the granted timeout.
         :param time_ms: wall-clock time.
         :param host: the client's address.
         """
@@ -96,7 +100,10 @@ class Sessions:
         return session
 
     def find(self, session_id: int, password: bytes, now_s: float) -> KeptSession | None:
-        """Return a live session and restart its timeout; None if it has ended or the password is wrong."""
+        """Return a live session and restart its timeout.
+
+        Return None if the session has ended or the password is wrong.
+        """
         living = self._living.get(session_id)
         if living is None or not hmac.compare_digest(living.kept.password, password):
             return None
@@ -109,9 +116,10 @@ class Sessions:
             living.owns_nodes = True
 
     def give_up_idle(self, host: str, connected: Container[int]) -> int | None:
-        """End the least important session of an address without a connection; return its id, or None.
+        """End one session of an address that has no connection; return its id. Return None if there is no such session.
 
-        Sessions without ephemeral nodes are ended first, and among them the one that has been silent for longest.
+        Sessions without ephemeral nodes are ended first. Among equal sessions, the session without requests or pings
+        for the longest time is ended.
 
         :param connected: the sessions that have a connection.
         """

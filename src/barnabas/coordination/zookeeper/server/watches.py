@@ -13,7 +13,7 @@ from typing import Generic, TypeVar
 from barnabas.coordination.metadata_store import EventKind, WatchEvent, parent_of
 
 WATCH_BYTES = 64
-"""The size of a watch in addition to its path, for the limits."""
+"""The assumed size of a watch in bytes, without its path. The limits count it for each watch."""
 
 Watcher = TypeVar("Watcher")
 
@@ -51,7 +51,7 @@ class ServedWatches(Generic[Watcher]):
         return True
 
     def fire(self, happened: WatchEvent) -> list[tuple[Watcher, WatchEvent]]:
-        """Remove the watches that a change of a node fires; return their watchers and events."""
+        """Remove the watches that fire because of a change of a node; return their watchers and events."""
         kind, path = happened
         watchers = self._take(path, on_children=False)
         if kind is EventKind.DELETED:
