@@ -3,18 +3,21 @@
     .venv/bin/python tools/language_sample.py --kafka ~/src/kafka --seed 1a2b3c4 sample.json
 
 The reader gets the texts without their origin (`--for-reader sample.json`), and classifies each as clear, odd or hard.
-docs/dev/language-review.md contains the instructions for the reader, the samples and the results.
+`--results result.csv sample.json` prints the results. docs/dev/language-review.md contains the instructions for the
+reader and the results.
 """
 
 from __future__ import annotations
 
 import argparse
 import ast
+import csv
 import html
 import json
 import random
 import re
 import sys
+import textwrap
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,6 +26,9 @@ from language import comments, docstrings, log_messages
 
 ROOT = Path(__file__).parents[1]
 OWN_ITEMS, KAFKA_ITEMS = 150, 60
+CLASSES = ("clear", "odd", "hard")
+ORIGINS = {"barnabas": "Barnabas", "kafka": "Apache Kafka"}
+"""The origins of items, with their titles."""
 WORDS_MIN = 5
 """The minimum number of words. Shorter texts are too short to be unclear."""
 FOLDERS = ("src", "bench", "demo", "tools")
@@ -164,6 +170,28 @@ def _joined(text: str) -> str:
     return re.sub(r"\s+", " ", text).strip()
 
 
+def results_table(items: list[dict[str, str]], classes: dict[int, tuple[str, str]]) -> str:
+    """Return the results of a reader as Markdown: the shares, and the place of each item without its text.
+
+    :param classes: the class and the remark of each item, by its number in the sample.
+    """
+    counts = {origin: dict.fromkeys(CLASSES, 0) for origin in ORIGINS}
+    rows = []
+    for number, item in enumerate(items, 1):
+        found, remark = classes[number]
+        counts[item["origin"]][found] += 1
+        if item["origin"] == "barnabas" and found != "clear":
+            rows.append(f"| `{item['place']}` | {item['kind']} | {found} | {remark} |")
+    lines = ["| | clear | odd | hard |", "|---|---:|---:|---:|"]
+    for origin, title in ORIGINS.items():
+        total = sum(counts[origin].values())
+        shares = " | ".join(f"{count} ({count / total:.0%})" for count in counts[origin].values())
+        lines.append(f"| {title} | {shares} |")
+    head = ["", "| item that is not clear | kind | class | remark of the reader |", "|---|---|---|---|"]
+    places = textwrap.fill(", ".join(f"`{each['place']}`" for each in items), 120, break_on_hyphens=False)
+    return "\n".join([*lines, *head, *rows, "", "The places of all items, in the order of the sample:", "", places])
+
+
 def main() -> int:
     """Write a sample, or print a sample for the reader."""
     parser = argparse.ArgumentParser(description="Draw a sample of prose for an independent reader.")
@@ -171,7 +199,15 @@ def main() -> int:
     parser.add_argument("--kafka", type=Path, help="a checkout of Apache Kafka")
     parser.add_argument("--seed", help="the hash of the commit")
     parser.add_argument("--for-reader", action="store_true", help="print the items of the file without their origin")
+    parser.add_argument("--results", type=Path, help="print the results in this CSV file: number, class, remark")
     given = parser.parse_args()
+    if given.results:
+        items = json.loads(given.file.read_text(encoding="utf-8"))
+        with given.results.open(encoding="utf-8", newline="") as file:
+            rows = [[*map(str.strip, row), ""] for row in csv.reader(file)]
+        classes = {int(number): (found, remark) for number, found, remark, *_ in rows}
+        sys.stdout.write(results_table(items, classes) + "\n")
+        return 0
     if given.for_reader:
         items = json.loads(given.file.read_text(encoding="utf-8"))
         for number, each in enumerate(items, 1):
