@@ -313,7 +313,7 @@ class ClientConfig:
         "Producers and consumers push their metrics to brokers that request them (KIP-714). Needs `barnabas[otel]`.",
     )
 
-    security_protocol: SecurityProtocol = setting(  # noqa: RUF009  as its neighbours
+    security_protocol: SecurityProtocol = setting(  # noqa: RUF009 - `setting` returns a dataclass field
         SecurityProtocol.PLAINTEXT,
         PROTOCOL,
         "The protocol of connections: `SSL` is TLS; `SASL_SSL` is TLS with a user name or token.",
@@ -335,7 +335,7 @@ class ClientConfig:
     ssl_keyfile: str | None = setting(
         None, OPTIONAL_TEXT, "PEM file with the private key of the client.", "ssl_key_location"
     )
-    ssl_password: Secret | None = setting(  # noqa: RUF009  as its neighbours
+    ssl_password: Secret | None = setting(  # noqa: RUF009 - `setting` returns a dataclass field
         None, SECRET, "Password of an encrypted private key. See `sasl_password`.", "ssl_key_password"
     )
     ssl_check_hostname: bool = setting(
@@ -357,16 +357,16 @@ class ClientConfig:
         "sasl_mechanisms",
     )
     sasl_username: str | None = setting(None, OPTIONAL_TEXT, "User name.", "sasl_plain_username")
-    sasl_password: Secret | None = setting(  # noqa: RUF009  as its neighbours
+    sasl_password: Secret | None = setting(  # noqa: RUF009 - `setting` returns a dataclass field
         None,
         SECRET,
         "Password, or its source: `${file:PATH}`, `${env:NAME}` or `${command:PROGRAM ARGUMENTS}`.",
         "sasl_plain_password",
     )
-    sasl_oauth_token: Callable[[], str] | None = setting(  # noqa: RUF009  as its neighbours
+    sasl_oauth_token: Callable[[], str] | None = setting(  # noqa: RUF009 - `setting` returns a dataclass field
         None, TOKEN_FUNCTION, "Returns the token for OAUTHBEARER; called on a thread for each authentication."
     )
-    sasl_jaas_config: Secret | None = setting(  # noqa: RUF009  as its neighbours
+    sasl_jaas_config: Secret | None = setting(  # noqa: RUF009 - `setting` returns a dataclass field
         None, SECRET, "The setting of Kafka's Java clients, instead of `sasl_username` and `sasl_password`."
     )
 

@@ -719,7 +719,7 @@ class ServerConnection:
         except asyncio.CancelledError:
             self._end_answering()
             raise
-        except Exception as error:  # noqa: BLE001 - as above
+        except Exception as error:  # noqa: BLE001 - any failure ends only this connection
             self._wait_no_more()
             self._fail(error)
             return

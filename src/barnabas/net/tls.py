@@ -224,7 +224,7 @@ class TlsContext:
 
 def _stamp(path: str) -> tuple[int, ...]:
     try:
-        found = os.stat(path)  # noqa: PTH116 - as above
+        found = os.stat(path)  # noqa: PTH116 - every client would import pathlib
     except OSError:
         return ()
     return found.st_ino, found.st_size, found.st_mtime_ns
