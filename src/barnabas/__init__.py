@@ -25,6 +25,7 @@ _NAMES_IN = {
     "barnabas.client.admin.groups": ("GroupDescription", "GroupListing", "MemberDescription"),
     "barnabas.client.admin.reassignments": ("Reassignment",),
     "barnabas.client.admin.topics": ("PartitionDescription", "TopicDescription"),
+    "barnabas.client.admin.users": ("ScramCredentialInfo", "UserDescription"),
     "barnabas.client.consumer.async_consumer": ("AsyncConsumer",),
     "barnabas.client.consumer.consumer": ("Consumer",),
     "barnabas.client.interceptors": (
@@ -42,6 +43,7 @@ _NAMES_IN = {
     "barnabas.client.consumer.message_streams": ("MessageStream",),
     "barnabas.client.tracing": ("ConsumerTracing", "ProducerTracing", "process_span"),
     "barnabas.errors": (
+        "AuthenticationError",
         "BarnabasError",
         "BufferFullError",
         "ClosedError",

@@ -13,6 +13,8 @@ from barnabas.client.admin.groups import MemberDescription as MemberDescription
 from barnabas.client.admin.reassignments import Reassignment as Reassignment
 from barnabas.client.admin.topics import PartitionDescription as PartitionDescription
 from barnabas.client.admin.topics import TopicDescription as TopicDescription
+from barnabas.client.admin.users import ScramCredentialInfo as ScramCredentialInfo
+from barnabas.client.admin.users import UserDescription as UserDescription
 from barnabas.client.consumer.async_consumer import AsyncConsumer as AsyncConsumer
 from barnabas.client.consumer.consumer import Consumer as Consumer
 from barnabas.client.consumer.message_streams import MessageStream as MessageStream
@@ -31,6 +33,7 @@ from barnabas.client.tracing import ConsumerTracing as ConsumerTracing
 from barnabas.client.tracing import ProducerTracing as ProducerTracing
 from barnabas.client.tracing import process_span as process_span
 from barnabas.errors import ApiError as ApiError
+from barnabas.errors import AuthenticationError as AuthenticationError
 from barnabas.errors import BarnabasError as BarnabasError
 from barnabas.errors import BufferFullError as BufferFullError
 from barnabas.errors import ClosedError as ClosedError

@@ -84,7 +84,13 @@ def test_port_in_use_is_told_before_the_folder_is_touched(broker, refuse, tmp_pa
 
 
 def test_address_of_another_machine_is_refused(refuse, tmp_path) -> None:
-    assert "192.0.2.1" in refuse("--host", "192.0.2.1", "--port", 0, "--data", tmp_path / "data")
+    assert "192.0.2.1" in refuse("--host", "192.0.2.1", "--allow-anonymous", "--port", 0, "--data", tmp_path / "data")
+
+
+def test_open_listener_without_permission_is_refused_with_the_option(refuse, tmp_path) -> None:
+    line = refuse("--host", "0.0.0.0", "--port", 0, "--data", tmp_path / "data", code=2)
+    assert "--allow-anonymous" in line
+    assert "barnabas security init" in line
 
 
 def test_folder_that_is_a_file_is_refused(refuse, tmp_path) -> None:
@@ -223,7 +229,7 @@ def test_identity_stays_over_restarts(broker) -> None:
 
 
 def test_clients_are_told_the_address_at_which_they_reached_it(tmp_path, client) -> None:
-    with started("--host", "0.0.0.0", "--port", 0, "--data", tmp_path / "data") as (_, address):
+    with started("--host", "0.0.0.0", "--allow-anonymous", "--port", 0, "--data", tmp_path / "data") as (_, address):
         port = address.rsplit(":", 1)[1]
         with contextlib.closing(client.admin(f"127.0.0.1:{port}")) as admin:
             assert admin.brokers() == {0: f"127.0.0.1:{port}"}

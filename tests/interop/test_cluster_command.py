@@ -157,6 +157,13 @@ def test_wrong_setting_is_told_before_anything_is_started(tmp_path) -> None:
     assert not (tmp_path / "data").exists()
 
 
+def test_open_listeners_without_permission_are_refused_before_a_process_starts(tmp_path) -> None:
+    refused = barnabas("cluster", "up", "--host", "0.0.0.0", "--data", tmp_path / "data")
+    assert refused.returncode == 2
+    assert "--allow-anonymous" in refused.stderr
+    assert not (tmp_path / "data").exists()
+
+
 def test_brokers_join_a_zookeeper_that_runs_already(start, tmp_path) -> None:
     with start_servers(tmp_path / "zookeeper") as servers:
         cluster = start("--brokers", 2, "--port", 0, "--zookeeper", f"{servers.address}{new_chroot()}")

@@ -88,8 +88,7 @@ class Listeners:
         self._clock = clock
         check_overrides(config)
         self.configs = listeners_of(config)
-        for each in check_protection(config, self.configs):
-            log.warning("listener %s accepts all clients without authentication (allow.anonymous)", each)
+        self._open_to_all = check_protection(config, self.configs)
         self._environment = environment
         self._limits = limits
         self._resources = ConnectionResources(limits)
@@ -140,6 +139,8 @@ class Listeners:
                     listener.close()
                     raise
             self.open.append(OpenListener(each, listener, tls, port))
+        for address in self._open_to_all:
+            log.warning("listener %s accepts all clients without authentication (allow.anonymous)", address)
 
     def serve(
         self, opened: OpenListener, served: ServedApis, scheduler: CooperativeScheduler, new_servers: NewServers

@@ -15,7 +15,13 @@ import click
 from barnabas.cli.cluster_moves import balance, drain, replace
 from barnabas.cli.log_dirs import log_dirs
 from barnabas.cli.log_output import ClusterLog, log_format_option, log_to_stderr
-from barnabas.cli.options import bootstrap_option, broker_properties_option, connect, json_option
+from barnabas.cli.options import (
+    allow_anonymous_option,
+    bootstrap_option,
+    broker_properties_option,
+    connect,
+    json_option,
+)
 from barnabas.stop_signals import stop_signals
 
 if TYPE_CHECKING:
@@ -48,6 +54,7 @@ def cluster() -> None:
     metavar="FIRST",
     help="Port of the first broker; the others use the following ports. 0: free ports.  [default: 9092, or free ports]",
 )
+@allow_anonymous_option
 @click.option("--zookeeper-servers", type=click.Choice(["1", "3"]), help="Number of ZooKeeper servers.  [default: 1]")
 @click.option("--zookeeper", metavar="HOST:PORT,.../PATH", help="Use this running ZooKeeper instead.")
 @click.option("--restart", is_flag=True, help="Restart processes that end, after 1 s, 2 s, 4 s ... 30 s.")
@@ -59,6 +66,7 @@ def up(
     data: str,
     host: str | None,
     port: int | None,
+    allow_anonymous: bool,
     zookeeper_servers: str | None,
     zookeeper: str | None,
     restart: bool,
@@ -87,7 +95,7 @@ def up(
         host=host,
         first_port=port,
         config=config,
-        properties=properties,
+        properties={**properties, **({"allow.anonymous": "true"} if allow_anonymous else {})},
         restart=restart,
         log_format=log_format,
     )

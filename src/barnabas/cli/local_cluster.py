@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Self
 
+from barnabas.broker.settings.listeners import check_protection, listeners_of
 from barnabas.broker.settings.loading import given_settings
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.cli.cluster_file import ClusterFile
@@ -72,7 +73,9 @@ class LocalCluster:
     ) -> None:
         self._wanted = wanted
         self._given = given_settings(wanted.config, wanted.properties, environ)
-        self._host = BrokerConfig(**{**self._given, **({"host": wanted.host} if wanted.host else {})}).host
+        config = BrokerConfig(**{**self._given, **({"host": wanted.host} if wanted.host else {})})
+        check_protection(config, listeners_of(config))
+        self._host = config.host
         self._environ = environ
         self._clock = clock
         self._say = say

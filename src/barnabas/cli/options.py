@@ -94,6 +94,15 @@ def broker_properties_option(function: Decorated) -> Decorated:
     )(function)
 
 
+def allow_anonymous_option(function: Decorated) -> Decorated:
+    """Add `--allow-anonymous`, which permits listeners without authentication that other machines can reach."""
+    return click.option(
+        "--allow-anonymous",
+        is_flag=True,
+        help="Let other machines connect without authentication; otherwise such a listener is an error.",
+    )(function)
+
+
 def http_option(function: Decorated) -> Decorated:
     """Add `--http`, the address that serves metrics and health checks."""
     return click.option(

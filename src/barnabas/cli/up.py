@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.log_output import log_format_option, log_to_stderr
-from barnabas.cli.options import broker_properties_option, http_option
+from barnabas.cli.options import allow_anonymous_option, broker_properties_option, http_option
 
 if TYPE_CHECKING:
     from barnabas.broker.environment import Environment
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 )
 @click.option("--host", metavar="HOST", help="Address to listen on.  [default: 127.0.0.1]")
 @click.option("--port", type=click.IntRange(0, 65535), help="Port; 0: a free port.  [default: 9092]")
+@allow_anonymous_option
 @click.option("--rack", metavar="NAME", help="Rack of the broker; replicas are spread over racks.")
 @click.option(
     "--data",
@@ -57,6 +58,7 @@ def up(
     zookeeper_listener: str | None,
     host: str | None,
     port: int | None,
+    allow_anonymous: bool,
     rack: str | None,
     data: tuple[str, ...],
     config: str | None,
@@ -80,6 +82,7 @@ def up(
         "zookeeper_listener": zookeeper_listener,
         "host": host,
         "port": port,
+        "allow_anonymous": allow_anonymous or None,
         "rack": rack,
         **_data_flags(data),
         **properties,

@@ -11,8 +11,8 @@ As in Kafka, user names and passwords are their UTF-8 bytes, without SASLprep, a
 an unknown user, the server continues with a decoy credential, so neither the messages nor the time of the exchange
 reveal the names of users. All refusals of the server have one text.
 
-`credential_from_password`, `password_matches` and `ScramClient.respond` hash a password thousands of times: they take
-milliseconds, and belong on a thread.
+`credential_from_password`, `salted_password`, `password_matches` and `ScramClient.respond` hash a password thousands of
+times: they take milliseconds, and belong on a thread.
 """
 
 from __future__ import annotations
@@ -140,9 +140,17 @@ def credential_from_password(
 
     :raises ConfigurationError: an argument is out of bounds.
     """
-    check_salt_and_iterations(salt, iterations)
-    salted = _salted_password(mechanism, password_bytes(password), salt, iterations)
+    salted = salted_password(mechanism, password, salt, iterations)
     return credential_from_salted_password(mechanism, salted, salt, iterations)
+
+
+def salted_password(mechanism: ScramMechanism, password: str, salt: bytes, iterations: int = ITERATIONS_MIN) -> bytes:
+    """Return the hash of a password that AlterUserScramCredentials contains.
+
+    :raises ConfigurationError: an argument is out of bounds.
+    """
+    check_salt_and_iterations(salt, iterations)
+    return _salted_password(mechanism, password_bytes(password), salt, iterations)
 
 
 def credential_from_salted_password(

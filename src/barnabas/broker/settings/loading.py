@@ -24,7 +24,7 @@ from barnabas.errors import ConfigurationError
 log = logging.getLogger(__name__)
 
 ENVIRONMENT_PREFIX = "BARNABAS_"
-NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP", "BARNABAS_CODEC", "BARNABAS_DEBUG"})
+NOT_SETTINGS = frozenset({"BARNABAS_BOOTSTRAP", "BARNABAS_CODEC", "BARNABAS_DEBUG", "BARNABAS_PROFILE"})
 """The environment variables that begin with `BARNABAS_` but are not broker settings."""
 
 _OF_A_SERVICE = re.compile(r"(?:\w+_)?(?:SERVICE_HOST|SERVICE_PORT(?:_\w+)?|PORT_\d+_(?:TCP|UDP|SCTP)(?:_\w+)?)")

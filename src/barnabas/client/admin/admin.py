@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin.groups import GroupDescription, GroupListing
     from barnabas.client.admin.reassignments import Reassignment
     from barnabas.client.admin.topics import TopicDescription
+    from barnabas.client.admin.users import UserDescription
     from barnabas.errors import ErrorCode
 
 
@@ -308,6 +309,53 @@ class Admin:
             GROUP_ID_NOT_FOUND; UNKNOWN_TOPIC_OR_PARTITION. The offsets of the other partitions are still deleted.
         """
         self._thread.call(self._operations.delete_group_offsets(group, list(tps)))
+
+    # --- users ------------------------------------------------------------------------------------------
+
+    def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
+        """Return users with their SCRAM mechanisms, sorted by name. Brokers never return passwords or keys.
+
+        :param names: the users to describe, or None for all users with SCRAM credentials.
+        :raises ApiError: RESOURCE_NOT_FOUND: a user has no SCRAM credentials; CLUSTER_AUTHORIZATION_FAILED.
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.7.
+        """
+        wanted = None if names is None else list(names)
+        return self._thread.call(self._operations.describe_users(wanted))
+
+    def set_user_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanisms: Iterable[str] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = 4096,
+    ) -> None:
+        """Create a user, or replace the password of a user. The client sends a salted hash of the password.
+
+        The credentials of other mechanisms do not change. Connections that are authenticated already stay open.
+
+        :param mechanisms: the SCRAM mechanisms that the user can authenticate with.
+        :param iterations: the iterations of the hash: 4096 to 16384. With 4096, a credential is indistinguishable from
+            the answers for unknown users.
+        :raises ApiError: UNACCEPTABLE_CREDENTIAL: the user name is not valid; CLUSTER_AUTHORIZATION_FAILED.
+        :raises ConfigurationError: the password, a mechanism or the iterations are not valid.
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.7.
+
+            with barnabas.Admin("localhost:9092") as admin:
+                admin.set_user_password("alice", getpass.getpass())
+        """
+        wanted = list(mechanisms)
+        self._thread.call(self._operations.set_user_password(user, password, mechanisms=wanted, iterations=iterations))
+
+    def delete_user(self, user: str, *, mechanisms: Iterable[str] | None = None) -> None:
+        """Delete the SCRAM credentials of a user.
+
+        :param mechanisms: the mechanisms whose credentials to delete, or None for all.
+        :raises ApiError: RESOURCE_NOT_FOUND: the user has no such credential; CLUSTER_AUTHORIZATION_FAILED.
+        :raises UnsupportedVersionError: the broker is older than Kafka 2.7.
+        """
+        wanted = None if mechanisms is None else list(mechanisms)
+        self._thread.call(self._operations.delete_user(user, mechanisms=wanted))
 
     # --- finishing --------------------------------------------------------------------------------------
 

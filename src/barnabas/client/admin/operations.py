@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from barnabas.client.admin.groups import GroupDescription, GroupListing
     from barnabas.client.admin.reassignments import Reassignment
     from barnabas.client.admin.topics import TopicDescription
+    from barnabas.client.admin.users import UserDescription
     from barnabas.errors import ErrorCode
 
 T = TypeVar("T")
@@ -231,6 +232,33 @@ class AdminOperations:
         from barnabas.client.admin.groups import delete_group_offsets
 
         await self._run(delete_group_offsets(self._cluster, group, [TopicPartition(*tp) for tp in tps]))
+
+    # --- users ------------------------------------------------------------------------------------------
+
+    async def describe_users(self, names: Iterable[str] | None = None) -> list[UserDescription]:
+        from barnabas.client.admin.users import describe_users
+
+        return await self._run(describe_users(self._cluster, None if names is None else list(names)))
+
+    async def set_user_password(
+        self,
+        user: str,
+        password: str,
+        *,
+        mechanisms: Iterable[str] = ("SCRAM-SHA-256", "SCRAM-SHA-512"),
+        iterations: int = 4096,
+    ) -> None:
+        from barnabas.client.admin.users import set_user_password
+
+        await self._run(
+            set_user_password(self._cluster, user, password, mechanisms=list(mechanisms), iterations=iterations)
+        )
+
+    async def delete_user(self, user: str, *, mechanisms: Iterable[str] | None = None) -> None:
+        from barnabas.client.admin.users import delete_user
+
+        wanted = None if mechanisms is None else list(mechanisms)
+        await self._run(delete_user(self._cluster, user, mechanisms=wanted))
 
 
 def _resource(topic: str | None, broker: int | None, group: str | None, *, all_brokers: bool) -> ConfigResource:
