@@ -107,8 +107,8 @@ class ConnectionAuthentication:
         """Begin an authentication, or begin another one.
 
         :param raw: True if the client sends messages without a request header.
-        :raises ApiError: UNSUPPORTED_SASL_MECHANISM, or ILLEGAL_SASL_STATE in the middle of an authentication or for
-            another mechanism than before.
+        :raises ApiError: UNSUPPORTED_SASL_MECHANISM, or ILLEGAL_SASL_STATE in the middle of an authentication, and for
+            another mechanism or raw messages in a second authentication.
         """
         if self._server is not None:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "an authentication is in progress")
@@ -119,6 +119,8 @@ class ConnectionAuthentication:
             raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"this listener offers {offered}")
         if self.session_ends_s and mechanism != self._mechanism:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "a client must authenticate again with the same mechanism")
+        if self.session_ends_s and raw:
+            raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "a client must authenticate again with SaslAuthenticate")
         self._mechanism, self._server, self.takes_raw_frames = mechanism, new_server(), raw
 
     async def step(self, message: bytes) -> tuple[bytes, int]:

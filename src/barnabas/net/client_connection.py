@@ -41,7 +41,7 @@ from barnabas.errors import (
     UnsupportedVersionError,
 )
 from barnabas.net.stream import FrameReader, OpenStream, Stream
-from barnabas.net.tls import TlsContext, reason_of_failure, secure
+from barnabas.net.tls import TlsContext, is_refusal, reason_of_failure, secure
 from barnabas.net.tls_stream import TlsStream
 from barnabas.protocol.codec import (
     API_VERSIONS_KEY,
@@ -273,8 +273,21 @@ async def _open_tls(
         ) from None
     except OSError as error:
         reason = reason_of_failure(error)
-        raise DisconnectedError(f"the TLS handshake with {address} failed: {reason}", reason) from None
+        if is_refusal(error):
+            raise _refused_certificate(address, error) from None
+        raise DisconnectedError(
+            f"the TLS handshake with {address} failed: {reason}; check that this listener uses TLS (security_protocol)",
+            reason,
+        ) from None
     return partial(TlsStream, loop, secured)
+
+
+def _refused_certificate(address: str, error: Exception) -> AuthenticationError:
+    """Return the error for a broker that does not accept the client's certificate, or demands one."""
+    return AuthenticationError(
+        f"{address} refuses the TLS connection: {reason_of_failure(error)}; check ssl_certfile, the certificate of this"
+        " client"
+    )
 
 
 async def _connect(loop: asyncio.AbstractEventLoop, host: str, port: int) -> socket.socket:
@@ -660,10 +673,17 @@ class ClientConnection:
         self._failure = Failure.of(error)
         self._stream.close(error)
 
+    def _reason_of_end(self, error: Exception | None) -> BarnabasError:
+        if error is not None and is_refusal(error):
+            return _refused_certificate(self.address, error)
+        reason = f": {error}" if error else ""
+        # A listener with TLS cannot explain itself to a client without TLS.
+        hint = "" if self._versions else "; if it repeats, check that security_protocol fits this listener"
+        return DisconnectedError(f"the connection to {self.address} was closed{reason}{hint}")
+
     def _on_closed(self, error: Exception | None) -> None:
         if self._failure is None:
-            reason = f": {error}" if error else ""
-            self._failure = Failure.of(DisconnectedError(f"the connection to {self.address} was closed{reason}"))
+            self._failure = Failure.of(self._reason_of_end(error))
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None

@@ -29,6 +29,16 @@ _VERSIONS = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_
 
 PEM_BYTES_MAX = 4 * 1024 * 1024
 """The maximum size of a PEM file in bytes; the CA bundles of operating systems have about 220 KB."""
+LINGER_S = 1.0
+"""The time in seconds for which a listener keeps the socket of a failed handshake open, so that the client can read the
+reason.
+"""
+DISCARDED_BYTES = 64 * 1024
+"""The number of bytes that a listener receives at most after a failed handshake."""
+NOT_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST"})
+"""OpenSSL's names for the first bytes of a peer that does not use TLS."""
+REFUSALS = ("CERTIFICATE", "UNKNOWN_CA", "ACCESS_DENIED", "DECRYPT_ERROR", "HANDSHAKE_FAILURE")
+"""Parts of OpenSSL's names for the alerts of a peer that does not accept a certificate, or misses one."""
 
 
 def server_context(settings: TlsSettings) -> ssl.SSLContext:
@@ -233,6 +243,10 @@ def _stamp(path: str) -> tuple[int, ...]:
 class TlsHandshake:
     """The handshake of one connection, by steps on threads.
 
+    After a failure, a listener closes the socket only when the client has closed its end, or after `LINGER_S`. If it
+    closed the socket immediately, unread bytes of the client would reset the connection, and the client could lose the
+    alert with the reason.
+
     :param sock: a connected socket, which belongs to this object until `on_done` is called.
     :param threads: runs the steps; None: the steps run on the event loop's thread.
     :param server_host: the host that a client connects to; None for the side of the listener.
@@ -253,6 +267,10 @@ class TlsHandshake:
         self._threads = threads
         self._on_done: Callable[[ssl.SSLSocket | None, Exception | None], None] | None = on_done
         self._is_in_thread = False
+        self._is_server = server_host is None
+        self._failure: Exception | None = None
+        self._lingering: asyncio.TimerHandle | None = None
+        self._discarded_bytes = 0
         sock.setblocking(False)
         self._sock = context.wrap_socket(
             sock,
@@ -300,13 +318,43 @@ class TlsHandshake:
             self._loop.add_reader(self._fd, self._begin_step)
         elif isinstance(error, ssl.SSLWantWriteError):
             self._loop.add_writer(self._fd, self._begin_step)
+        elif self._is_server:
+            self._linger(error)
         else:
             self._finish(None, error)
+
+    def _linger(self, failure: Exception) -> None:
+        """Send the end of the stream, and wait until the client has closed its end."""
+        self._failure = failure
+        try:
+            self._sock.shutdown(socket.SHUT_WR)
+        except OSError:
+            self._finish(None, failure)
+            return
+        self._loop.add_reader(self._fd, self._discard)
+        self._lingering = self._loop.call_later(LINGER_S, self._end_linger)
+
+    def _discard(self) -> None:
+        try:
+            data = self._sock.recv(DISCARDED_BYTES)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError:
+            data = b""
+        self._discarded_bytes += len(data)
+        if not data or self._discarded_bytes > DISCARDED_BYTES:
+            self._end_linger()
+
+    def _end_linger(self) -> None:
+        self._stop_waiting()
+        self._finish(None, self._failure)
 
     def _finish(self, sock: ssl.SSLSocket | None, error: Exception | None) -> None:
         on_done, self._on_done = self._on_done, None
         if on_done is None:
             return
+        if self._lingering is not None:
+            self._lingering.cancel()
         if sock is None and not self._is_in_thread:
             self._sock.close()
         on_done(sock, error)
@@ -348,12 +396,18 @@ def peer_subject(sock: ssl.SSLSocket) -> DistinguishedName | None:
     return certificate.get("subject", ()) if certificate else None  # type: ignore[return-value]
 
 
+def is_refusal(error: Exception | None) -> bool:
+    """Return whether the peer does not accept our certificate, or demands one."""
+    reason = error.reason if isinstance(error, ssl.SSLError) else None
+    return reason is not None and "_ALERT_" in reason and any(each in reason for each in REFUSALS)
+
+
 def reason_of_failure(error: Exception) -> str:
     """Return the reason of a failed handshake in words, for a log line or an error."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return _why(error)
+        return f"the peer does not use TLS ({_why(error)})" if error.reason in NOT_TLS else _why(error)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__
