@@ -8,6 +8,7 @@ node.
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Sequence
 from pathlib import Path
 
 from bench.downloads import NEWEST, UnavailableError, jar_version, java, java_version, maven_jars
@@ -30,8 +31,8 @@ PROPERTIES = """\
 process.roles=broker,controller
 node.id={node}
 {quorum}
-listeners=PLAINTEXT://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port}
+listeners={protocol}://127.0.0.1:{port},CONTROLLER://127.0.0.1:{controller}
+advertised.listeners={protocol}://127.0.0.1:{port}
 controller.listener.names=CONTROLLER
 log.dirs={data}
 offsets.topic.replication.factor={replicas}
@@ -51,6 +52,15 @@ class Kafka(KafkaServer):
     title = "Apache Kafka"
     settings = "KRaft, one node, Kafka's default settings and JVM options (heap 1 GB)"
     heap = "1G"
+    security_protocol = "PLAINTEXT"
+
+    def more_properties(self) -> str:
+        """Return further lines of the settings file."""
+        return ""
+
+    def format_options(self) -> Sequence[str]:
+        """Return further options of the command that formats the log directory."""
+        return ()
 
     def launch(self) -> ServerProcess:
         controller = free_port()
@@ -67,10 +77,25 @@ class Kafka(KafkaServer):
         data = self.folder / f"data-{node}"
         properties.write_text(
             PROPERTIES.format(
-                node=node, port=port, controller=controller, quorum=quorum, data=data, replicas=self.replication_factor
+                node=node,
+                port=port,
+                controller=controller,
+                quorum=quorum,
+                data=data,
+                replicas=self.replication_factor,
+                protocol=self.security_protocol,
             )
+            + self.more_properties()
         )
-        command = [java(), "-cp", class_path(), "kafka.tools.StorageTool", "format", *format_options]
+        command = [
+            java(),
+            "-cp",
+            class_path(),
+            "kafka.tools.StorageTool",
+            "format",
+            *format_options,
+            *self.format_options(),
+        ]
         command += ["-t", CLUSTER_ID, "-c", str(properties)]
         result = subprocess.run(command, capture_output=True, text=True, timeout=FORMAT_LIMIT_S, check=False)
         if result.returncode:
