@@ -1,7 +1,7 @@
-"""Record batches: producers build them, brokers check and stamp them, consumers read them.
+"""Record batches. Producers build batches, brokers check and stamp them, and consumers read them.
 
 A broker uses only `header`, a producer `builder`, and a consumer `reader`, or `arrow` for columns. All loops over
-single records are in `codec`, which is compiled if the compiled module was built.
+single records are in `codec`. It is the compiled module if that was built, otherwise a Python module.
 """
 
 from barnabas.records.builder import BatchBuilder

@@ -1,7 +1,7 @@
-"""Records and Arrow: decodes batches into Arrow columns, and reads Arrow columns for sending.
+"""Decodes batches into Arrow columns, and reads Arrow columns for sending.
 
-With the compiled codec, neither direction creates a Python object per record. pyarrow is imported at first use; the
-extra `barnabas[arrow]` installs it.
+With the compiled codec, neither decoding nor reading creates a Python object per record. pyarrow is imported at first
+use; the extra `barnabas[arrow]` installs it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def import_pyarrow() -> Any:
 
 
 def header_type() -> pa.DataType:
-    """Return the type of the headers column: lists of (name, value)."""
+    """Return the Arrow type of the headers column: lists of (name, value)."""
     pa = import_pyarrow()
     return pa.list_(pa.struct([pa.field("name", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
@@ -68,7 +68,7 @@ class ArrowReader:
         self._include_headers = include_headers
         self._decoder = ColumnDecoder(include_headers)
         self._stretches: list[tuple[str, int, int]] = []
-        """Topic, partition and number of rows of each series of rows from one partition."""
+        """The topic, partition and number of rows for each range of consecutive rows from one partition."""
 
     def __len__(self) -> int:
         return len(self._decoder)
@@ -86,9 +86,9 @@ class ArrowReader:
     ) -> int:
         """Add the records with `min_offset <= offset < max_offset` of all complete batches in `buffer`.
 
-        :param max_records: the maximum number of records to add; None adds all. Fewer may be added, because a column is
-            smaller than 2 GiB.
-        :returns: the offset to continue from: after the last complete batch, or of the first record that was not added.
+        :param max_records: the maximum number of records to add; None for all. Fewer records are added if a column
+            would exceed 2 GiB.
+        :returns: the offset at which the next read must continue.
         :raises CorruptBatchError: a batch is damaged; the records before it have been added.
         """
         left = OFFSET_MAX if max_records is None else max_records
@@ -110,7 +110,7 @@ class ArrowReader:
         return next_offset
 
     def stretches(self, row: int, width_ms: int) -> list[tuple[int, int, int]]:
-        """Group the records from a row on by windows of their timestamps; see `ColumnDecoder.stretches`."""
+        """Group the records in the rows from `row` on by timestamp windows; see `ColumnDecoder.stretches`."""
         return self._decoder.stretches(row, width_ms)
 
     def finish(self) -> pa.RecordBatch:
@@ -127,8 +127,10 @@ class ArrowReader:
         )
 
     def _topics(self, stretches: list[tuple[str, int, int]], length: int) -> pa.Array:
-        """Return the column of topics, made from buffers, because pyarrow imports pandas when it converts Python
-        objects."""
+        """Return the column of topics.
+
+        It is made from buffers, because pyarrow imports pandas when it converts Python objects.
+        """
         pa = self._pa
         names = [topic.encode() for topic in dict.fromkeys(topic for topic, _, _ in stretches)]
         ends = array("i", accumulate(map(len, names), initial=0))
@@ -176,7 +178,7 @@ class ArrowRows(NamedTuple):
     values: BinaryBuffers
     keys: BinaryBuffers | None
     timestamps_ms: memoryview | None
-    """int64 values, or None if the records have no timestamps of their own."""
+    """The timestamps as int64 values, or None if all records get the time of sending."""
 
     def rows(self) -> Iterator[tuple[bytes | None, bytes | None, int | None]]:
         """Yield value, key and timestamp of each row."""
@@ -195,7 +197,7 @@ class ArrowRows(NamedTuple):
 def arrow_rows(
     data: Any, *, value: str | None = None, key: str | None = None, timestamp: str | None = None
 ) -> list[ArrowRows]:
-    """Return the columns of `data` to send, one element per chunk, without a copy unless a type must be converted.
+    """Return the columns of `data` to send, one element per chunk. Data is copied only if a type must be converted.
 
     :param data: Arrow data; see `Producer.send_arrow` for its types and for the names of the columns.
     :raises TypeError: `data` is not Arrow data, or a column has an unsupported type.
@@ -231,7 +233,7 @@ def arrow_table(data: Any) -> Any:
         raise TypeError(f"send_arrow takes Arrow data (a pyarrow Table, an Array ...), not {type(data).__name__}")
     try:
         return pa.table(data)
-    except (TypeError, pa.ArrowInvalid):  # a single column instead of a table, such as a Polars series
+    except (TypeError, pa.ArrowInvalid):  # `data` is a single column, such as a Polars series, and not a table
         return pa.table({"value": pa.chunked_array(data)})
 
 

@@ -1,4 +1,4 @@
-"""A batch that is sent repeatedly with the same keys, and with changing numbers in its values."""
+"""A template for a batch that is sent repeatedly: the keys stay the same, and only numbers in the values change."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _pack_int64_into = struct.Struct(">q").pack_into
 class BatchTemplate:
     """Batches that differ only in their timestamp and in INT64 fields of their values.
 
-    :param records_with: returns the keys and values for a number, which each of these fields contains.
+    :param records_with: returns the keys and values of the records; each INT64 field contains the given number.
 
     >>> from barnabas.records.reader import read_records
     >>> batch = BatchTemplate(lambda number: [(b"key", number.to_bytes(8, signed=True))])
@@ -37,7 +37,7 @@ class BatchTemplate:
     def with_numbers(self, timestamp_ms: int, numbers: Sequence[int]) -> bytearray:
         """Return the batch with new numbers in its fields. The next call overwrites the returned batch.
 
-        :param numbers: one for each field, in the order of the bytes.
+        :param numbers: the numbers for the INT64 fields, in the order of the fields in the batch.
         """
         batch = self._batch
         for position, number in zip(self._positions, numbers, strict=True):

@@ -1,4 +1,4 @@
-"""Builds a record batch, whose format is the same on the wire and in segments."""
+"""Builds record batches. The format is the same on the wire and in segments."""
 
 from __future__ import annotations
 
@@ -45,10 +45,10 @@ class BatchBuilder(RecordEncoder):
     def build(
         self, producer_id: int = NO_PRODUCER_ID, producer_epoch: int = -1, base_sequence: int = -1
     ) -> bytearray | memoryview:
-        """Return the batch, with base offset 0 and without a leader epoch, which the broker stamps.
+        """Return the batch with base offset 0 and no leader epoch. The broker later stamps both fields.
 
-        A further call with another producer id does not encode or compress the records again. Batches that earlier
-        calls returned do not change.
+        Repeated calls, for example with another producer id, do not encode or compress the records again. A call does
+        not change the batches that earlier calls have returned.
 
         :raises ValueError: there are no records.
         """

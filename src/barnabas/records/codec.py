@@ -1,4 +1,4 @@
-"""The record codec in use: the compiled module if it was built, otherwise the Python module with the same results.
+"""The record codec: the compiled module if it was built, otherwise the Python module with the same results.
 
 `CODEC` is "compiled" or "pure". The environment variable BARNABAS_CODEC selects one of them, for tests and comparisons.
 The scan over batch headers and log compaction are selected in the same way.
@@ -20,7 +20,7 @@ if WANTED not in ("", "compiled", "pure"):
 
 
 def load_implementation(name: str) -> ModuleType:
-    """Return the module `barnabas.records.<name>_compiled` or `..._pure`, whichever is in use.
+    """Return the implementation in use: the module `<name>_compiled` or `<name>_pure` of `barnabas.records`.
 
     :raises ConfigurationError: the compiled module was requested, but was not built.
     """

@@ -1,15 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The loops per record, compiled. The equivalent in Python is `codec_pure`, with the same names and results.
+"""The loops that run once per record, compiled. The equivalent in Python is `codec_pure`, with the same names and
+results.
 
-A change of one must change the other, too; the tests of `records` run on both and compare them.
+A change of one module must also change the other; the tests of `records` compare both.
 
 Memory safety: `parse_rows` is the only function that parses untrusted bytes. It checks every length against the end of
-the record, and every record against the end of the body, before it reads them; the rows in its result lie within the
+the record, and every record against the end of the body, before it reads them. All rows in its result lie within the
 body. For damaged bodies, the Python module decodes the same body again and raises the error.
 
 Threads: methods that never release the interpreter lock are atomic. `RecordEncoder.put` is atomic, so `Appender.send`
-needs no own lock. An encoder is closed under the interpreter lock, too. So a record is either in the batch that the
-sender takes, or the append finds the encoder closed.
+needs no other lock. The sender closes an encoder under the interpreter lock. So a record is either in the batch that
+the sender takes, or `send` finds that the encoder is closed.
 """
 
 cimport cython
@@ -41,7 +42,8 @@ cdef enum:
     FIRST_CAPACITY = 512
     RECORD_SIZE_MIN = 7
     TIMESTAMP_TYPE_MASK = 0x08
-    # Smaller work finishes sooner than another thread could acquire and release the interpreter lock.
+    # Below this size, the interpreter lock is not released, because the work takes less time than releasing and
+    # acquiring the lock.
     RELEASING_BYTES_MIN = 32768
 
 CODEC = "compiled"

@@ -1,7 +1,7 @@
 """Columns in Arrow's memory layout: the output of bulk reads, and the input of `send_arrow`.
 
-The columns are plain buffers, so that neither codec needs pyarrow. `arrow` converts them from and to arrays without a
-copy.
+The columns are plain buffers, so the codecs do not need pyarrow. The module `arrow` converts the columns to Arrow
+arrays and back, without a copy.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ class BinaryBuffers(NamedTuple):
 
     length: int
     offsets: Buffer
-    """int32 values, or int64 values if `is_wide`."""
+    """The offsets as int32 values, or as int64 values if `is_wide`."""
     data: Buffer
     validity: Buffer | None
-    """One bit per value, least significant bit first; a zero bit means null. None: there are no nulls."""
+    """One bit per value, least significant bit first; a zero bit means null. None if there are no nulls."""
     null_count: int
     start: int = 0
     is_wide: bool = False
@@ -46,4 +46,4 @@ class ColumnBuffers(NamedTuple):
     keys: BinaryBuffers
     values: BinaryBuffers
     headers: HeaderBuffers | None
-    """None if the reader skips headers."""
+    """The column of headers; None if the reader skips headers."""

@@ -1,8 +1,8 @@
-"""The work of log compaction per record: the compiled module if it was built, otherwise the Python module.
+"""The loops of log compaction over single records: the compiled module if it was built, otherwise the Python module.
 
 `COMPACTION` is "compiled" or "pure". The cleaner adds the keys of the dirty part of a log to an `OffsetMap`. Then it
 passes all batches of the log up to the same offset to `filter_batches`, and writes the result. This module opens no
-file and makes no decision about segments.
+files and does not choose segments.
 """
 
 from __future__ import annotations

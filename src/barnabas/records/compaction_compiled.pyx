@@ -1,16 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The work of log compaction per record, compiled. The equivalent in Python is `compaction_pure`.
+"""The loops of log compaction over single records, compiled. The equivalent in Python is `compaction_pure`.
 
-Both have the same names and results; only the keyed hash differs, and no result depends on it. A change of one must
-change the other, too; the tests of `records` run on both and compare them.
+Both have the same names and results. Only the keyed hash differs, but no result depends on it. A change of one module
+must also change the other; the tests of `records` compare both.
 
 Memory safety: `find_batch` compares the size of a batch with the remaining bytes before using it. `parse_record` checks
 every length against the end of the record, and every record against the end of the body. Header fields are read only
 once, because the bytes could change. For damaged batches, the Python module reads the same batch again and raises the
 error.
 
-Threads: the functions release the interpreter lock. A map refuses calls while another thread adds to it; several
-threads may filter with one map.
+Threads: the functions release the interpreter lock. While a thread adds keys to a map, the map rejects calls from other
+threads. Several threads may filter with the same map.
 """
 
 cimport cython
@@ -44,13 +44,14 @@ cdef enum:
     DELETE_HORIZON_MASK = 0x40
     DIGEST_BYTES = 16
     ENTRY_BYTES = 21
-    # The number of records whose entries are prefetched before the first one is read.
+    # The number of records whose map entries are prefetched before the first entry is read.
     GROUP = 32
-    # The maximum number of records without keys that are reported for a batch (`compaction_pure`).
+    # The maximum number of records without keys that are reported for a batch, as in `compaction_pure`.
     KEYLESS_MAX = 1000
-    # Below this memory size, small pages do not slow down the search for keys.
+    # Huge pages are requested only for maps of at least this size. In smaller maps, they do not make searches faster.
     HUGE_PAGES_BYTES_MIN = 4194304
-    # A shorter run of unchanged batches is copied, which costs less than a separate piece in every later step.
+    # Shorter runs of unchanged batches are copied, because a copy costs less than the handling of a separate piece in
+    # all later steps.
     VIEW_BYTES_MIN = 16384
 
 cdef enum Outcome:

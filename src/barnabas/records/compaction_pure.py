@@ -1,9 +1,9 @@
-"""The work of log compaction per record, in Python. The compiled equivalent is `compaction_compiled`.
+"""The loops of log compaction over single records, in Python. The compiled equivalent is `compaction_compiled`.
 
-Both have the same names and results. A change of one must change the other, too; the tests of `records` run on both and
-compare them. If a batch is damaged, this module makes the error texts for both.
+Both have the same names and results. A change of one module must also change the other; the tests of `records` compare
+both. If a batch is damaged, the compiled module calls this module to raise the error.
 
-The rules are those of Kafka's cleaner (KIP-58, KIP-98, KIP-534); `filter_batches` describes them.
+The rules are the same as in Kafka's cleaner (KIP-58, KIP-98, KIP-534). `filter_batches` describes them.
 """
 
 from __future__ import annotations
@@ -41,13 +41,19 @@ DIGEST_BYTES = 16
 OFFSET_BYTES = 5
 ENTRY_BYTES = DIGEST_BYTES + OFFSET_BYTES
 RELATIVE_OFFSET_MAX = 2 ** (8 * OFFSET_BYTES) - 2
-"""The stored value of an entry is the offset relative to the map's base offset, plus one. 0 marks a free slot."""
+"""The maximum relative offset in an entry.
+
+An entry stores the offset relative to the map's base offset, plus one; 0 marks a free slot.
+"""
 
 SLOTS_MAX = 2**32 - 1
-"""The maximum number of slots, 84 GiB of memory, because slot positions are computed with 64 bits."""
+"""The maximum number of slots (84 GiB of memory).
+
+It is limited because slot positions are computed with 64-bit numbers.
+"""
 
 DELETE_HORIZON_MAX_MS = 2**61 - 1
-"""The limit of times whose differences from usual timestamps fit into 64 bits."""
+"""The maximum delete horizon. Up to this limit, its difference from usual timestamps fits into 64 bits."""
 
 KEYLESS_MAX = 1_000
 """The maximum number of records without keys that are reported for a batch."""
@@ -57,18 +63,21 @@ class Added(NamedTuple):
     """The result of `OffsetMap.add`."""
 
     size: int
-    """The size of the batches that were added, in bytes. The next batch is incomplete, or did not fit."""
+    """The size of the added batches, in bytes.
+
+    The next batch in the buffer is incomplete, or did not fit into the map.
+    """
     next_offset: int
-    """The offset below which the map contains all added records."""
+    """The offset below which the map contains the keys of all records."""
     is_full: bool
-    """True if the next batch did not fit. If it was the first one for an empty map, the map is too small for it."""
+    """True if the next batch did not fit into the map. If the map was empty before, it is too small for this batch."""
 
 
 class Filtering(NamedTuple):
-    """The parameters of `filter_batches` besides the map."""
+    """The parameters of `filter_batches`, in addition to the offset map."""
 
     now_ms: int
-    """The current time. Tombstones whose delete horizon is not later are removed."""
+    """The current time. Tombstones are removed if the current time has reached the delete horizon of their batch."""
     delete_retention_ms: int
     """The time from the first cleaning of a tombstone to the delete horizon of its batch."""
     last_of_producers: Mapping[int, int]
@@ -76,17 +85,20 @@ class Filtering(NamedTuple):
     decompressed_bytes_max: int
     """The maximum decompressed size of the records of a batch."""
     round_end_offset: int = NO_OFFSET
-    """The end of the range to clean. The batch that ends there remains, even if it becomes empty. Otherwise the files
-    would not show the log end offset if all later segments are empty."""
+    """The end of the range to clean.
+
+    The batch that ends there remains, even if it becomes empty. Otherwise, the log end offset would be lost if all
+    later segments are empty.
+    """
 
 
 class Filtered(NamedTuple):
     """The remaining batches. The caller feeds the written bytes to a `SegmentScan` to build the indexes."""
 
     chunks: list[Buffer]
-    """The remaining batches in order; views of the input buffer for unchanged batches."""
+    """The remaining batches in order. Unchanged batches are views of the input buffer."""
     bytes_read: int
-    """The size of the whole batches in the input buffer, in bytes."""
+    """The size of the complete batches in the input buffer, in bytes."""
     bytes_kept: int
     """The size of all chunks, in bytes."""
     batches_read: int
@@ -94,40 +106,41 @@ class Filtered(NamedTuple):
     records_read: int
     records_kept: int
     next_offset: int
-    """The offset after the last batch in the input; -1 if there was none."""
+    """The offset after the last batch in the input; -1 if there was no batch."""
 
 
 class OffsetMap:
     """The latest offset of each key in a range of the log, in memory of a fixed size.
 
-    One allocation contains all entries; the operating system provides the memory as entries are added. An entry has 21
-    bytes: a keyed hash of 128 bits instead of the key, and the offset. At most nine of ten slots are used, so a key
+    All entries are in one allocation, and the operating system provides its memory as entries are added. An entry has
+    21 bytes: a keyed hash of 128 bits instead of the key, and the offset. At most 90 % of the slots are used, so a key
     takes less than 24 bytes.
 
-    Two keys with the same hash would count as one key, and a record would be lost. Untrusted clients choose the keys;
-    they know the hash function, but not the secret. So they cannot do better than chance: the probability of two equal
-    hashes among n keys is about n * n / 2**129, less than 10**-20 for a thousand million keys. Kafka's cleaner relies
-    on MD5 in the same way, without a secret.
+    If two keys had the same hash, the map would treat them as one key, and a record would be lost. Clients choose the
+    keys and know the hash function, but not the secret. So clients cannot construct equal hashes. The probability of a
+    random collision among n keys is about n * n / 2**129, which is less than 10**-20 for a billion keys. Kafka's
+    cleaner relies on MD5 in the same way, without a secret.
 
     >>> OffsetMap(24 * 1000, 0, bytes(16)).capacity
     1027
 
-    :param memory_bytes: the memory for the entries. More than 24 bytes per added record is not useful.
-    :param base_offset: the least offset of a record. Entries contain the distance from it, up to 2**40 - 2.
+    :param memory_bytes: the memory for the entries. It need not exceed 24 bytes per record to add.
+    :param base_offset: the lowest offset of a record to add. Entries contain offsets relative to it, up to 2**40 - 2.
     :param secret: 16 random bytes that no client knows.
-    :raises ValueError: the memory is too small for one key, the offset is negative, or the secret has another size.
+    :raises ValueError: the memory is too small for one key, the base offset is out of range, or the secret has the
+        wrong size.
     """
 
     def __init__(self, memory_bytes: int, base_offset: int, secret: bytes) -> None:
         self._slots = check_map_parameters(memory_bytes, base_offset, secret)
         self.base_offset = base_offset
         self.end_offset = base_offset
-        """The offset below which records were added. The map cannot decide on records at or above it."""
+        """The offset below which all records were added. Records from this offset on always remain."""
         self.capacity = capacity_of(self._slots)
         """The maximum number of different keys."""
         self._count = 0
         self._secret = secret
-        # Unlike a bytearray, this memory is not written before the first entry.
+        # mmap, unlike a bytearray, does not write all of its memory at creation.
         self._table = mmap.mmap(-1, self._slots * ENTRY_BYTES)
 
     def __len__(self) -> int:
@@ -139,10 +152,10 @@ class OffsetMap:
         return self.base_offset + self._relative_offset(slot) if is_there else None
 
     def add(self, batches: Buffer, first_offset: int, *, decompressed_bytes_max: int = DECOMPRESSED_BYTES_MAX) -> Added:
-        """Add the keys of records in whole batches, as many batches as fit.
+        """Add the keys of the records in complete batches, as many batches as fit.
 
         Control batches have no keys. The map may contain some keys of the batch that does not fit. These keys are
-        harmless, because the records they belong to are not below `end_offset`.
+        harmless, because their offsets are not below `end_offset`.
 
         :param batches: contiguous batches of a log; the last one may be incomplete.
         :param first_offset: records below this offset are skipped.
@@ -179,7 +192,10 @@ class OffsetMap:
         return hashlib.blake2b(key, digest_size=DIGEST_BYTES, key=self._secret).digest()
 
     def _put(self, key: bytes, offset: int) -> bool:
-        """Store an offset, unless a later one is stored; return False if there is no space for another key."""
+        """Store the offset of a key, unless a later offset is stored.
+
+        Return False if there is no space for another key.
+        """
         digest = self._digest(key)
         relative_offset = offset - self.base_offset
         slot, free, is_there = self._find(digest)
@@ -203,11 +219,10 @@ class OffsetMap:
         return int.from_bytes(digest[:8], "little") * self._slots >> 64
 
     def _find(self, digest: bytes) -> tuple[int, int, bool]:
-        """Return the slot of a key or its insertion slot, the next free slot from there on, and whether the key was
-        found.
+        """Find a key; return its slot or insertion slot, the next free slot, and whether the key was found.
 
         Entries are in the order of their home slots (linear probing with Robin Hood hashing). A search ends at an entry
-        that is nearer to its home slot than the key would be.
+        that is closer to its own home slot than the key would be at this slot.
         """
         slot = self._home(digest)
         distance = 0
@@ -225,7 +240,7 @@ class OffsetMap:
         return slot, free, False
 
     def _make_room(self, slot: int, free: int) -> None:
-        """Move the entries from `slot` up to the one before `free` by one slot."""
+        """Move all entries from `slot` to the slot before `free` by one slot, so that `slot` becomes free."""
         table = self._table
         if free < slot:
             table.move(ENTRY_BYTES, 0, free * ENTRY_BYTES)
@@ -235,7 +250,7 @@ class OffsetMap:
 
 
 def check_map_parameters(memory_bytes: int, base_offset: int, secret: bytes) -> int:
-    """Return the number of slots of a map.
+    """Check the parameters of a map; return its number of slots.
 
     :raises ValueError: a parameter is out of range.
     """
@@ -250,7 +265,7 @@ def check_map_parameters(memory_bytes: int, base_offset: int, secret: bytes) -> 
 
 
 def check_first_offset(first_offset: int, base_offset: int) -> None:
-    """Check that a map can contain records from an offset on.
+    """Check that records from `first_offset` on can be added to a map.
 
     :raises ValueError: the offset is below the map's base offset.
     """
@@ -259,7 +274,7 @@ def check_first_offset(first_offset: int, base_offset: int) -> None:
 
 
 def capacity_of(slots: int) -> int:
-    """Return the maximum number of keys in a number of slots."""
+    """Return the maximum number of keys in a map with this number of slots."""
     return slots * 9 // 10
 
 
@@ -267,16 +282,16 @@ def filter_batches(batches: Buffer, offset_map: OffsetMap, filtering: Filtering)
     """Remove superseded records from batches; return the remaining batches.
 
     - Batches at or above the map's `end_offset`, and control batches, remain unchanged.
-    - A record remains if the map contains no later offset of its key. Records without a key are removed.
-    - Tombstones (records without a value) remain until the delete horizon of their batch. The first cleaning sets it to
-      `now_ms + delete_retention_ms`. The horizon replaces the base timestamp, bit 6 of the attributes marks it, and
-      timestamps of records become relative to it (KIP-534).
-    - A batch without records is removed, unless it ends at `round_end_offset`, or is the newest batch of an active
-      producer, whose sequence it contains.
+    - A record remains if the map contains no later offset for its key. Records without a key are removed.
+    - Tombstones (records without a value) remain until the delete horizon of their batch. The first cleaning sets the
+      horizon to `now_ms + delete_retention_ms`. The horizon replaces the base timestamp, and bit 6 of the attributes
+      marks this. The timestamps of the records become relative to the horizon (KIP-534).
+    - A batch without records is removed, with two exceptions: it ends at `round_end_offset`, or it is the newest batch
+      of an active producer and contains the producer's last sequence.
 
-    Offsets, timestamps, headers, producer, sequence, leader epoch and compression do not change. A changed batch gets
-    the greatest timestamp of its remaining records, unless it has a log append time. A batch without removed records is
-    not encoded again.
+    Offsets, timestamps, headers, producer, sequence, leader epoch and compression do not change. The max timestamp of a
+    changed batch becomes the greatest timestamp of the remaining records, unless the batch has a log append time. A
+    batch without removed records is not encoded again.
 
     :param batches: contiguous batches of a log; the last one may be incomplete.
     :raises CorruptBatchError: a batch is damaged.
@@ -319,7 +334,7 @@ def _filter_batch(
     filtering: Filtering,
     decompressor: Decompressor,
 ) -> bytes | bytearray | None:
-    """Return the new bytes of a batch, empty bytes if it is removed, or None if it remains unchanged."""
+    """Return the new bytes of a batch. Return empty bytes if the batch is removed, and None if it remains unchanged."""
     if header.is_control or header.base_offset >= offset_map.end_offset:
         return None
     body, lists = records_of(view, position, header, decompressor)
@@ -342,7 +357,7 @@ def _filter_batch(
 
 
 def _rows_kept(lists: Lists, header: BatchHeader, offset_map: OffsetMap, now_ms: int) -> list[int]:
-    """Return the indexes of the records of a batch that remain."""
+    """Return the indexes of the remaining records of a batch."""
     horizon_ms = header.delete_horizon_ms
     keeps_tombstones = horizon_ms is None or now_ms < horizon_ms
     kept = []
@@ -367,8 +382,9 @@ def must_stay(header: BatchHeader, filtering: Filtering) -> bool:
 
 
 def delete_horizon(filtering: Filtering) -> int:
-    """Return the delete horizon of newly cleaned tombstones, in ms. It is limited so that differences from usual
-    timestamps do not overflow.
+    """Return the delete horizon of newly cleaned tombstones, in ms.
+
+    It is limited, so that its difference from usual timestamps does not overflow.
 
     >>> delete_horizon(Filtering(5, 10, {}, 0))
     15
@@ -391,7 +407,8 @@ def empty_batch(header: BatchHeader) -> bytearray:
 def _parts_from(horizon_ms: int, parts: list[bytes], header: BatchHeader, kept: list[int]) -> list[bytes] | None:
     """Return the remaining records with timestamps relative to the horizon.
 
-    None: a batch of nearly 2 GiB would become too large. Such a batch gets no horizon, and keeps its tombstones.
+    Return None if a batch of nearly 2 GiB would become too large. Such a batch gets no horizon, and its tombstones
+    remain.
     """
     counted = []
     for row in kept:
@@ -406,7 +423,7 @@ def _parts_from(horizon_ms: int, parts: list[bytes], header: BatchHeader, kept: 
 
 
 def _rebuilt(header: BatchHeader, lists: Lists, kept: list[int], parts: list[bytes]) -> bytearray:
-    """Return a batch of the remaining records, whose encoded bytes are `parts`."""
+    """Return a batch that contains the remaining records. `parts` are the encoded records."""
     if header.timestamp_type is TimestampType.CREATE_TIME:
         latest_ms = max(lists.timestamps_ms[row] for row in kept)
         header = header._replace(max_timestamp_ms=max(NO_TIMESTAMP, latest_ms))
@@ -431,9 +448,9 @@ def record_spans(body: bytes) -> Iterator[tuple[int, int]]:
 
 
 def whole_batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
-    """Yield position and header of each valid batch that `view` contains as a whole.
+    """Yield the position and the header of each complete batch in `view`.
 
-    :raises CorruptBatchError: as `sound_header` does.
+    :raises CorruptBatchError: a header is invalid, a CRC is wrong, or the offsets do not ascend.
     """
     position = next_offset = 0
     while (header := sound_header(view, position, next_offset)) is not None:
@@ -445,7 +462,7 @@ def whole_batches(view: memoryview) -> Iterator[tuple[int, BatchHeader]]:
 def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHeader | None:
     """Return the header of the batch at `position`, or None if the batch is incomplete.
 
-    :param next_offset: the least valid base offset.
+    :param next_offset: the lowest valid base offset.
     :raises CorruptBatchError: the header is invalid, the CRC is wrong, or the offsets do not ascend.
     """
     if len(view) - position < BATCH_HEADER_SIZE:
@@ -464,9 +481,9 @@ def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHead
 
 
 def records_without_key(batch: Buffer, decompressed_bytes_max: int) -> list[int]:
-    """Return the indexes of the records of a batch without a key, at most `KEYLESS_MAX`.
+    """Return the indexes of at most `KEYLESS_MAX` records in a batch that have no key.
 
-    This checks everything that the cleaner will read later, regardless of the base offset.
+    The function checks all fields that the cleaner will read later, except the base offset.
 
     :param batch: one batch, whose header and CRC were checked.
     :raises CorruptBatchError: a record is damaged, or the records are larger than `decompressed_bytes_max`.
@@ -480,7 +497,7 @@ def records_without_key(batch: Buffer, decompressed_bytes_max: int) -> list[int]
 def body_of(view: memoryview, position: int, header: BatchHeader, decompressor: Decompressor) -> Buffer:
     """Return the decompressed body of a batch.
 
-    :raises CorruptBatchError: the body is damaged, or larger than the decompressor allows.
+    :raises CorruptBatchError: the body is damaged, or exceeds the limit of the decompressor.
     """
     stored = view[position + BATCH_HEADER_SIZE : position + header.size]
     if header.compression is Compression.NONE or (not stored and not header.record_count):
@@ -494,11 +511,11 @@ def body_of(view: memoryview, position: int, header: BatchHeader, decompressor: 
 def records_of(view: memoryview, position: int, header: BatchHeader, decompressor: Decompressor) -> tuple[bytes, Lists]:
     """Return the decompressed body of a batch, and the fields of its records.
 
-    :raises CorruptBatchError: as `body_of` does, or the body does not match the header.
+    :raises CorruptBatchError: the body is damaged, exceeds the limit of the decompressor, or does not match the header.
     """
     body = bytes(body_of(view, position, header, decompressor))
     try:
-        # The remaining records keep their offset deltas, so these must be correct.
+        # The remaining records keep their offset deltas, so the deltas must be correct.
         lists, _ = decode_batch(body, header, 0, OFFSET_MAX, any_deltas=False)
     except CorruptBatchError as error:
         raise _corrupt(position, header, error) from error

@@ -1,4 +1,4 @@
-"""The four compression codecs of record batches. No input makes them allocate more memory than the caller allows.
+"""The four compression codecs of record batches. The caller limits the memory for the output, even for malicious input.
 
 Every Kafka client can read the output:
 
@@ -25,8 +25,7 @@ from barnabas.errors import CorruptBatchError
 Data = bytes | bytearray | memoryview
 
 _HEADER = bytes.fromhex("04224d18604082")
-"""The LZ4 frame header: magic number, version 1 with independent blocks of 64 KiB, and a byte of the header's xxHash.
-"""
+"""The LZ4 frame header: magic number, version 1 with independent blocks of 64 KiB, and the header checksum."""
 _BLOCK_BYTES = 64 * 1024
 _PLAIN_HEADERS = {
     _HEADER: _BLOCK_BYTES,
@@ -34,10 +33,10 @@ _PLAIN_HEADERS = {
     bytes.fromhex("04224d18606051"): 1024 * 1024,
     bytes.fromhex("04224d18607073"): 4 * 1024 * 1024,
 }
-"""The LZ4 frame headers that this module reads itself, with the size of their blocks."""
+"""The LZ4 frame headers that this module supports itself, with their block sizes in bytes."""
 _BLOCK_SIZE = struct.Struct("<I")
 _STORED_FLAG = 0x80000000
-"""The flag of an uncompressed block: compression would enlarge it."""
+"""The flag of a block that is stored uncompressed, because compression would enlarge it."""
 
 
 def compress_frame(data: Data) -> bytes:
@@ -65,13 +64,16 @@ def decompress_frame_into(data: Data, output: bytearray) -> int:
 
 
 def _frame_bytes_max(size: int) -> int:
-    """Return the maximum size of a frame for `size` bytes of content; a block may grow by one byte per 255 bytes."""
+    """Return the maximum size of an LZ4 frame for `size` bytes of content.
+
+    A block may grow by one byte per 255 bytes.
+    """
     blocks = -(-size // _BLOCK_BYTES)
     return len(_HEADER) + size + size // 255 + blocks * (16 + _BLOCK_SIZE.size) + _BLOCK_SIZE.size
 
 
 def _write_block(content: memoryview, frame: memoryview, at: int) -> int:
-    """Write a block with its size at position `at`; return the end position."""
+    """Write the size and the data of a block at position `at`; return the position after the block."""
     start = at + _BLOCK_SIZE.size
     size = cramjam.lz4.compress_block_into(content, frame[start:], store_size=False)
     if size < len(content):
@@ -83,7 +85,7 @@ def _write_block(content: memoryview, frame: memoryview, at: int) -> int:
 
 
 def _decompress_blocks_into(data: Data, output: bytearray) -> int | None:
-    """Decompress a frame of independent blocks into `output`; return None if the library must decompress it."""
+    """Decompress a frame of independent blocks into `output`. Return None if cramjam must decompress the frame."""
     block_bytes_max = _PLAIN_HEADERS.get(bytes(data[: len(_HEADER)]))
     if block_bytes_max is None:
         return None
@@ -104,7 +106,7 @@ def _decompress_blocks_into(data: Data, output: bytearray) -> int | None:
 
 
 def _read_block(block: memoryview, size: int, room: memoryview) -> int:
-    """Write the content of a block into `room`; return the number of bytes."""
+    """Decompress a block into `room`; return the number of bytes."""
     if not size & _STORED_FLAG:
         return cramjam.lz4.decompress_block_into(block, room, output_len=len(room))
     if len(block) > len(room):
@@ -122,7 +124,7 @@ class DecompressedTooLargeError(CorruptBatchError):
 
 
 class Compression(enum.IntEnum):
-    """The compression of a batch, as in the low bits of its attributes."""
+    """The compression of a batch, with its number in the low bits of the batch attributes."""
 
     NONE = 0
     GZIP = 1
@@ -143,7 +145,7 @@ def compress(kind: Compression, data: Data) -> bytes:
 def decompress(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes:
     """Decompress `data`.
 
-    :param max_bytes: the maximum size of the result; no more memory is allocated for the result.
+    :param max_bytes: the maximum size of the result, and of the memory for the result.
     :raises DecompressedTooLargeError: the content is larger than `max_bytes`.
     :raises CorruptBatchError: `data` is damaged.
     """
@@ -152,8 +154,10 @@ def decompress(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTE
 
 
 def decompressed(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> bytes | bytearray:
-    """Decompress as `decompress` does, but without the final copy to bytes. The copy of a large result takes
-    milliseconds and blocks all other threads."""
+    """Decompress data like `decompress`, but without the final copy to bytes.
+
+    Copying a large result takes milliseconds and blocks all other threads.
+    """
     try:
         return _DECOMPRESSORS[kind](data, max_bytes)
     except (cramjam.DecompressionError, zlib.error, struct.error) as error:
@@ -161,9 +165,9 @@ def decompressed(kind: Compression, data: Data, max_bytes: int = DECOMPRESSED_BY
 
 
 class Decompressor:
-    """Decompresses one batch after the other into reused memory.
+    """Decompresses batches one after the other into reused memory.
 
-    New memory must be cleared for each batch, which takes longer than the decompression of a small batch.
+    The memory is reused because new memory must be cleared, which takes longer than the decompression of a small batch.
 
     :param max_bytes: the maximum size of a result, and of the memory.
     """
@@ -173,16 +177,16 @@ class Decompressor:
         self._memory = bytearray()
 
     def decompress(self, kind: Compression, data: Data) -> Data:
-        """Decompress `data`; the next call overwrites the result.
+        """Decompress `data`. The next call overwrites the result.
 
-        :raises CorruptBatchError: as `decompress` does.
+        :raises CorruptBatchError: `data` is damaged, or the content is larger than `max_bytes`.
         """
         decompress_into = _INTO.get(kind)
         if decompress_into is not None and self._memory:
             try:
                 return memoryview(self._memory)[: decompress_into(data, self._memory)]
             except cramjam.DecompressionError:
-                # The result does not fit, or `data` is damaged; the next step finds the cause.
+                # The result does not fit, or `data` is damaged. The next step determines the cause.
                 self._memory = bytearray()
         content = decompressed(kind, data, self._max_bytes)
         if isinstance(content, bytearray):
@@ -191,7 +195,7 @@ class Decompressor:
 
 
 def expanded_bytes_max(kind: Compression, size: int) -> int:
-    """Return the maximum decompressed size of `size` compressed bytes that the format allows."""
+    """Return the maximum decompressed size that the format allows for `size` compressed bytes."""
     if kind == Compression.ZSTD:
         return size // _ZSTD_BLOCK_SIZE_MIN * _ZSTD_BLOCK_CONTENT_MAX
     return size * _RATIO_MAX[kind]
@@ -216,12 +220,17 @@ _GZIP_WINDOW_BITS = 31
 _GZIP_MAGIC = b"\x1f\x8b\x08"
 _GZIP_HEADER_SIZE = 10
 _GZIP_EMPTY_MEMBERS_MAX = 16
-"""The maximum number of members without content. Each has 20 bytes, and costs as much time as one with content."""
+"""The maximum number of gzip members without content.
+
+Such a member has only 20 bytes, but takes as much time as a member with content.
+"""
 _GZIP_FIRST_INPUT_BYTES = 4 * 1024
 _GZIP_INPUT_GROWTH = 8
 _GZIP_RATIO_MAX = 1032
-"""The maximum ratio of deflate: a match of 258 bytes takes at least two bits, one for its length and one for its
-distance (RFC 1951)."""
+"""The maximum compression ratio of deflate.
+
+A match of 258 bytes takes at least two bits, one for its length and one for its distance (RFC 1951).
+"""
 
 
 def _compress_gzip(data: Data) -> bytes:
@@ -245,7 +254,10 @@ def _decompress_gzip(data: Data, max_bytes: int) -> bytes:
 
 
 def _is_gzip_over(view: memoryview, position: int) -> bool:
-    """Return whether no member begins at this position. Bytes after the first member are then padding."""
+    """Return whether no gzip member begins at this position.
+
+    In this case, the bytes after the first member are padding.
+    """
     begins = view[position : position + len(_GZIP_MAGIC)] == _GZIP_MAGIC
     return position > 0 and not (begins and len(view) - position >= _GZIP_HEADER_SIZE)
 
@@ -253,16 +265,17 @@ def _is_gzip_over(view: memoryview, position: int) -> bool:
 def _decompress_gzip_member(
     view: memoryview, position: int, left: int, max_bytes: int, parts: list[bytes]
 ) -> tuple[int, int]:
-    """Append the content of a member to `parts`; return its size and the position of the next member."""
+    """Append the content of a gzip member to `parts`; return its size and the position after the member."""
     member = zlib.decompressobj(wbits=_GZIP_WINDOW_BITS)
     size = 0
-    # zlib copies the unused input of a member, so the input is not much larger than the member needs.
+    # zlib copies the input that a member does not use. So the input is limited to little more than a member needs.
     input_bytes = _GZIP_FIRST_INPUT_BYTES
     while not member.eof:
         if position >= len(view):
             raise CorruptBatchError("gzip data ends within a member")
         given = view[position : position + input_bytes]
-        # A max_length of 0 would mean "no limit". One byte above the limit detects content that is too large.
+        # The limit has one extra byte: it detects content that is too large, and a max_length of 0 would mean "no
+        # limit".
         content = member.decompress(given, left - size + 1)
         size += len(content)
         if size > left:
@@ -282,7 +295,7 @@ _XERIAL_BLOCK_SIZE = 32 * 1024
 _XERIAL_LENGTH = struct.Struct(">i")
 
 _SNAPPY_RATIO_MAX = 22
-"""The maximum ratio of snappy: its densest element is a copy of 64 bytes in 3 bytes."""
+"""The maximum compression ratio of snappy. Its densest element encodes a copy of 64 bytes in 3 bytes."""
 
 
 def _compress_snappy(data: Data) -> bytes:
@@ -329,7 +342,7 @@ def _decompress_snappy_block(block: memoryview, left: int, max_bytes: int) -> by
 # --- lz4 ---
 
 _LZ4_RATIO_MAX = 255
-"""The maximum ratio of LZ4: each byte of a match length stands for at most 255 bytes."""
+"""The maximum compression ratio of LZ4. Each byte of a match length adds at most 255 bytes."""
 
 
 def _decompress_lz4(data: Data, max_bytes: int) -> bytearray:
@@ -348,8 +361,10 @@ _ZSTD_LEVEL = 3
 """Kafka's default level."""
 _ZSTD_BLOCK_SIZE_MIN = 4
 _ZSTD_BLOCK_CONTENT_MAX = 128 * 1024
-"""The maximum content of a zstd block (RFC 8878, 3.1.1.2). Its smallest encoding has four bytes: a header of three
-bytes and one byte to repeat."""
+"""The maximum content of a zstd block in bytes (RFC 8878, 3.1.1.2).
+
+The smallest encoding of a block has four bytes: a header of three bytes, and one byte to repeat.
+"""
 
 
 def _decompress_zstd(data: Data, max_bytes: int) -> bytearray:
@@ -360,7 +375,10 @@ _FIRST_GUESS_BYTES = 64 * 1024
 _FIRST_GUESS_RATIO = 8
 _GROWTH = 4
 _FULL = "failed to write whole buffer"
-"""The text of cramjam's error when the output does not fit (the message of Rust's io::ErrorKind::WriteZero)."""
+"""The text of cramjam's error if the output buffer is too small.
+
+It is the message of Rust's io::ErrorKind::WriteZero.
+"""
 
 
 def _decompress_growing(
@@ -370,7 +388,7 @@ def _decompress_growing(
     content_max: int,
     max_bytes: int,
 ) -> bytearray:
-    """Decompress into a buffer that grows with the actual output. Sizes stated in `data` are not trusted."""
+    """Decompress into a buffer that grows with the actual output. The sizes in `data` are not trusted."""
     if not data:
         raise CorruptBatchError(f"{kind.name.lower()} data is empty")
     size = min(content_max, max(_FIRST_GUESS_BYTES, _FIRST_GUESS_RATIO * len(data)))

@@ -1,7 +1,7 @@
-"""The header of a record batch, 61 bytes: functions that read, check and stamp it without parsing a record.
+"""The header of a record batch (61 bytes), and functions that read, check and stamp it without parsing records.
 
 A broker needs only this part of a batch. The functions take a buffer (bytes, bytearray or memoryview) and a position in
-it, and copy only the header fields.
+the buffer, and copy only the header fields.
 
 Layout (format version 2 of Kafka's protocol documentation, KIP-98), big-endian:
 
@@ -9,10 +9,10 @@ Layout (format version 2 of Kafka's protocol documentation, KIP-98), big-endian:
     last offset delta i32 | base timestamp i64 | max timestamp i64 | producer id i64 | producer epoch i16 |
     base sequence i32 | record count i32 | records
 
-The batch length is the number of bytes after this field. The CRC covers all bytes from the attributes to the end, so
-the broker can stamp base offset and leader epoch without a new CRC.
+The batch length is the number of bytes after this field. The CRC covers all bytes from the attributes to the end. So
+the broker can stamp the base offset and the leader epoch without a new CRC.
 
-Attributes: bits 0-2 compression, 3 timestamp type, 4 transactional, 5 control, 6 delete horizon.
+The attributes are bits 0-2 compression, bit 3 timestamp type, bit 4 transactional, bit 5 control, bit 6 delete horizon.
 """
 
 from __future__ import annotations
@@ -38,24 +38,29 @@ MAGIC = 2
 """The only batch format that the broker stores and serves."""
 
 LENGTH_OVERHEAD = 12
-"""The bytes that the length field of a batch does not include: base offset and the length itself."""
+"""The number of bytes that the batch length does not include: the base offset and the length field itself."""
 
 CRC_START = 21
 """The position in a batch of the first byte that the CRC covers."""
 
 COMPRESSED_RECORDS_MAX = 4_000_000
-"""The maximum number of records in a compressed batch. Without a limit, a few KB could expand to a GB of objects."""
+"""The maximum number of records in a compressed batch.
+
+Without this limit, a batch of a few KB could expand to a GB of objects.
+"""
 
 SEQUENCE_MAX = 2**31 - 1
-"""The greatest sequence of an idempotent producer; the next one is 0 (KIP-98)."""
+"""The greatest sequence number of an idempotent producer. After it, the sequence continues at 0 (KIP-98)."""
 
 COMPRESSION_MASK = 0x07
 TIMESTAMP_TYPE_MASK = 0x08
 TRANSACTIONAL_MASK = 0x10
 CONTROL_MASK = 0x20
 DELETE_HORIZON_MASK = 0x40
-"""The attribute of a batch whose base timestamp is the delete horizon of its tombstones (KIP-534). The timestamps of
-its records are relative to this base timestamp."""
+"""The attribute bit of a batch whose base timestamp is the delete horizon of its tombstones (KIP-534).
+
+The timestamps of its records are relative to this base timestamp.
+"""
 
 _COMPRESSION_LAST = max(Compression)
 HEADER = struct.Struct(">qiibIhiqqqhii")
@@ -85,9 +90,9 @@ assert HEADER.size == BATCH_HEADER_SIZE
 
 
 class BatchHeader(NamedTuple):
-    """The unchecked header of one batch.
+    """The header of one batch, unchecked.
 
-    A named tuple, because the broker creates one for each batch.
+    It is a named tuple for speed, because the broker creates a header object for each batch.
     """
 
     base_offset: int
@@ -150,7 +155,7 @@ class BatchHeader(NamedTuple):
 
     @property
     def last_sequence(self) -> int:
-        """The sequence of the last record, or -1 for a batch without a sequence."""
+        """The sequence number of the last record; -1 if the batch has no sequence numbers."""
         if self.base_sequence < 0:
             return self.base_sequence
         last = self.base_sequence + self.last_offset_delta
@@ -177,8 +182,8 @@ def pack_header(buffer: bytearray | memoryview, header: BatchHeader | tuple[int,
 def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[int, BatchHeader]]:
     """Yield the position and header of each complete batch in `buffer`.
 
-    :param partial_ok: True to stop without an error at an incomplete batch, as fetch responses may contain.
-    :raises CorruptBatchError: a batch length is impossible, or a batch is incomplete and `partial_ok` is false.
+    :param partial_ok: True to stop without an error at an incomplete batch. A fetch response may end with such a batch.
+    :raises CorruptBatchError: a batch length is too small, or a batch is incomplete and `partial_ok` is false.
     """
     position = 0
     end = len(buffer)
@@ -204,7 +209,7 @@ def iter_headers(buffer: Buffer, *, partial_ok: bool = False) -> Iterator[tuple[
 
 
 def check_batch(buffer: Buffer, position: int, header: BatchHeader) -> None:
-    """Check format, length, CRC and counts of a batch without parsing a record.
+    """Check the format, length, CRC and counts of a batch without parsing records.
 
     :raises CorruptBatchError: the check failed; the message contains the expected value.
     """
@@ -245,14 +250,19 @@ def check_structure(header: BatchHeader, position: int) -> None:
 
 
 def stamp(buffer: bytearray | memoryview, position: int, base_offset: int, leader_epoch: int) -> None:
-    """Write the base offset and the leader epoch of the batch at `position`, in place. The CRC does not cover them."""
+    """Write the base offset and the leader epoch of the batch at `position`, in place.
+
+    The CRC does not cover these fields.
+    """
     _BASE_OFFSET.pack_into(buffer, position, base_offset)
     _LEADER_EPOCH.pack_into(buffer, position + _LEADER_EPOCH_POSITION, leader_epoch)
 
 
 def set_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, sequence: int) -> None:
-    """Set the producer identity of a whole batch in place (KIP-98). The batch gets base offset 0, no leader epoch and a
-    new CRC; the other fields do not change."""
+    """Set the producer id, epoch and base sequence of a batch, in place (KIP-98).
+
+    The batch also gets base offset 0, no leader epoch and a new CRC. The other fields do not change.
+    """
     _PRODUCER.pack_into(batch, _PRODUCER_POSITION, producer_id, epoch, sequence)
     batch[:_BASE_OFFSET_BYTES] = _OFFSET_0
     _EPOCH_MAGIC_CRC.pack_into(
@@ -263,19 +273,24 @@ def set_identity(batch: bytearray | memoryview, producer_id: int, epoch: int, se
 read_producer: Callable[[Buffer], tuple[int, int, int]] = functools.partial(
     _PRODUCER.unpack_from, offset=_PRODUCER_POSITION
 )
-"""Returns producer id, epoch and base sequence of the batch in a buffer; -1 each for a batch without a producer id."""
+"""A function that returns the producer id, epoch and base sequence of the batch in a buffer.
+
+All three are -1 if the batch has no producer id.
+"""
 
 
 def set_timestamp(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Set the timestamp of the batch at `position`, whose records share one timestamp, in place. The CRC is not
-    updated."""
+    """Set the timestamp of all records of the batch at `position`, in place.
+
+    The records must share one timestamp. The CRC is not updated.
+    """
     _TIMESTAMPS.pack_into(buffer, position + _BASE_TIMESTAMP_POSITION, timestamp_ms, timestamp_ms)
 
 
 def set_log_append_time(buffer: bytearray | memoryview, position: int, timestamp_ms: int) -> None:
-    """Set the broker's timestamp for the batch at `position`, in place, and update its CRC.
+    """Set the log append time of the batch at `position`, in place, and update the CRC.
 
-    The records keep the producer's timestamps; readers use the max timestamp of the batch for all of them (KIP-32).
+    The records keep the producer's timestamps, but readers use the max timestamp of the batch for all records (KIP-32).
     """
     header = read_header(buffer, position)
     _ATTRIBUTES.pack_into(buffer, position + _ATTRIBUTES_POSITION, header.attributes | TIMESTAMP_TYPE_MASK)
@@ -291,7 +306,10 @@ def write_crc(buffer: bytearray | memoryview, position: int, size: int) -> None:
 
 
 def empty_batch(base_offset: int, last_offset: int, leader_epoch: int) -> bytearray:
-    """Return a batch without records that covers the offsets `base_offset` to `last_offset`; clients skip it."""
+    """Return a batch without records that covers the offsets from `base_offset` to `last_offset`.
+
+    Clients skip such a batch.
+    """
     batch = bytearray(BATCH_HEADER_SIZE)
     header = BatchHeader(
         base_offset=base_offset,

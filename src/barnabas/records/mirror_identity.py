@@ -1,7 +1,7 @@
-"""The source of a mirrored batch, encoded in its producer id, epoch and sequence.
+"""The source of a mirrored batch, encoded in the producer id, epoch and sequence of the batch.
 
-A stretch is a series of consecutive source offsets. Its *origin* is the source offset of sequence 0; origin + sequence
-is the source offset of each record in the stretch. Producer id and epoch contain the origin:
+A stretch is a range of consecutive source offsets. Its *origin* is the source offset of sequence 0, so the source
+offset of each record in the stretch is origin + sequence. The producer id and the epoch contain the origin:
 
     producer id   1 bit that marks mirrors | 20 bits of the lineage | 42 bits: origin >> 15
     epoch                                                             15 bits: origin & 0x7fff
@@ -9,13 +9,14 @@ is the source offset of each record in the stretch. Producer id and epoch contai
 Invariants, which exactly-once delivery requires:
 
 - For each mirrored batch, origin + last sequence + 1 is the source offset after the original batch. A batch with gaps,
-  from a compacted source, starts a new stretch, whose origin satisfies this equation.
+  from a compacted source, starts a new stretch with an origin that satisfies this equation.
 - Origins only grow within a partition. So the pair of producer id and epoch only grows, and each stretch begins with
   sequence 0, as brokers require for a new epoch (KIP-98).
-- No part is random: every mirror gives the same batch the same identity at any time, so a broker stores it once.
+- The identity contains no random part. Every mirror gives the same batch the same identity at any time, so a broker
+  stores the batch once.
 
-KIP-360 lets an unknown producer start. No broker allocates producer ids as large as these, because allocation counts
-from 0.
+Brokers accept a producer that they do not know yet (KIP-360). They never allocate such large producer ids, because
+allocation starts at 0.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ LINEAGE_BITS = 20
 REGION_BITS = 42
 EPOCH_BITS = 15
 ORIGIN_MAX = (1 << (REGION_BITS + EPOCH_BITS)) - 1
-"""The greatest origin, which no log reaches."""
+"""The greatest origin. No log reaches such an offset."""
 
 _LINEAGE_MASK = (1 << LINEAGE_BITS) - 1
 _REGION_MASK = (1 << REGION_BITS) - 1
@@ -46,8 +47,7 @@ class Producer(NamedTuple):
 
 
 def lineage_of(cluster_id: str, topic_id: bytes) -> int:
-    """Return 20 bits that identify a topic of a cluster, so that batches of another topic or cluster are not confused
-    with it.
+    """Return the lineage of a topic: 20 bits that distinguish its batches from batches of other topics and clusters.
 
     >>> lineage_of("a", b"1") == lineage_of("a", b"2")
     False
@@ -79,7 +79,7 @@ def origin_of(lineage: int, producer: Producer) -> int | None:
 
 
 class Provenance(NamedTuple):
-    """The origin of a mirrored batch, and its end in the source."""
+    """The origin of a mirrored batch, and the end of the batch in the source."""
 
     origin: int
     source_next: int
@@ -87,7 +87,7 @@ class Provenance(NamedTuple):
 
 
 def provenance_of(lineage: int, header: BatchHeader) -> Provenance | None:
-    """Return the origin and the source end of a batch, or None if no mirror of this lineage sent it."""
+    """Return the provenance of a batch, or None if no mirror of this lineage sent the batch."""
     origin = origin_of(lineage, Producer(header.producer_id, header.producer_epoch))
     if origin is None or header.base_sequence < 0:
         return None
@@ -95,21 +95,24 @@ def provenance_of(lineage: int, header: BatchHeader) -> Provenance | None:
 
 
 class SourcePlace(NamedTuple):
-    """The source of the records of a mirrored batch."""
+    """The lineage and the first source offset of the records in a mirrored batch."""
 
     producer_id: int
-    """The producer id of the whole lineage, independent of the stretch."""
+    """The producer id that identifies the lineage. It is equal for all stretches."""
     first: int
     """The source offset of the first record."""
 
 
 def producer_id_of(lineage: int) -> int:
-    """Return the id under which the audit counts all records of a lineage, with their source offsets as numbers."""
+    """Return the producer id under which the audit counts all records of a lineage.
+
+    The audit uses their source offsets as sequence numbers.
+    """
     return MIRROR_MARK | lineage << REGION_BITS
 
 
 def source_place_of(header: BatchHeader) -> SourcePlace | None:
-    """Return the source of the records of a batch, or None if no mirror sent the batch.
+    """Return the source of the records in a batch, or None if no mirror sent the batch.
 
     >>> from barnabas.records import BatchBuilder, read_header
     >>> builder = BatchBuilder()
@@ -126,5 +129,5 @@ def source_place_of(header: BatchHeader) -> SourcePlace | None:
 
 
 def fits_stretch(first_sequence: int, count: int) -> bool:
-    """Return whether `count` records fit into a stretch from this sequence on, without an overflow of the sequence."""
+    """Return whether `count` records from this sequence on fit into a stretch without a sequence overflow."""
     return first_sequence + count - 1 <= SEQUENCE_MAX

@@ -1,8 +1,8 @@
 """Reads records from the batches of a fetch response; `arrow` reads them into columns.
 
-Damaged input raises only CorruptBatchError, and causes no larger allocations than its real content needs. Control
-batches (transaction markers) contain no user data and are skipped. An incomplete batch at the end of the buffer is
-skipped, too; a fetch response may end with one.
+Damaged input only raises CorruptBatchError. It cannot cause larger allocations than its actual content needs. Control
+batches (transaction markers) contain no user data and are skipped. An incomplete batch at the end of the buffer is also
+skipped, because a fetch response may end with an incomplete batch.
 """
 
 from __future__ import annotations
@@ -26,8 +26,11 @@ from barnabas.records.header import (
 from barnabas.records.scan import usual_header
 
 SMALL_BYTES_MAX = 4096
-"""The size up to which a single batch is checked in one step. A consumer that waits for new records mostly gets small
-batches, for which the separate steps cost more than the records."""
+"""The maximum size of a batch that is checked in one step.
+
+A consumer that waits for new records mostly gets small batches. For these, separate steps would take more time than
+decoding the records.
+"""
 
 
 def read_records(
@@ -41,7 +44,8 @@ def read_records(
 ) -> list[Record]:
     """Return the records of all complete batches in `buffer`.
 
-    :param min_offset: the result excludes earlier records, because a fetch returns whole batches.
+    :param min_offset: records before this offset are left out. A fetch returns complete batches, so it may return such
+        records.
     :param max_batch_bytes: the maximum decompressed size of a batch.
     :raises CorruptBatchError: a batch is damaged, or larger than `max_batch_bytes`.
     """
@@ -72,7 +76,7 @@ def iter_bodies(
     check_crc: bool = True,
     max_batch_bytes: int = DECOMPRESSED_BYTES_MAX,
 ) -> Iterator[tuple[BatchHeader, Buffer]]:
-    """Yield the header and the decompressed body of each batch that may contain records of the offset range.
+    """Yield the header and the decompressed body of each batch that may contain records in the offset range.
 
     :raises CorruptBatchError: a batch is damaged, or larger than `max_batch_bytes`.
     """
@@ -86,10 +90,10 @@ def iter_bodies(
             continue
         body = view[position + BATCH_HEADER_SIZE : position + header.size]
         compression = header.compression
-        # A batch whose records were all removed by compaction may keep its compression attribute.
+        # If compaction has removed all records of a batch, the batch may still have its compression attribute.
         is_plain = compression is Compression.NONE or not body
         if not is_plain and header.record_count > COMPRESSED_RECORDS_MAX:
             raise CorruptBatchError(
-                f"{header.record_count} records in a compressed batch; at most {COMPRESSED_RECORDS_MAX} are decoded"
+                f"a compressed batch has {header.record_count} records; the maximum is {COMPRESSED_RECORDS_MAX}"
             )
         yield header, body if is_plain else decompress(compression, body, max_batch_bytes)

@@ -1,7 +1,7 @@
-"""Compresses batches again, for topics whose `compression.type` differs from the compression of their producers.
+"""Recompresses batches, for topics whose `compression.type` differs from the compression of the producers.
 
-The body is decompressed and compressed as a whole, and no record is parsed. Offsets, producer id and sequence of the
-batch do not change.
+The body of a batch is decompressed and compressed as a whole; records are not parsed. Offsets, producer id and sequence
+of the batch do not change.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from barnabas.records.header import (
 
 
 def recompress(buffer: Buffer, kind: Compression, max_bytes: int = DECOMPRESSED_BYTES_MAX) -> Buffer:
-    """Return the batches of `buffer`, each compressed as `kind`; `buffer` itself if all of them already are.
+    """Return the batches in `buffer`, each compressed with `kind`. If all batches already use `kind`, return `buffer`.
 
-    :param max_bytes: the maximum decompressed size of all bodies together.
+    :param max_bytes: the maximum decompressed size of all bodies together, in bytes.
     :raises CorruptBatchError: a batch is damaged, or the bodies are larger than `max_bytes`.
     """
     placed = list(iter_headers(buffer))

@@ -1,7 +1,7 @@
-"""The parts that both implementations of `Record` share: protocols of named tuples and data classes, times, pickling.
+"""The parts that both implementations of `Record` share: fields, timestamps and pickling.
 
-The compiled record computes its fields on access, so it is not a tuple. It implements the protocol of a named tuple:
-pandas reads a list of records by `_fields`, and polars by the fields of a data class.
+The compiled record computes its fields on access, so it is not a tuple. It implements the protocols of named tuples and
+data classes, because pandas reads a list of records by `_fields`, and polars by the fields of a data class.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ ANNOTATIONS: Mapping[str, Any] = {
     "offset": int,
     "timestamp_ms": int,
     "timestamp_type": int,
-    "key": Optional[bytes],  # noqa: UP045  polars knows this form alone
+    "key": Optional[bytes],  # noqa: UP045  polars accepts only this form
     "value": Optional[bytes],  # noqa: UP045
     "headers": tuple,
 }
@@ -43,6 +43,6 @@ def timestamp_of(timestamp_ms: int) -> datetime | None:
 
 
 def record_of(*fields: Any) -> Any:
-    """Return a record of the codec in use, so that a pickled record does not depend on the codec that created it."""
+    """Return a record of the codec in use. So a pickled record does not depend on the codec that created it."""
     codec = importlib.import_module("barnabas.records.codec")  # imported here, because `codec` imports this module
     return codec.Record(*fields)

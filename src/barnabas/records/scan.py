@@ -1,7 +1,7 @@
 """The scan over batch headers: the compiled module if it was built, otherwise the Python module.
 
-`SCAN` is "compiled" or "pure". Recovery, searches by time and the rebuilding of indexes scan the headers of many
-batches. The caller of a scan reads the bytes; this module opens no file.
+`SCAN` is "compiled" or "pure". Recovery, searches by timestamp and index rebuilds scan the headers of many batches. The
+caller of a scan reads the bytes; this module opens no files.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ else:
 
 SCAN = scan.CODEC
 ANY_GAPS = scan_pure.OFFSET_MAX
-"""The value of `SegmentScan.gaps_up_to` that accepts gaps at all offsets."""
+"""The value of `SegmentScan`'s parameter `gaps_up_to` that accepts gaps at all offsets."""
 BATCHES_KEPT = scan_pure.BATCHES_KEPT
 PRODUCERS_ATTRIBUTES = scan_pure.PRODUCERS_ATTRIBUTES
 RELATIVE_OFFSET_MAX = scan_pure.RELATIVE_OFFSET_MAX

@@ -1,15 +1,16 @@
 # cython: language_level=3, boundscheck=False, wraparound=False, initializedcheck=False, cdivision=True
-"""The loops per batch, over a file or over produce requests, compiled. The equivalent in Python is `scan_pure`.
+"""The loops that run once per batch, over a file or over produce requests, compiled. The equivalent in Python is
+`scan_pure`.
 
-Both have the same names and results. A change of one must change the other, too; the tests of `records` run on both and
-compare them.
+Both have the same names and results. A change of one module must also change the other; the tests of `records` compare
+both.
 
-Memory safety: `load_header` reads 61 bytes; its caller has checked that they exist. The size of a batch is compared
+Memory safety: `load_header` reads 61 bytes; its callers check that these bytes exist. The size of a batch is compared
 with the end of the chunk before it is used. Loaded fields are not read a second time, because the bytes could change.
 For damaged batches, the Python module reads the same batch again and describes the damage.
 
-Threads: `feed` releases the interpreter lock for large chunks. While another thread feeds a scan, the scan refuses
-further chunks and access to its results.
+Threads: `feed` releases the interpreter lock for large chunks. While a thread feeds a scan, the scan rejects chunks
+from other threads and access to its results.
 """
 
 cimport cython
@@ -32,7 +33,8 @@ cdef enum:
     RECORD_SIZE_MIN = 7
     BATCHES_KEPT = 5
     FIRST_CAPACITY = 64
-    # Smaller work finishes sooner than another thread could acquire and release the interpreter lock.
+    # Below this size, the interpreter lock is not released, because the work takes less time than releasing and
+    # acquiring the lock.
     RELEASING_BYTES_MIN = 32768
 
 cdef enum Outcome:

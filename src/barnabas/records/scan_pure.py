@@ -1,7 +1,9 @@
-"""The loops per batch, over a file or over produce requests, in Python. The compiled equivalent is `scan_compiled`.
+"""The loops that run once per batch, over a file or over produce requests, in Python.
 
-Both have the same names and results. A change of one must change the other, too; the tests of `records` run on both and
-compare them. If a batch is damaged, this module makes the error texts for both.
+The compiled equivalent is `scan_compiled`.
+
+Both have the same names and results. A change of one module must also change the other; the tests of `records` compare
+both. If a batch is damaged, the compiled module calls this module for the error text.
 """
 
 from __future__ import annotations
@@ -32,24 +34,28 @@ CODEC = "pure"
 
 OFFSET_MAX = 2**63 - 1
 RELATIVE_OFFSET_MAX = 2**31 - 1
-"""The greatest relative offset: Kafka's indexes contain signed 32-bit offsets relative to the base offset of the
-segment."""
+"""The greatest relative offset.
+
+Kafka's indexes contain signed 32-bit offsets relative to the base offset of the segment.
+"""
 
 SEGMENT_BYTES_MAX = 2**31 - 1
 """The greatest position in a segment, a signed 32-bit number."""
 
 BATCHES_KEPT = 5
-"""The number of batches kept per producer, the maximum of `max.in.flight.requests.per.connection` with idempotence
-(KIP-98)."""
+"""The number of batches to remember per producer.
+
+It is the maximum of `max.in.flight.requests.per.connection` with idempotence (KIP-98).
+"""
 
 RECORD_SIZE_MIN = 7
-"""The size of a record without key, value and headers, in bytes: its length, and six fields of one byte."""
+"""The size of a record without key, value and headers, in bytes: the length field and six other fields of one byte."""
 
 PRODUCERS_ATTRIBUTES = COMPRESSION_MASK | TIMESTAMP_TYPE_MASK
-"""The attributes that a producer without transactions may set."""
+"""The attribute bits that a producer without transactions may set."""
 
 ProducerBatches = tuple[int, tuple[tuple[int, int, int, int], ...]]
-"""A producer's epoch, and first sequence, last sequence, base offset and last offset of its last batches."""
+"""A producer's epoch, and its last batches as tuples of first sequence, last sequence, base offset and last offset."""
 
 
 StampedBatch = tuple[int, int, int]
@@ -62,38 +68,39 @@ class Expected(NamedTuple):
     base_offset: int
     """The base offset of the segment."""
     next_offset: int
-    """The base offset of the batch, or -1 for any."""
+    """The expected base offset of the batch; -1 if any offset is valid."""
     epoch: int
     """The leader epoch of the previous batch."""
     end: int
-    """The end of the file, or -1 if it is unknown."""
+    """The end position of the file; -1 if it is unknown."""
     gaps_up_to: int = 0
-    """The offset up to which a gap before a batch is accepted."""
+    """The offset up to which gaps between batches are accepted."""
 
 
 class SegmentScan:
-    """Scans the batches of a segment: checks each, and collects the entries of the indexes.
+    """Scans the batches of a segment: checks each batch, and collects the entries of the indexes.
 
-    The caller feeds a chunk of the file; the scan determines the start of the next chunk. The first damaged batch ends
-    the scan. Not thread-safe; different threads may run different scans in parallel.
+    The caller feeds chunks of the file, and the scan determines the start of the next chunk. The first damaged batch
+    ends the scan. Not thread-safe; different threads may run different scans in parallel.
 
     >>> scan = SegmentScan(0, check_crc=True)
     >>> scan.feed(b"", 0), scan.wanted_bytes, scan.damage
     (0, 61, None)
 
     :param base_offset: the base offset of the segment.
-    :param next_offset: the base offset of the first batch. None: that of the segment at position 0, otherwise any.
+    :param next_offset: the expected base offset of the first batch. By default, it is the base offset of the segment at
+        position 0, and any offset at other positions.
     :param index_interval_bytes: the number of bytes after which a batch gets an index entry.
     :param check_crc: True to check the CRC-32C of each batch. False to read only headers.
     :param epoch: the leader epoch of the previous batch, or -1.
     :param position: the position of the first batch.
-    :param end: the end of the file; a batch that extends beyond it is damaged. None: unknown.
+    :param end: the end of the file, or None if it is unknown. A batch that extends beyond the end is damaged.
     :param bytes_since_entry: the number of bytes from the last index entry to `position`. With `index_interval_bytes` +
         1, a scan from an index entry adds this entry again.
-    :param max_timestamp_ms: the last remaining entry of the time index, together with `max_timestamp_offset`; or -1 for
-        both.
-    :param gaps_up_to: the offset up to which a gap before a batch is accepted, as compaction leaves it. Batches above
-        must be contiguous.
+    :param max_timestamp_ms: the timestamp in the last remaining entry of the time index; `max_timestamp_offset` is the
+        offset in this entry. Both are -1 if there is no entry.
+    :param gaps_up_to: the offset up to which gaps between batches are accepted, because compaction leaves gaps. Later
+        batches must be contiguous.
     :raises ValueError: a parameter is out of range.
     """
 
@@ -152,17 +159,20 @@ class SegmentScan:
         self.next_offset = next_offset
         """The offset after the last batch; -1 while it is unknown."""
         self.size = position
-        """The position after the last valid batch, where the next one begins."""
+        """The position after the last valid batch, where the next batch begins."""
         self.wanted_bytes = BATCH_HEADER_SIZE
         """The minimum size of the next chunk."""
         self.damage: str | None = None
-        """A description of the damage at `size`, which ended the scan, or None."""
+        """A description of the damage at position `size` that ended the scan, or None."""
         self.batch_count = 0
         self.bytes_since_entry = bytes_since_entry
         self.epoch = epoch
         """The leader epoch of the last batch."""
         self.first_last_offset = NO_OFFSET
-        """The last offset of the first batch, to compare with its index entry; or -1."""
+        """The last offset of the first batch, for a comparison with its index entry.
+
+        It is -1 before the first batch.
+        """
         self.first_timestamp_ms: int | None = None
         """The greatest timestamp of the first batch."""
         self.max_timestamp_ms = max_timestamp_ms
@@ -171,7 +181,7 @@ class SegmentScan:
 
     @property
     def epochs(self) -> list[tuple[int, int]]:
-        """The changes of the leader epoch: each new epoch with the base offset of its first batch."""
+        """The leader epochs that begin in the scanned batches, each with the base offset of its first batch."""
         return list(self._epochs)
 
     @property
@@ -192,11 +202,12 @@ class SegmentScan:
         return dict(self._producers)
 
     def feed(self, chunk: Buffer, position: int) -> int:
-        """Process the whole valid batches of a chunk of the file.
+        """Process the complete batches in a chunk of the file, up to the first damaged batch.
 
         :param position: the position of the chunk in the file; must be `size`.
-        :returns: the new `size`, where the next chunk must begin. It is unchanged if the chunk is shorter than
-            `wanted_bytes`. Without CRC checks it may be beyond the chunk, of which only headers are read.
+        :returns: the new `size`, at which the next chunk must begin. It is unchanged if the chunk is shorter than
+            `wanted_bytes`. Without CRC checks, the scan reads only headers, so `size` may be beyond the end of the
+            chunk.
         :raises ValueError: `position` is not `size`.
         """
         if position != self.size:
@@ -207,7 +218,7 @@ class SegmentScan:
         return self.size
 
     def _take_batch(self, view: memoryview, at: int) -> bool:
-        """Process the batch at `at`; return False if it is incomplete or damaged."""
+        """Process the batch at index `at` of `view`; return False if the batch is incomplete or damaged."""
         if self._end >= 0 and self.size >= self._end:
             return False
         self.damage = tail_damage(self.size, self._end)
@@ -278,7 +289,7 @@ def check_scan_range(
 
 
 def damage_at(view: memoryview, at: int, position: int, expected: Expected, *, check_crc: bool) -> str | None:
-    """Return the damage of the batch at `at`, which has `position` in the file, or None."""
+    """Return the damage of the batch at index `at` of `view`, or None. `position` is its position in the file."""
     damage = tail_damage(position, expected.end)
     if damage is None:
         header = BatchHeader._make(HEADER.unpack_from(view, at))
@@ -289,7 +300,7 @@ def damage_at(view: memoryview, at: int, position: int, expected: Expected, *, c
 
 
 def tail_damage(position: int, end: int) -> str | None:
-    """Return the damage of a file that is too short for another batch, or None."""
+    """Return the damage of a file that ends within a batch, or None."""
     if 0 <= end < position + BATCH_HEADER_SIZE:
         return f"batch at position {position}: only {end - position} of the header's {BATCH_HEADER_SIZE} bytes"
     return None
@@ -327,7 +338,7 @@ def _offset_damage(header: BatchHeader, position: int, expected: Expected) -> st
 
 
 def crc_damage(view: memoryview, at: int, header: BatchHeader, position: int) -> str | None:
-    """Return the damage of the CRC of a batch that `view` contains as a whole, or None."""
+    """Return the damage of a complete batch with a wrong CRC, or None if the CRC is correct."""
     crc = crc32c(view[at + CRC_START : at + header.size])
     if crc != header.crc:
         return f"batch at position {position}: CRC {crc:#010x} computed, {header.crc:#010x} stored"
@@ -335,7 +346,7 @@ def crc_damage(view: memoryview, at: int, header: BatchHeader, position: int) ->
 
 
 def count_records(body: Buffer, count: int) -> bool:
-    """Return whether an uncompressed body consists of exactly `count` records, according to their lengths.
+    """Return whether an uncompressed body consists of exactly `count` records, according to the lengths of the records.
 
     Each record must have at least the minimum size. The fields of the records are not read.
 
@@ -366,7 +377,7 @@ def count_records(body: Buffer, count: int) -> bool:
 
 
 def max_record_count(body_size: int, compression: Compression) -> int:
-    """Return an upper limit for the number of records in a stored body of `body_size` bytes.
+    """Return an upper limit for the number of records in a body of `body_size` bytes, which may be compressed.
 
     >>> max_record_count(70, Compression.NONE), max_record_count(0, Compression.ZSTD)
     (10, 0)
@@ -378,8 +389,8 @@ def max_record_count(body_size: int, compression: Compression) -> int:
 def usual_header(records: Buffer, bytes_max: int) -> tuple[int, ...] | None:
     """Return the header fields of a producer's batch on the fast path, or None if the batch is unusual.
 
-    A usual batch is alone in its buffer, its content matches its header, and any producer may send it:
-    `barnabas.storage.log_appender` would find no error.
+    A usual batch is the only batch in its buffer, its content matches its header, and any producer may send it.
+    `barnabas.storage.log_appender` would not reject it.
     """
     with memoryview(records) as view:
         return _usual_header(view, bytes_max)
@@ -396,15 +407,16 @@ def stamp_plain_batches(
     offset_max: int,
     timestamp_ms_max: int,
 ) -> list[StampedBatch]:
-    """Stamp offsets and leader epoch into plain batches of producers, in place, from `requests[start]` on; stop at the
-    first batch that is not plain.
+    """Stamp offsets and the leader epoch into plain batches of producers, in place.
 
-    A plain batch is a usual batch without a producer id. If the first batch has a producer id, a plain batch is a usual
-    batch of the same producer and epoch with the next sequence; the caller has checked the first batch. A sequence
-    overflow (`SEQUENCE_MAX`) ends the series. Other batches are not changed.
+    Begin at `requests[start]`, and stop at the first batch that is not plain.
 
-    :param requests: batches; a read-only buffer is not plain.
-    :param base_offset: the offset of the first batch; not negative.
+    A plain batch is a usual batch (see `usual_header`) without a producer id. If the first batch has a producer id, the
+    caller must have checked it. Then a plain batch is a usual batch of the same producer and epoch that has the next
+    sequence. A sequence overflow (`SEQUENCE_MAX`) ends the series. Batches that are not plain are not changed.
+
+    :param requests: batches in writable buffers. A batch in a read-only buffer is not plain.
+    :param base_offset: the offset of the first batch. It must not be negative.
     :param batch_bytes_max: the maximum size of each batch.
     :param bytes_max: the maximum size of all batches together.
     :param offset_max: the greatest offset of a record.
@@ -434,7 +446,10 @@ def stamp_plain_batches(
 
 
 def _follows(before: BatchHeader, header: BatchHeader) -> bool:
-    """Return whether a batch is the next one of the same producer, or both batches have no producer id."""
+    """Return whether `header` follows `before` in the sequence of a producer.
+
+    Return True if both batches have no producer id.
+    """
     if header.producer_id != before.producer_id:
         return False
     return header.producer_id == NO_PRODUCER_ID or (
@@ -451,7 +466,7 @@ def plain_replicas(
     A plain batch is valid, has no producer id, and follows the previous batch directly, in the same leader epoch.
     `barnabas.storage.log_appender` would find no error.
 
-    :param next_offset: the offset of the first batch; not negative.
+    :param next_offset: the offset of the first batch. It must not be negative.
     :param offset_max: the greatest offset of a record.
     :param timestamp_ms_max: the greatest timestamp of a batch.
     """

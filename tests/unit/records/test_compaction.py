@@ -469,8 +469,8 @@ def test_a_map_that_is_added_to_refuses_to_be_used_and_one_in_use_to_be_added_to
 
     monkeypatch.setattr(compiled, "Decompressor", Nosy)
     offset_map.add(log, 0)
-    assert said == ["another thread adds to this map"] * 3
+    assert said == ["another thread is adding keys to this map"] * 3
     said.clear()
     assert checked(compiled.filter_batches(log, offset_map, filtering())) == log
-    assert said == [0, "another thread filters by this map", Filtered([], *[0] * 6, -1)]
+    assert said == [0, "another thread is using this map to filter batches", Filtered([], *[0] * 6, -1)]
     assert offset_map.add(log, 0).size == len(log)

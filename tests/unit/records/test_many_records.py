@@ -29,9 +29,9 @@ def test_more_records_than_a_compressed_batch_may_have_are_neither_taken_nor_rea
     batch = batch_of(b"\x0c\0\0\0\1\1\0" * 100_000, COMPRESSED_RECORDS_MAX + 1)
     with pytest.raises(ApiError, match="contains at most 393216"):
         checked_batch(memoryview(batch), LogConfig())
-    with pytest.raises(CorruptBatchError, match="at most 4000000"):
+    with pytest.raises(CorruptBatchError, match="the maximum is 4000000"):
         read_records(batch, "t", 0)
-    with pytest.raises(CorruptBatchError, match="at most 4000000"):
+    with pytest.raises(CorruptBatchError, match="the maximum is 4000000"):
         ArrowReader().read(batch, "t", 0)
 
 

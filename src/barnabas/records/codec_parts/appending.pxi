@@ -4,7 +4,7 @@
 @cython.no_gc
 @cython.freelist(64)
 cdef class Delivery:
-    """The outcome of one `send`, now or later; see `codec_pure`."""
+    """The outcome of one `send`, which may still be pending; see `codec_pure`."""
 
     cdef readonly object batch
     cdef readonly Py_ssize_t index
@@ -28,7 +28,8 @@ cdef class Delivery:
         return self.batch.exception(self.index, timeout_s)
 
     def add_done_callback(self, function):
-        """Call `function(delivery)` when the outcome is known, immediately if it already is."""
+        """Call `function(delivery)` when the outcome is known. If it is already known, call the function
+        immediately."""
         self.batch.when_done(lambda: function(self))
 
     def __await__(self):
@@ -155,9 +156,10 @@ def murmur2(bytes data):
 
 
 def group_rows(keys, Py_ssize_t partition_count):
-    """Return the rows in the order of their keys' partitions, as int64 bytes, and the number of rows per partition.
+    """Sort rows by the partitions of their keys; return the row numbers as int64 bytes, and the number of rows per
+    partition.
 
-    Rows without a key count for partition `partition_count`.
+    Rows without a key are counted as partition number `partition_count`.
     """
     cdef BufferReader reader = BufferReader(keys)
     cdef Py_ssize_t length = reader.length
@@ -188,6 +190,6 @@ def group_rows(keys, Py_ssize_t partition_count):
     if not sound:
         raise ValueError(codec_pure.BAD_COLUMN)
     order.size = 8 * length
-    # Each position has moved to the end of its partition.
+    # Now each position is at the end of its partition's rows.
     ends = [places[partition] for partition in range(partition_count + 1)]
     return memoryview(order), [end - begin for begin, end in zip([0, *ends], ends)]

@@ -18,7 +18,7 @@ cdef class BinaryColumn:
         self.offsets.size = 4
 
     cdef bint reserve(self, Py_ssize_t rows, Py_ssize_t data_bytes) noexcept nogil:
-        """Reserve memory, so that `put` need not check; return False if memory is exhausted."""
+        """Reserve memory, so that `put` needs no check; return False if memory is exhausted."""
         cdef Py_ssize_t more = (self.length + rows + 7) // 8 - self.validity.size
         if not (self.offsets.reserve(4 * rows) and self.data.reserve(data_bytes) and self.validity.reserve(more)):
             return False
@@ -93,12 +93,12 @@ cdef class ColumnDecoder:
 
     @property
     def last_offset(self):
-        """The offset of the last collected record; there must be one."""
+        """The offset of the last collected record. At least one record must have been collected."""
         assert self.length
         return (<int64_t*>self.offsets.data)[self.length - 1]
 
     def stretches(self, Py_ssize_t row, int64_t width_ms):
-        """Group the records collected from a row on by windows of their timestamps; see `codec_pure`."""
+        """Group the records in the rows from `row` on by timestamp windows; see `codec_pure`."""
         cdef StretchList stretches = StretchList(width_ms)
         cdef const int64_t* offsets = <const int64_t*>self.offsets.data
         cdef const int64_t* timestamps_ms = <const int64_t*>self.timestamps_ms.data
@@ -127,7 +127,8 @@ cdef class ColumnDecoder:
         self._busy = True
         try:
             self.table.prepare(view.size, header)
-            # The lock is released at most once: acquiring it again may take longer than the whole work.
+            # The interpreter lock is released at most once, because acquiring it again may take longer than the
+            # decoding.
             if view.size < RELEASING_BYTES_MIN:
                 sound = self.table.fill(view.at, view.size)
                 if sound:
@@ -146,7 +147,7 @@ cdef class ColumnDecoder:
             self._busy = False
 
     cdef int check_free(self) except -1:
-        """Raise an error if another thread fills this decoder without the interpreter lock."""
+        """Raise an error if another thread is adding records to this decoder without the interpreter lock."""
         if self._busy:
             raise BufferError("this decoder is in use by another thread")
         return 0

@@ -23,13 +23,13 @@ cdef inline bint parse_rows(
     Row* rows,
     bint is_lenient,
 ) noexcept nogil:
-    """Find the fields of all records; return False if the body is not exactly `count` records.
+    """Find the fields of all records; return False if the body does not consist of exactly `count` records.
 
     As in `codec_pure`, sums of timestamps wrap around.
 
-    :param is_lenient: True to accept any negative length as null, and any offset deltas in a batch with as many records
-        as offsets, where the position of a record determines its offset. Nearly all batches need neither, and are
-        parsed faster without it.
+    :param is_lenient: True to accept any negative length as null. It also accepts any offset deltas in a batch with as
+        many records as offsets, in which the position of a record determines its offset. Nearly all batches need
+        neither, and parsing is faster without this check.
     """
     cdef const uint8_t* at = body
     cdef const uint8_t* body_end = body + size
@@ -224,7 +224,8 @@ cdef class Record:
 
     @classmethod
     def __class_getitem__(cls, types):
-        """Return the type of records with keys and values of these types, as `Generic` does in `codec_pure`."""
+        """Return the type of records with keys and values of these types, as `Generic` does for the record in
+        `codec_pure`."""
         return GenericAlias(cls, types)
 
     @classmethod
@@ -279,7 +280,7 @@ cdef tuple read_headers(bytes data, int32_t position, int32_t count):
 
 @cython.final
 cdef class RowTable:
-    """The rows of one batch, which are found without the interpreter lock. Its memory is reused."""
+    """The rows of one batch. They are found without the interpreter lock. The memory is reused for the next batch."""
 
     cdef Row* rows
     cdef Py_ssize_t capacity
@@ -310,7 +311,7 @@ cdef class RowTable:
         return 0
 
     cdef int prepare(self, Py_ssize_t size, header) except -1:
-        """Allocate the rows that a header announces.
+        """Allocate memory for the number of records in a header.
 
         :raises CorruptBatchError: the header contradicts the size of the body.
         """
@@ -333,7 +334,7 @@ cdef class RowTable:
         return 0
 
     cdef bint is_in_range(self, Py_ssize_t size) noexcept nogil:
-        """Return whether `check_ranges` of `codec_pure` would accept the header."""
+        """Return whether `check_ranges` in `codec_pure` would accept the header."""
         return (
             0 <= self.count <= size // RECORD_SIZE_MIN
             and size <= INT32_MAX
@@ -375,7 +376,8 @@ def decode_records(body, header, str topic, partition, int64_t min_offset=0, int
     """Return the records of a body with `min_offset <= offset < max_offset`; see `codec_pure`."""
     cdef RowTable table = RowTable()
     cdef Body shared = Body.__new__(Body)
-    # Copy the body unless it is bytes already, because a kept record would otherwise keep a whole response in memory.
+    # Copy the body unless it is a bytes object. Otherwise, a record that the application keeps would keep a whole
+    # response in memory.
     shared.data = body if PyBytes_CheckExact(body) else bytes(body)
     shared.topic = topic
     shared.partition = partition

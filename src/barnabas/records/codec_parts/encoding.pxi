@@ -35,7 +35,7 @@ cdef class RecordEncoder:
     cdef int make_room(self, Py_ssize_t more) except -1:
         cdef Storage fresh
         if self._out.exports:
-            # A batch that was built from these bytes may still be in use.
+            # The old buffer is not reused, because a batch that was built from it may still be in use.
             fresh = Storage.__new__(Storage, 2 * self._out.size + more)
             memcpy(fresh.data, self._out.data, self._out.size)
             fresh.size = self._out.size
@@ -105,9 +105,11 @@ cdef class RecordEncoder:
         return index
 
     def append_many(self, timestamp_ms, values, keys=None, Py_ssize_t start=0, bint limited=False):
-        """Append `values[start:]`, with `limited` only as many as fit; return the number of appended records."""
+        """Append `values[start:]`; return the number of appended records. With `limited`, append only as many as
+        fit."""
         cdef int64_t stamp = checked_timestamp(timestamp_ms)
-        # Callers repeat this call with the same lists, so only the records that fit are read.
+        # Callers repeat this call with the same lists until all records are appended. So each call reads only the
+        # records that fit.
         cdef list value_list = values if limited and type(values) is list else exact_bytes(values)
         cdef list key_list = None
         cdef Py_ssize_t limit_bytes = self.limit_bytes if limited else INT32_MAX
@@ -116,7 +118,7 @@ cdef class RecordEncoder:
         if keys is not None:
             key_list = keys if limited and type(keys) is list else exact_bytes(keys)
             if len(key_list) != len(value_list):
-                raise ValueError(f"{len(key_list)} keys for {len(value_list)} values; they must be as many")
+                raise ValueError(f"{len(key_list)} keys for {len(value_list)} values; the numbers must be equal")
         if not limited:
             self.check_total(value_list, key_list, start)
         self.check_free()
@@ -147,14 +149,14 @@ cdef class RecordEncoder:
         return 0
 
     def append_columns(self, timestamps_ms, values, keys, rows, Py_ssize_t start, Py_ssize_t stop):
-        """Append rows of Arrow columns, as many as fit; return their number. Releases the interpreter lock."""
+        """Append as many rows of Arrow columns as fit; return their number. Releases the interpreter lock."""
         cdef BufferReader value_reader = BufferReader(values)
         cdef BufferReader key_reader = None if keys is None else BufferReader(keys)
         cdef View order = View(rows, 8 * stop) if rows is not None else None
         cdef View stamps = None if isinstance(timestamps_ms, int) else View(timestamps_ms, 8 * value_reader.length)
         cdef int64_t stamp = checked_timestamp(timestamps_ms) if stamps is None else 0
         if not 0 <= start <= stop or (order is None and stop > value_reader.length):
-            raise IndexError(f"rows {start} to {stop} of {value_reader.length}")
+            raise IndexError(f"rows {start} to {stop} are not in a column of {value_reader.length} rows")
         self.check_free()
         if self._out.exports:
             self.make_room(0)
@@ -226,8 +228,8 @@ cdef class RecordEncoder:
         return PyBytes_FromStringAndSize(<char*>self._out.data + HEADER_SIZE, self._out.size - HEADER_SIZE)
 
     def whole(self):
-        """Return a buffer with space for the header, followed by the body, without a copy unless the buffer is being
-        read."""
+        """Return a buffer with space for the header, followed by the body. The body is copied only if the buffer is
+        being read."""
         cdef Storage copy
         self.check_free()
         if self._out.exports:

@@ -21,7 +21,7 @@ cdef inline bint is_exact(object given) noexcept:
 cpdef list exact_bytes(object given):
     """Return a list that contains only bytes and None; see `codec_pure`.
 
-    The conversion may run arbitrary code, which appending must not do.
+    The conversion may run arbitrary code of other types, so it must happen before appending.
     """
     cdef list items = given if type(given) is list else list(given)
     cdef Py_ssize_t place
@@ -62,7 +62,7 @@ cdef class View:
 
 @cython.final
 cdef class BufferReader:
-    """Reads an Arrow column of binary values, and checks its offsets, which no other code does."""
+    """Reads an Arrow column of binary values. It checks the offsets, because no other code does."""
 
     cdef View offsets
     cdef View data

@@ -1,4 +1,4 @@
-# Bytes that grow at their end.
+# A buffer of bytes that grows at its end.
 
 @cython.final
 @cython.no_gc

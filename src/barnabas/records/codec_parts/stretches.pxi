@@ -20,7 +20,7 @@ cdef class StretchList:
         self.first = self.following = self.last_ms = -1
 
     cdef inline int add(self, int64_t offset, int64_t timestamp_ms) except -1:
-        """Add a record, which usually extends the last group."""
+        """Add a record to the last group, or to a new group."""
         if offset == self.following and self.low_ms <= timestamp_ms <= self.last_ms:
             self.following += 1
             return 0

@@ -1,7 +1,9 @@
-"""The loops per record, in Python. The compiled equivalent is `codec_compiled`, with the same names and results.
+"""The loops that run once per record, in Python.
 
-A change of one must change the other, too; the tests of `records` run on both and compare them. `codec` selects the one
-in use.
+The compiled equivalent is `codec_compiled`, with the same names and results.
+
+A change of one module must also change the other; the tests of `records` compare both. `codec` selects the module in
+use.
 """
 
 from barnabas.records.codec_pure.appending import Appender, Delivery, OpenEncoders, group_rows, murmur2

@@ -1,4 +1,4 @@
-"""The work of a producer per record: selects the batch of a record, and returns a delivery."""
+"""The work of a producer for each record: it selects the batch for the record and returns a delivery."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from barnabas.records.columns import BinaryBuffers, Buffer
 
 
 class Batch(Protocol):
-    """The interface of a producer's batch that deliveries use."""
+    """The methods of a producer's batch that deliveries use."""
 
     done: bool
 
@@ -27,7 +27,7 @@ class Batch(Protocol):
 
 
 class Delivery:
-    """The outcome of one `send`, now or later. Thread-safe.
+    """The outcome of one `send`, which may still be pending. Thread-safe.
 
     `result()` waits for the acknowledgement and returns the partition and offset of the record, or raises the error. In
     a coroutine of an `AsyncProducer`, use `await` instead.
@@ -47,7 +47,8 @@ class Delivery:
     def result(self, timeout_s: float | None = None) -> RecordMetadata:
         """Return the partition and offset of the record; wait for the acknowledgement if needed.
 
-        :param timeout_s: the maximum number of seconds to wait; None waits until `delivery_timeout_ms` ends.
+        :param timeout_s: the maximum number of seconds to wait; None waits until the record is delivered or
+            `delivery_timeout_ms` has passed.
         :raises TimedOutError: the outcome is still unknown after `timeout_s`; the record may still be delivered.
         :raises BarnabasError: the record was not delivered.
         """
@@ -61,7 +62,7 @@ class Delivery:
         return self.batch.exception(self.index, timeout_s)
 
     def add_done_callback(self, function: OnDelivery) -> None:
-        """Call `function(delivery)` when the outcome is known, immediately if it already is.
+        """Call `function(delivery)` when the outcome is known. If it is already known, call the function immediately.
 
         The producer's own thread runs the function, so it should be fast and must not wait for other deliveries. The
         producer logs exceptions of the function.
@@ -118,7 +119,7 @@ class Appender:
         headers: GivenHeaders = (),
         on_delivery: OnDelivery | None = None,
     ) -> Delivery:
-        """Send one record; arguments, result and errors are those of `Producer.send`."""
+        """Send one record. The arguments, the result and the errors are the same as in `Producer.send`."""
         delivery = self._append(topic, value, key, partition, timestamp_ms, headers)
         if on_delivery is not None:
             delivery.add_done_callback(on_delivery)
@@ -153,11 +154,11 @@ def murmur2(data: bytes) -> int:
 
 
 def group_rows(keys: BinaryBuffers, partition_count: int) -> tuple[Buffer, list[int]]:
-    """Return the rows in the order of their keys' partitions, as int64s, and how many each partition has.
+    """Sort rows by the partitions of their keys; return the row numbers as int64s, and the row count per partition.
 
-    Rows without a key come last and are counted for partition `partition_count`.
+    Rows without a key are last. They are counted as partition number `partition_count`.
 
-    :raises ValueError: the column's offsets point outside of its data.
+    :raises ValueError: the offsets of the column point outside its data.
     """
     find = column_reader(keys)
     groups: list[list[int]] = [[] for _ in range(partition_count + 1)]

@@ -17,7 +17,7 @@ from barnabas.records.header import BatchHeader
 class ColumnDecoder:
     """Collects the records of many batches as columns in Arrow's layout.
 
-    :param include_headers: True to collect headers, too.
+    :param include_headers: True to collect the headers of the records.
     """
 
     def __init__(self, include_headers: bool = True) -> None:
@@ -25,22 +25,24 @@ class ColumnDecoder:
         self._timestamp_types: list[int] = []
         self._lists = Lists()
         self.size_bytes = 0
-        """The size of the collected keys, values and headers, in bytes. Header names that are not UTF-8 may count
-        differently."""
+        """The size of the collected keys, values and headers, in bytes.
+
+        Header names with invalid UTF-8 may be counted with another size.
+        """
 
     def __len__(self) -> int:
         return len(self._lists.offsets)
 
     @property
     def last_offset(self) -> int:
-        """The offset of the last collected record; there must be one."""
+        """The offset of the last collected record. At least one record must have been collected."""
         return self._lists.offsets[-1]
 
     def stretches(self, row: int, width_ms: int) -> Stretches:
-        """Group the records collected from a row on by windows of their timestamps.
+        """Group the records in the rows from `row` on by timestamp windows.
 
-        :param row: the number of records collected before.
-        :param width_ms: the size of a window. Records without a timestamp are in a window that begins at -1.
+        :param row: the first row to group.
+        :param width_ms: the size of a window. The window of records without a timestamp starts at -1.
         """
         lists, rows = self._lists, slice(max(0, row), None)
         return stretches_of(zip(lists.offsets[rows], lists.timestamps_ms[rows], strict=True), width_ms)
@@ -53,11 +55,11 @@ class ColumnDecoder:
         max_offset: int = OFFSET_MAX,
         max_records: int = OFFSET_MAX,
     ) -> int:
-        """Add the records of a batch with `min_offset <= offset < max_offset`, at most `max_records`.
+        """Add at most `max_records` records of a batch with `min_offset <= offset < max_offset`.
 
         :param body: the decompressed bytes after the header.
-        :returns: the number of added records.
-        :raises CorruptBatchError: as `decode_records` does; nothing was added.
+        :returns: the number of added records. :raises CorruptBatchError: the body does not match the header; nothing
+        was added.
         :raises OverflowError: a column would be larger than 2 GiB; call `finish` first.
         """
         check_column_room(self.size_bytes, len(body))
@@ -101,7 +103,7 @@ class ColumnDecoder:
 
 
 def check_column_room(size_bytes: int, more_bytes: int) -> None:
-    """Check that a column remains below 2 GiB, the limit of its 32-bit offsets.
+    """Check that a column stays below 2 GiB, because its offsets are 32-bit numbers.
 
     :raises OverflowError: a column would be larger than 2 GiB.
     """

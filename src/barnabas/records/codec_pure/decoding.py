@@ -1,7 +1,7 @@
 """Decodes the body of a batch into records.
 
-The loop is written for speed. It decodes small varints inline. It checks lengths against the end of the record once per
-record; this is safe because slicing bytes beyond their end allocates nothing.
+The loop is optimized for speed. It decodes small varints inline, and checks lengths against the end of the record only
+once per record. This is safe, because slicing bytes beyond their end allocates nothing.
 """
 
 from __future__ import annotations
@@ -104,12 +104,12 @@ def decode_records(
 
 
 def check_ranges(size: int, header: BatchHeader) -> None:
-    """Check the numbers in a batch header before memory for records is allocated.
+    """Check the numbers in a batch header, before memory for the records is allocated.
 
-    :raises CorruptBatchError: the records cannot be in a body of `size` bytes, or numbers are out of range.
+    :raises CorruptBatchError: the record count does not fit a body of `size` bytes, or a number is out of range.
     """
     if not 0 <= header.record_count <= size // RECORD_SIZE_MIN:
-        raise CorruptBatchError(f"{header.record_count} records cannot be in {size} bytes")
+        raise CorruptBatchError(f"{header.record_count} records do not fit into {size} bytes")
     if size > BATCH_BYTES_MAX:
         raise CorruptBatchError(f"a body of {size} bytes is larger than a batch can be")
     if not 0 <= header.base_offset <= header.last_offset < OFFSET_MAX:
@@ -119,13 +119,13 @@ def check_ranges(size: int, header: BatchHeader) -> None:
 def decode_batch(
     body: Buffer, header: BatchHeader, min_offset: int, max_offset: int, *, any_deltas: bool = True
 ) -> tuple[Lists, slice]:
-    """Return all records of a batch, and the range of those with offsets in the requested range.
+    """Return all records of a batch, and a slice that selects the records with `min_offset <= offset < max_offset`.
 
-    The decoder accepts what Kafka's clients accept: sums of timestamps wrap around, and any negative length means null.
-    If a batch has as many records as offsets, the position of a record determines its offset, because producers may
-    write arbitrary offset deltas in such a batch.
+    The decoder accepts the same batches as Kafka's clients: sums of timestamps wrap around, and any negative length
+    means null. If the number of records equals the number of offsets in the header, the offset of a record follows from
+    its position in the batch. Producers may write arbitrary offset deltas in such a batch.
 
-    :param any_deltas: False to refuse offset deltas that do not ascend, in any batch.
+    :param any_deltas: False to reject batches in which the offset deltas do not ascend.
     """
     check_ranges(len(body), header)
     content = body if type(body) is bytes else bytes(body)
@@ -134,7 +134,7 @@ def decode_batch(
     try:
         position = _decode_loop(content, header, lists, is_gapless)
     except IndexError:
-        raise CorruptBatchError(f"{header.record_count} records announced, the batch ends before") from None
+        raise CorruptBatchError(f"the batch ends before the last of {header.record_count} records") from None
     if position != len(content):
         raise CorruptBatchError(f"{len(content) - position} bytes after the last of {header.record_count} records")
     if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
@@ -147,7 +147,7 @@ def decode_batch(
     return lists, slice(first, max(first, bisect_left(lists.offsets, max_offset)))
 
 
-def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field would double its time
+def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop, because a call per field would double the time
     body: bytes, header: BatchHeader, lists: Lists, is_gapless: bool
 ) -> int:
     """Decode the records of a body; return the position after the last record.
@@ -194,7 +194,7 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
         else:
             delta, position = decode_varint(body, position)
         if not previous_delta < delta <= last_delta and not is_gapless:
-            raise CorruptBatchError(f"offset delta {delta} after {previous_delta}, in a batch up to {last_delta}")
+            raise CorruptBatchError(f"offset delta {delta} is not between {previous_delta + 1} and {last_delta}")
         previous_delta = delta
 
         byte = body[position]
@@ -239,7 +239,7 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
             record_headers, position = _decode_headers(body, position, end)
             add_headers(record_headers)
         if position != end:
-            raise CorruptBatchError(f"record of {length} bytes has fields of {length + position - end}")
+            raise CorruptBatchError(f"a record has {length} bytes, but its fields have {length + position - end}")
         add_offset(base_offset + delta)
         add_timestamp(base_timestamp_ms + timestamp_delta)
         add_key(key)
@@ -250,8 +250,8 @@ def _decode_loop(  # noqa: PLR0912, PLR0915 - one flat loop: a call per field wo
 def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[RecordHeader, ...], int]:
     """Return the headers at `position` and the position after them.
 
-    Names that are not UTF-8 are decoded with replacement characters, as in Java clients: an invalid record of another
-    client must not stop a consumer.
+    Invalid UTF-8 in a name is decoded to replacement characters, as in Java clients. So an invalid record from another
+    client does not stop a consumer.
     """
     byte = body[position]
     if byte < 0x80:
@@ -271,7 +271,7 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[RecordH
         else:
             size, position = decode_varint(body, position)
         if not 0 <= size <= end - position:
-            raise CorruptBatchError(f"header name of {size} bytes, {end - position} are left")
+            raise CorruptBatchError(f"a header name has {size} bytes, but only {end - position} are left")
         name = body[position : position + size].decode("utf-8", "replace")
         position += size
         byte = body[position]
@@ -281,7 +281,7 @@ def _decode_headers(body: bytes, position: int, end: int) -> tuple[tuple[RecordH
         else:
             size, position = decode_varint(body, position)
         if size > end - position:
-            raise CorruptBatchError(f"header value of {size} bytes, {end - position} are left")
+            raise CorruptBatchError(f"a header value has {size} bytes, but only {end - position} are left")
         if size < 0:
             headers.append(_make_header((name, None)))
         else:

@@ -26,7 +26,7 @@ from barnabas.records.columns import BinaryBuffers, Buffer
 from barnabas.records.header import BATCH_HEADER_SIZE
 
 NO_ROOM = -1
-"""The result instead of an index if the record does not fit."""
+"""The value that replaces the index of a record if the record does not fit."""
 
 
 class RecordEncoder:
@@ -56,7 +56,7 @@ class RecordEncoder:
         self.count = 0
         """The number of records."""
         self.size_bytes = BATCH_HEADER_SIZE
-        """The size of the batch before compression."""
+        """The size of the batch before compression, in bytes."""
         self.base_timestamp_ms = NO_TIMESTAMP
         self.max_timestamp_ms = NO_TIMESTAMP
         self.min_timestamp_ms = NO_TIMESTAMP
@@ -75,7 +75,7 @@ class RecordEncoder:
         """Append one record.
 
         :param limited: True to append the record only if it fits into `limit_bytes`.
-        :returns: the index of the record in the batch; -1 if it does not fit.
+        :returns: the index of the record in the batch; -1 if the record does not fit.
         :raises TypeError: key or value is neither bytes-like nor None, or the timestamp is not an int.
         :raises ValueError: the timestamp is out of range, or the batch would be larger than 2 GiB.
         """
@@ -136,7 +136,7 @@ class RecordEncoder:
     ) -> int:
         """Append the records `values[start:]`, which share a timestamp and have no headers.
 
-        :param keys: as many keys as `values`, or None for records without keys.
+        :param keys: one key for each value, or None for records without keys.
         :param limited: True to append only as many records as fit into `limit_bytes`.
         :returns: the number of appended records.
         :raises ValueError: the numbers of keys and values differ, or the batch would be larger than 2 GiB.
@@ -145,7 +145,7 @@ class RecordEncoder:
         value_list = exact_bytes(values)
         key_list = None if keys is None else exact_bytes(keys)
         if key_list is not None and len(key_list) != len(value_list):
-            raise ValueError(f"{len(key_list)} keys for {len(value_list)} values; they must be as many")
+            raise ValueError(f"{len(key_list)} keys for {len(value_list)} values; the numbers must be equal")
         if not limited:
             self._check_total(value_list[start:], (key_list or [])[start:])
         limit_bytes = self.limit_bytes if limited else BATCH_BYTES_MAX
@@ -157,7 +157,7 @@ class RecordEncoder:
         return self.count - before
 
     def _check_total(self, values: list[bytes | None], keys: list[bytes | None]) -> None:
-        """Raise an error before the first append if all records together exceed the size of a batch."""
+        """Raise an error before the first append if the records together exceed the maximum size of a batch."""
         total = self.size_bytes + RECORD_OVERHEAD_MAX * len(values)
         total += sum(len(blob or b"") for blob in (*values, *keys))
         if total > BATCH_BYTES_MAX:
@@ -172,20 +172,20 @@ class RecordEncoder:
         start: int,
         stop: int,
     ) -> int:
-        """Append rows of Arrow columns, as many as fit into `limit_bytes`.
+        """Append as many rows of Arrow columns as fit into `limit_bytes`.
 
         :param timestamps_ms: one timestamp for all rows, or an int64 for each row.
-        :param rows: the numbers of the rows to append, int64; None appends them in order.
+        :param rows: the numbers of the rows to append, as int64; None appends the rows in order.
         :param start: the first index of `rows` to append.
-        :param stop: the index after the last one.
+        :param stop: the end of the range in `rows` to append.
         :returns: the number of appended rows.
-        :raises ValueError: the offsets of a column point outside of its data, or a timestamp is out of range.
+        :raises ValueError: the offsets of a column point outside its data, or a timestamp is out of range.
         """
         stamps = None if isinstance(timestamps_ms, int) else memoryview(timestamps_ms).cast("B").cast("q")
         stamp = checked_timestamp(timestamps_ms) if isinstance(timestamps_ms, int) else 0
         order = None if rows is None else memoryview(rows).cast("B").cast("q")
         if not 0 <= start <= stop or (order is None and stop > values.length):
-            raise IndexError(f"rows {start} to {stop} of {values.length}")
+            raise IndexError(f"rows {start} to {stop} are not in a column of {values.length} rows")
         find_value = column_reader(values)
         find_key = None if keys is None else column_reader(keys)
         for place in range(start, stop):
@@ -209,7 +209,7 @@ class RecordEncoder:
 
 
 def exact_bytes(given: Sequence[bytes | None]) -> list[bytes | None]:
-    """Return keys or values as a list that contains only bytes and None; the same list if it already does.
+    """Return keys or values as a list of bytes and None. If `given` is already such a list, return it unchanged.
 
     :raises TypeError: an element is neither bytes-like nor None.
     """
@@ -219,8 +219,10 @@ def exact_bytes(given: Sequence[bytes | None]) -> list[bytes | None]:
 
 
 def column_reader(column: BinaryBuffers) -> Callable[[int], bytes | None]:
-    """Return a function that maps the number of a row to its value. The function checks the offsets, because no other
-    code does."""
+    """Return a function that returns the value of a row.
+
+    It checks the offsets of the column, because no other code does.
+    """
     end = column.start + column.length
     width = 8 if column.is_wide else 4
     raw, data = memoryview(column.offsets).cast("B"), memoryview(column.data).cast("B")

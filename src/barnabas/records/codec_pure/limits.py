@@ -21,15 +21,17 @@ RECORD_SIZE_MIN = 7
 """The size of a record without key, value and headers, in bytes."""
 
 HEADERS_MAX = 1_000_000
-"""The maximum number of headers of a record. Without a limit, two bytes of a decompressed batch could become a hundred
-in memory."""
+"""The maximum number of headers of a record.
+
+Without this limit, two bytes of a decompressed batch could take a hundred bytes of memory.
+"""
 
 TIMESTAMP_MIN = -(2**63)
 TIMESTAMP_MAX = 2**63 - 1
-"""The range of timestamps: signed 64-bit numbers. The broker stores all of them."""
+"""The range of timestamps. The broker stores all signed 64-bit numbers."""
 
 NEAR_TIMESTAMP_LIMIT = 2**62
-"""The limit below which the sum of a base timestamp and a delta fits into 64 bits."""
+"""If a base timestamp is below this limit, its sum with a delta fits into 64 bits."""
 
 
 def wrapped_timestamp(timestamp_ms: int) -> int:
@@ -50,7 +52,7 @@ def as_bytes(given: Any) -> bytes:
 
 
 def checked_timestamp(timestamp_ms: object) -> int:
-    """Return a timestamp that fits its field.
+    """Return a timestamp that fits into a signed 64-bit field.
 
     :raises TypeError: the timestamp is not an int.
     :raises ValueError: the timestamp is out of range.

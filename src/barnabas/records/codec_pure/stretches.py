@@ -12,15 +12,15 @@ number of records, and the start of the window in ms."""
 
 
 def record_stretches(records: Sequence[Record], width_ms: int) -> Stretches:
-    """Group records, which are in the order of their offsets, by windows of their timestamps.
+    """Group records by timestamp windows. The records must be in the order of their offsets.
 
-    :param width_ms: the size of a window. Records without a timestamp are in a window that begins at -1.
+    :param width_ms: the size of a window. The window of records without a timestamp starts at -1.
     """
     return stretches_of(((record.offset, record.timestamp_ms) for record in records), width_ms)
 
 
 def stretches_of(rows: Iterable[tuple[int, int]], width_ms: int) -> Stretches:
-    """Group pairs of offset and timestamp by windows.
+    """Group pairs of offset and timestamp by timestamp windows.
 
     >>> stretches_of([(7, 0), (8, 59_999), (9, 60_000), (11, 60_000)], 60_000)
     [(7, 2, 0), (9, 1, 60000), (11, 1, 60000)]

@@ -1,4 +1,7 @@
-"""Zigzag varints, least significant group first. Tables contain the small ones, which are the most frequent."""
+"""Zigzag varints, least significant group first.
+
+Tables contain the small varints, because they are the most frequent.
+"""
 
 from __future__ import annotations
 
@@ -52,11 +55,11 @@ VARINTS = tuple(
 
 
 SIGNED = tuple((n >> 1) ^ -(n & 1) for n in range(0x80))
-"""The number of each varint of one byte."""
+"""The decoded number for each varint of one byte."""
 
 
 def varint(value: int) -> bytes:
-    """Return `value` as a zigzag varint, faster than `encode_varint` for small values."""
+    """Return `value` as a zigzag varint. For small values, this function is faster than `encode_varint`."""
     return VARINTS[value] if 0 <= value < TABLE_SIZE else encode_varint(value)
 
 

@@ -1,8 +1,8 @@
 # Filters batches; the equivalent in Python is `filter_batches` of `compaction_pure.py`.
 
 cdef struct Scouted:
-    # UNCHANGED: the batch remains, whatever its records are. FOUND: all its records were parsed. COMPRESSED and LARGE
-    # batches are parsed later, when they are filtered.
+    # UNCHANGED: the batch remains unchanged, so its records were not parsed. FOUND: all records of the batch were
+    # parsed. COMPRESSED and LARGE batches are parsed later, when they are filtered.
     Outcome kind
     Header header
     Candidate* records
@@ -32,8 +32,8 @@ cdef class Sieve:
     cdef int32_t copied_end
     cdef int32_t kept_count
     cdef int64_t kept_timestamp_ms
-    # Changed batches, and short runs of unchanged batches between them. Bytes from `output_start` on are in no piece
-    # yet.
+    # Changed batches, and short runs of unchanged batches between them. The bytes from `output_start` on do not belong
+    # to a piece yet.
     cdef Storage output
     cdef int64_t output_start
     cdef list pieces
@@ -56,7 +56,8 @@ cdef class Sieve:
         self.pieces = []
 
     cdef Outcome sift_batches(self) noexcept nogil:
-        """Process batches up to one that is compressed, damaged, incomplete, or EMPTIED and may remain."""
+        """Process batches up to the first batch that is compressed, damaged or incomplete, or that is EMPTIED but may
+        have to remain."""
         cdef Outcome outcome
         cdef Scouted* batch
         while True:
@@ -80,7 +81,7 @@ cdef class Sieve:
     cdef Outcome scout(self) noexcept nogil:
         """Parse the next few batches, and prefetch the map entries of their keys; return the reason to stop.
 
-        Memory access is slow, and in batches of one record there is no other work until an entry is loaded.
+        Memory access is slow. With batches of one record, there would be no other work while an entry is loaded.
         """
         cdef Walk ahead = self.walk
         cdef Outcome outcome
@@ -122,7 +123,7 @@ cdef class Sieve:
         self, const Header* header, const uint8_t* body, const uint8_t* at, const uint8_t* end, int32_t count,
         int64_t* previous, Candidate* records,
     ) noexcept nogil:
-        """Parse the next records of a body; return the position after them, or NULL if one is damaged."""
+        """Parse the next records of a body; return the position after them, or NULL if a record is damaged."""
         cdef int32_t i
         for i in range(count):
             at = parse_record(body, at, end, header, previous, &records[i])
@@ -143,7 +144,7 @@ cdef class Sieve:
         return self.end_batch(body, self.header.size - HEADER_SIZE)
 
     cdef Outcome sift(self, const uint8_t* body, int64_t size) noexcept nogil:
-        """Filter an uncompressed body: UNCHANGED, CHANGED, EMPTIED, DAMAGED or NO_MEMORY."""
+        """Filter an uncompressed body; return UNCHANGED, CHANGED, EMPTIED, DAMAGED or NO_MEMORY."""
         cdef const uint8_t* at = body
         cdef int64_t previous = -1
         cdef int32_t left = self.header.record_count
@@ -169,7 +170,7 @@ cdef class Sieve:
         self.has_tombstone = self.has_new_horizon = False
 
     cdef inline bint judge(self, const uint8_t* body, const Candidate* records, int32_t count) noexcept nogil:
-        """Keep the remaining ones of some records; return False if memory is exhausted."""
+        """Copy the records that remain; return False if memory is exhausted."""
         cdef int32_t i
         for i in range(count):
             if self.stays(&records[i]):
@@ -212,8 +213,8 @@ cdef class Sieve:
         return entry == NULL or <int64_t>stored_offset(entry) - 1 <= record.offset - self.offset_map.base_offset
 
     cdef Outcome count_from_horizon(self) noexcept nogil:
-        """Copy the remaining records with timestamps relative to the horizon: CHANGED, NO_MEMORY, or UNCHANGED if that
-        is impossible; see `_parts_from` of `compaction_pure`."""
+        """Copy the remaining records with timestamps relative to the horizon; return CHANGED or NO_MEMORY. Return
+        UNCHANGED if the batch would become too large; see `_parts_from` in `compaction_pure`."""
         cdef const uint8_t* at = self.kept.data
         cdef const uint8_t* kept_end = at + self.kept.size
         cdef const uint8_t* end
@@ -243,7 +244,7 @@ cdef class Sieve:
         return CHANGED
 
     cdef inline bint is_needless(self) noexcept nogil:
-        """Return whether a batch without records contains no information that must be kept."""
+        """Return whether a batch can be removed after all its records were removed."""
         return self.header.producer_id == UNKNOWN and (
             self.header.base_offset + self.header.last_offset_delta + 1 != self.round_end_offset
         )
@@ -260,7 +261,7 @@ cdef class Sieve:
         pass_batch(&self.walk, &self.header)
 
     cdef Outcome drop_batch(self) noexcept nogil:
-        """Continue after a batch that is not written unchanged: WRITTEN or NO_MEMORY."""
+        """Continue after a batch that is removed or changed; return WRITTEN or NO_MEMORY."""
         if not self.end_run():
             return NO_MEMORY
         self.pass_batch()
@@ -273,7 +274,7 @@ cdef class Sieve:
         return self.write_batch(self.kept.data, self.kept.size)
 
     cdef Outcome write_batch(self, const uint8_t* body, int64_t size) noexcept nogil:
-        """Write the remaining records of the batch, compressed as before: WRITTEN or NO_MEMORY."""
+        """Write the remaining records of the batch with the original compression; return WRITTEN or NO_MEMORY."""
         cdef int64_t batch_size = HEADER_SIZE + size
         cdef uint8_t* out
         if not self.end_run() or not self.output.reserve(batch_size):
@@ -292,7 +293,7 @@ cdef class Sieve:
         return self.note_written(batch_size, self.kept_count)
 
     cdef Outcome note_written(self, int64_t batch_size, int32_t record_count) noexcept nogil:
-        """Count a batch at the end of `output`; the run before it has ended."""
+        """Count a batch that was appended to `output`, and start a new run after it."""
         self.output.size += batch_size
         self.bytes_kept += batch_size
         self.batches_kept += 1
@@ -300,9 +301,9 @@ cdef class Sieve:
         return self.drop_batch()
 
     cdef bint end_run(self) noexcept nogil:
-        """Add the run of unchanged batches before `walk.at` to the output; a long run is a view of the input.
+        """Add the run of unchanged batches before `walk.at` to the output. A long run is added as a view of the input.
 
-        False if memory is exhausted.
+        Return False if memory is exhausted.
         """
         cdef int64_t size = self.walk.at - self.run_start
         if size < VIEW_BYTES_MIN:
@@ -326,7 +327,7 @@ cdef class Sieve:
         return True
 
     cdef Outcome sift_compressed(self, body) except *:
-        """Process a decompressed batch as `sift_batches` does for others."""
+        """Process a compressed batch after its decompression, as `sift_batches` does for uncompressed batches."""
         cdef Py_buffer view
         cdef Outcome outcome
         PyObject_GetBuffer(body, &view, PyBUF_SIMPLE)

@@ -78,7 +78,7 @@ cdef class OffsetMap:
         self.base_offset = self.end_offset = base_offset
         self.capacity = compaction_pure.capacity_of(self.slots)
         self.secret_first, self.secret_second = (int.from_bytes(secret[at : at + 8], "little") for at in (0, 8))
-        # Memory from calloc is not written before the first entry.
+        # calloc provides zeroed memory without writing all of it.
         self.table = <uint8_t*>calloc(self.slots, ENTRY_BYTES)
         if self.table == NULL:
             raise MemoryError
@@ -102,7 +102,7 @@ cdef class OffsetMap:
 
     cdef int check_idle(self) except -1:
         if self.busy:
-            raise RuntimeError("another thread adds to this map")
+            raise RuntimeError("another thread is adding keys to this map")
         return 0
 
     def add(self, batches, int64_t first_offset, *, decompressed_bytes_max=DECOMPRESSED_BYTES_MAX):
@@ -113,7 +113,7 @@ cdef class OffsetMap:
         try:
             self.check_idle()
             if self.readers:
-                raise RuntimeError("another thread filters by this map")
+                raise RuntimeError("another thread is using this map to filter batches")
             self.busy = True
             try:
                 walk = Walk(<const uint8_t*>view.buf, view.len, 0, 0)
@@ -153,7 +153,7 @@ cdef class OffsetMap:
         return outcome
 
     cdef Outcome take_batches(self, Walk* walk, Header* header, int64_t first_offset) noexcept nogil:
-        """Add batches up to one that is compressed, does not fit, is damaged, or incomplete."""
+        """Add batches up to the first batch that is compressed, damaged or incomplete, or does not fit."""
         cdef Outcome outcome
         while True:
             outcome = find_batch(walk, header)
@@ -180,7 +180,7 @@ cdef class OffsetMap:
     cdef Outcome take_body(
         self, const uint8_t* body, int64_t size, const Header* header, int64_t first_offset
     ) noexcept nogil:
-        """Add the records of an uncompressed body: FOUND, FULL or DAMAGED."""
+        """Add the records of an uncompressed body; return FOUND, FULL or DAMAGED."""
         cdef const uint8_t* at = body
         cdef const uint8_t* end = body + size
         cdef int64_t previous = -1
@@ -201,7 +201,7 @@ cdef class OffsetMap:
         return FOUND if fits else FULL
 
     cdef inline bint remember(self, Hash key, int64_t relative_offset) noexcept nogil:
-        """Store an offset, now or later with others; return False if there is no space.
+        """Store the offset of a key, now or later together with others; return False if there is no space.
 
         Memory access is slow, so the entries of several keys are prefetched before the first of them is read.
         """
@@ -215,14 +215,14 @@ cdef class OffsetMap:
         return True
 
     cdef void flush(self) noexcept nogil:
-        """Store the pending offsets; there is space for them."""
+        """Store the pending offsets. The map has space for them."""
         cdef int i
         for i in range(self.pending_count):
             self.put(self.pending[i].hash, self.pending[i].relative_offset)
         self.pending_count = 0
 
     cdef inline void prepare(self, const uint8_t* body, Candidate* record) noexcept nogil:
-        """Prefetch the entry of a record of `body`, because memory access is slow."""
+        """Prefetch the map entry for the key of a record in `body`, because memory access is slow."""
         if record.key_size != NULL_SIZE:
             record.hash = self.hash_of(body + record.key_position, record.key_size)
             prefetch(self.entry_at(self.home(record.hash)))
@@ -231,7 +231,7 @@ cdef class OffsetMap:
         return barnabas_keyed_hash(self.secret_first, self.secret_second, key, size)
 
     cdef inline uint64_t home(self, Hash key) noexcept nogil:
-        """Return the home slot of a key: its hash as a fraction, multiplied by the number of slots."""
+        """Return the home slot of a key: the hash, scaled to the number of slots."""
         return ((key.first >> 32) * self.slots + (<uint64_t><uint32_t>key.first * self.slots >> 32)) >> 32
 
     cdef inline uint8_t* entry_at(self, uint64_t slot) noexcept nogil:
@@ -243,7 +243,8 @@ cdef class OffsetMap:
         return self.search(key, &slot)
 
     cdef inline uint8_t* search(self, Hash key, uint64_t* place) noexcept nogil:
-        """Return the entry of a key, or NULL; `place` is its slot, or its insertion slot. See `compaction_pure`."""
+        """Return the entry of a key, or NULL. `place` becomes the slot of the key, or its insertion slot; see
+        `compaction_pure`."""
         cdef uint64_t home = self.home(key)
         cdef uint64_t slot = home
         cdef uint64_t distance = 0
@@ -267,7 +268,8 @@ cdef class OffsetMap:
             distance += 1
 
     cdef bint put(self, Hash key, int64_t relative_offset) noexcept nogil:
-        """Store an offset, unless a later one is stored; return False if there is no space for another key."""
+        """Store the offset of a key, unless a later offset is stored. Return False if there is no space for another
+        key."""
         cdef uint64_t slot
         cdef uint64_t stored = <uint64_t>relative_offset + 1
         cdef uint8_t* entry = self.search(key, &slot)
@@ -285,7 +287,7 @@ cdef class OffsetMap:
         return True
 
     cdef void make_room(self, uint64_t slot) noexcept nogil:
-        """Move the entries from `slot` up to the next free slot by one slot. A free slot always exists."""
+        """Move the entries from `slot` to the next free slot by one slot. A free slot always exists."""
         cdef uint64_t free_slot = slot
         while stored_offset(self.entry_at(free_slot)):
             free_slot += 1

@@ -1,7 +1,8 @@
-# Untrusted batches and records: found, and checked before their fields are used.
+# Finds untrusted batches and records, and checks them before their fields are used.
 
 cdef struct Walk:
-    # An iteration over whole batches. `at` is the position of the next one, `next_offset` its least valid base offset.
+    # An iteration over complete batches. `at` is the position of the next batch, and `next_offset` its lowest valid
+    # base offset.
     const uint8_t* data
     int64_t size
     int64_t at
@@ -9,7 +10,7 @@ cdef struct Walk:
 
 
 cdef Outcome find_batch(const Walk* walk, Header* header) noexcept nogil:
-    """Load and check the batch at `walk.at`: FOUND, DAMAGED, or STOPPED if it is incomplete."""
+    """Load and check the batch at `walk.at`; return FOUND, DAMAGED, or STOPPED if the batch is incomplete."""
     cdef const uint8_t* at = walk.data + walk.at
     cdef int64_t left = walk.size - walk.at
     if left < HEADER_SIZE:
@@ -34,12 +35,13 @@ cdef inline void pass_batch(Walk* walk, const Header* header) noexcept nogil:
 
 
 cdef inline bint is_compressed(const Header* header) noexcept nogil:
-    """Return whether the body must be decompressed. An empty body, of a batch without records, is never compressed."""
+    """Return whether the body must be decompressed. The body of a batch without records is empty and never
+    compressed."""
     return header.attributes & COMPRESSION_MASK and not (header.size == HEADER_SIZE and header.record_count == 0)
 
 
 cdef inline bint are_in_range(const Header* header, int64_t size) noexcept nogil:
-    """Do the checks of `check_ranges` of `codec_pure` for an uncompressed body of `size` bytes."""
+    """Do the same checks as `check_ranges` in `codec_pure`, for an uncompressed body of `size` bytes."""
     return (
         header.record_count <= size // RECORD_SIZE_MIN
         and size <= INT32_MAX
@@ -62,11 +64,11 @@ cdef const uint8_t* parse_record(
     const uint8_t* body, const uint8_t* at, const uint8_t* body_end, const Header* header, int64_t* previous,
     Candidate* record,
 ) noexcept nogil:
-    """Return the position after the record at `at`, or NULL if it is damaged. `previous` is the offset delta of the
-    record before.
+    """Return the position after the record at `at`, or NULL if the record is damaged. `previous` is the offset delta of
+    the previous record.
 
-    The checks are those of `parse_rows` in `codec_parts/decoding.pxi`. Offset deltas must ascend in any batch, because
-    the remaining records keep them.
+    The checks are the same as in `parse_rows` in `codec_parts/decoding.pxi`. In addition, offset deltas must always
+    ascend, because the remaining records keep their offset deltas.
     """
     cdef const uint8_t* end
     cdef int64_t length, number
@@ -121,7 +123,7 @@ cdef object decompressed_body(batches, const Walk* walk, const Header* header, d
 
 
 cdef int complain(batches, const Walk* walk, decompressor) except -1:
-    """Raise the error of `compaction_pure` for the batch at `walk.at`."""
+    """Raise the error for the batch at `walk.at`, as `compaction_pure` does."""
     with memoryview(batches) as view:
         header = compaction_pure.sound_header(view, walk.at, walk.next_offset)
         if header is not None:

@@ -1,4 +1,4 @@
-# Columns of numbers that grow at their end.
+# Arrays of numbers that grow at their end.
 
 cdef struct Column:
     uint8_t* data
@@ -7,7 +7,7 @@ cdef struct Column:
 
 
 cdef inline bint reserve(Column* column, size_t more) noexcept nogil:
-    """Reserve memory for a few bytes; return False if memory is exhausted."""
+    """Reserve memory for the next numbers; return False if memory is exhausted."""
     cdef size_t capacity
     cdef uint8_t* data
     if column.size + more <= column.capacity:
@@ -22,13 +22,13 @@ cdef inline bint reserve(Column* column, size_t more) noexcept nogil:
 
 
 cdef inline void push_int64(Column* column, int64_t value) noexcept nogil:
-    """Append a number; memory was reserved before."""
+    """Append a number. The memory must be reserved before."""
     memcpy(column.data + column.size, &value, sizeof(value))
     column.size += sizeof(value)
 
 
 cdef inline void push_uint32(Column* column, uint32_t value) noexcept nogil:
-    """Append a number; memory was reserved before."""
+    """Append a number. The memory must be reserved before."""
     memcpy(column.data + column.size, &value, sizeof(value))
     column.size += sizeof(value)
 

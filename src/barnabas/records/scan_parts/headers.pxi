@@ -28,7 +28,7 @@ cdef struct Header:
 
 
 cdef inline void load_header(const uint8_t* at, Header* header) noexcept nogil:
-    """Load the 61 bytes at `at`; the caller has checked that they exist."""
+    """Load the header from the 61 bytes at `at`. The caller must check that these bytes exist."""
     header.base_offset = <int64_t>barnabas_big(at, 8)
     header.size = <int64_t><int32_t>barnabas_big(at + 8, 4) + LENGTH_OVERHEAD
     header.leader_epoch = <int32_t>barnabas_big(at + 12, 4)
@@ -45,7 +45,7 @@ cdef inline void load_header(const uint8_t* at, Header* header) noexcept nogil:
 
 
 cdef inline bint is_sound(const Header* header) noexcept nogil:
-    """Do the checks of `check_structure` of `header`."""
+    """Do the same checks as `check_structure` in the module `header`."""
     return (
         header.magic == MAGIC
         and header.size >= HEADER_SIZE

@@ -1,7 +1,8 @@
 # The states of idempotent producers; the equivalent in Python is `SegmentScan.producers`.
 
 cdef uint64_t HASH_SEED = int.from_bytes(os.urandom(8), "little")
-"""A random factor, so that no client can choose producer ids that all share a slot of the table."""
+"""A random factor for the hash of producer ids. It prevents clients from choosing producer ids that share a slot of the
+table."""
 
 
 cdef struct Producer:
@@ -15,7 +16,7 @@ cdef struct Producer:
 
 
 cdef struct Producers:
-    # The producers in the order of their first batches, and a hash table of their indexes plus one.
+    # The producers in the order of their first batches, and a hash table from producer id to index plus one.
     Producer* items
     uint32_t count
     uint32_t capacity
@@ -31,7 +32,7 @@ cdef inline uint32_t place_of(int64_t producer_id, uint32_t mask) noexcept nogil
 
 
 cdef inline uint32_t find_place(const Producers* producers, int64_t producer_id) noexcept nogil:
-    """Return the slot of a producer, or its free slot. A free slot always exists."""
+    """Return the slot of a producer, or the free slot for a new producer. A free slot always exists."""
     cdef uint32_t place = place_of(producer_id, producers.mask)
     while producers.places[place] and producers.items[producers.places[place] - 1].producer_id != producer_id:
         place = (place + 1) & producers.mask
@@ -63,7 +64,7 @@ cdef bint grow_producers(Producers* producers) noexcept nogil:
 
 
 cdef Producer* find_producer(Producers* producers, int64_t producer_id) noexcept nogil:
-    """Return the producer, which may be new and without batches; NULL if memory is exhausted."""
+    """Return the producer. If it is new, it has no batches yet. Return NULL if memory is exhausted."""
     cdef uint32_t place
     cdef Producer* producer
     if producers.count and producers.items[producers.latest].producer_id == producer_id:
@@ -82,7 +83,7 @@ cdef Producer* find_producer(Producers* producers, int64_t producer_id) noexcept
 
 
 cdef inline void add_batch(Producer* producer, const Header* header) noexcept nogil:
-    """Add a batch; a batch of another epoch replaces all earlier ones."""
+    """Add a batch. A batch with another epoch replaces all earlier batches."""
     cdef uint32_t slot
     if producer.epoch != header.producer_epoch:
         producer.epoch = header.producer_epoch
@@ -98,7 +99,8 @@ cdef inline void add_batch(Producer* producer, const Header* header) noexcept no
 
 
 cdef tuple producer_tuple(const Producer* producer):
-    """Return the epoch, and first sequence, last sequence, base offset and last offset of the batches, oldest first."""
+    """Return the epoch and the batches, oldest first, as tuples of first sequence, last sequence, base offset and last
+    offset."""
     cdef list batches = []
     cdef int64_t last_sequence
     cdef uint32_t i, slot

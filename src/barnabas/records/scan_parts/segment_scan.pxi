@@ -3,7 +3,7 @@
 @cython.final
 @cython.no_gc
 cdef class SegmentScan:
-    """See `scan_pure`, which describes the parameters and attributes."""
+    """A scan of a segment; `scan_pure` describes its parameters and attributes."""
 
     cdef readonly int64_t base_offset
     cdef readonly int64_t next_offset
@@ -130,18 +130,18 @@ cdef class SegmentScan:
 
     cdef int check_idle(self) except -1:
         if self.busy:
-            raise RuntimeError("another thread feeds this scan")
+            raise RuntimeError("another thread is feeding this scan")
         return 0
 
     cdef str describe_damage(self, chunk, int64_t at):
         expected = scan_pure.Expected(self.base_offset, self.next_offset, self.epoch, self.end, self.gaps_up_to)
         with memoryview(chunk) as whole:
             damage = scan_pure.damage_at(whole, at, self.size, expected, check_crc=self.check_crc)
-        assert damage is not None, "the twins disagree, or the chunk was changed while it was read"
+        assert damage is not None, "the two implementations disagree, or the chunk changed while it was read"
         return damage
 
     cdef Outcome take_batches(self, const uint8_t* chunk, int64_t length) noexcept nogil:
-        """Process the whole valid batches of a chunk that begins at `size`."""
+        """Process the complete batches in a chunk that begins at `size`, up to the first damaged batch."""
         cdef int64_t start = self.size
         cdef int64_t at
         cdef Header header
@@ -167,7 +167,7 @@ cdef class SegmentScan:
             self.wanted_bytes = HEADER_SIZE
 
     cdef inline bint is_in_place(self, const Header* header) noexcept nogil:
-        """Return whether a valid header is the expected next one."""
+        """Return whether a valid header is the expected next header."""
         cdef int64_t delta = header.last_offset_delta
         return (
             (self.end == UNKNOWN or header.size <= self.end - self.size)
@@ -184,7 +184,7 @@ cdef class SegmentScan:
         )
 
     cdef inline bint note(self, const Header* header) noexcept nogil:
-        """Count a batch; return False if memory is exhausted, without a change except for reserved memory."""
+        """Count a batch. Return False if memory is exhausted; the scan is unchanged then."""
         cdef int64_t last_offset = header.base_offset + header.last_offset_delta
         cdef Producer* producer = NULL
         if not self.reserve_all():

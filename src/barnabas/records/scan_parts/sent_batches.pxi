@@ -1,4 +1,4 @@
-# Checks and stamps batches of producers, and checks batches of leaders; the equivalents in Python are in
+# Checks and stamps batches from producers, and checks batches from leaders. The equivalents in Python are in
 # `scan_pure.py`.
 
 def count_records(body, int64_t count):
@@ -166,7 +166,8 @@ cdef bint has_its_crc(const uint8_t* at, const Header* header) noexcept:
 
 
 cdef bint load_usual_header(const uint8_t* at, int64_t size, Header* header) except -1:
-    """Load the header of a batch that fills all `size` bytes; return whether it is usual, as defined in `scan_pure`."""
+    """Load the header of a batch of `size` bytes; return whether the batch is usual. `usual_header` in `scan_pure`
+    defines this."""
     cdef bint is_usual
     if size < RELEASING_BYTES_MIN:
         is_usual = size >= HEADER_SIZE and is_as_announced(at, size, header)
