@@ -13,8 +13,9 @@ import click
 
 from barnabas.audit.balance import Balance
 from barnabas.cli.audit_views import AuditedTable, show_why, show_windows
+from barnabas.cli.connection import Connection
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, connect, http_option, json_option
+from barnabas.cli.options import connect, connection_options, http_option, json_option, named_connection
 from barnabas.cli.progress_bar import record_progress
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.times import TIME_HELP, parse_time_ms
@@ -53,6 +54,7 @@ def _time(_context: click.Context, option: click.Parameter, given: str | None) -
     metavar="HOST:PORT[,...]",
     help="Also compare with this cluster, from which TOPIC is mirrored.",
 )
+@click.option("--source-profile", metavar="NAME", help="Profile with the client settings for that cluster.")
 @click.option("--group", metavar="GROUP", help="Also compare the log with the records delivered to this group.")
 @click.option("--since", "since_ms", metavar="TIME", callback=_time, help=f"Ignore earlier windows. {TIME_HELP}.")
 @click.option(
@@ -64,18 +66,19 @@ def _time(_context: click.Context, option: click.Parameter, given: str | None) -
 )
 @http_option
 @json_option
-@bootstrap_option
+@connection_options
 def audit(
     words: tuple[str, ...],
     place: TablePlace | None,
     table: str | None,
     source: str | None,
+    source_profile: str | None,
     group: str | None,
     since_ms: int | None,
     watch_s: float | None,
     http: str | None,
     as_json: bool,
-    bootstrap: str,
+    connection: Connection,
 ) -> None:
     """Compare the records acknowledged to producers with the log of TOPIC, per minute of event time.
 
@@ -98,7 +101,10 @@ def audit(
         raise click.UsageError("--table needs a warehouse: --warehouse DIR or --catalog NAME")
     if http is not None and watch_s is None:
         raise click.UsageError("--http needs a repeated audit: --watch SECONDS")
-    asked = Audit(words[-1], bootstrap, place, table, source, group, since_ms)
+    origin = None
+    if source is not None or source_profile is not None:
+        origin = named_connection(source_profile, source, {})
+    asked = Audit(words[-1], connection, place, table, origin, group, since_ms)
 
     def show(found: Balance, audited: AuditedTable | None) -> None:
         if is_why:
@@ -139,10 +145,10 @@ class Audit:
     """An audit of one topic, which may run repeatedly."""
 
     topic: str
-    bootstrap: str
+    connection: Connection
     place: TablePlace | None = None
     table: str | None = None
-    source: str | None = None
+    source: Connection | None = None
     group: str | None = None
     since_ms: int | None = None
     memory: LogCountCache = field(default_factory=LogCountCache)
@@ -159,14 +165,14 @@ class Audit:
             shown.append(AuditedTable(side.name, side.state))
             return side
 
-        with connect(self.bootstrap) as admin:
+        with connect(self.connection) as admin:
             found = audit_topic(
-                self.bootstrap,
+                self.connection.admin_settings,
                 admin,
                 self.topic,
                 since_ms=self.since_ms,
                 table_side=None if self.place is None else table_side,
-                source=self.source,
+                source=None if self.source is None else self.source.admin_settings,
                 group=self.group,
                 progress=partial(record_progress, f"reading {self.topic}"),
                 memory=self.memory,

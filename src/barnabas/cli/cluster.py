@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import signal
 from collections.abc import Sequence
@@ -13,13 +14,15 @@ from typing import TYPE_CHECKING
 import click
 
 from barnabas.cli.cluster_moves import balance, drain, replace
+from barnabas.cli.connection import Connection
 from barnabas.cli.log_dirs import log_dirs
 from barnabas.cli.log_output import ClusterLog, log_format_option, log_to_stderr
 from barnabas.cli.options import (
     allow_anonymous_option,
-    bootstrap_option,
     broker_properties_option,
     connect,
+    connection_of,
+    connection_options,
     json_option,
 )
 from barnabas.stop_signals import stop_signals
@@ -109,7 +112,7 @@ def up(
             log_to_stderr(log_format, logging.CRITICAL),
             LocalCluster(wanted, os.environ, clock=SYSTEM_CLOCK, say=lines.say, on_line=lines.pass_on) as running,
         ):
-            _wait_until_connected(running.addresses)
+            _wait_until_connected(running.addresses, connection_of(click.get_current_context().find_root()))
             click.echo(f"ready {','.join(running.addresses)}")
             running.keep()
     except KeyboardInterrupt:
@@ -120,8 +123,8 @@ def up(
 
 @cluster.command()
 @json_option
-@bootstrap_option
-def status(as_json: bool, bootstrap: str) -> int:
+@connection_options
+def status(as_json: bool, connection: Connection) -> int:
     """Show the state of a cluster: brokers, leaders, coordinators, and unhealthy partitions.
 
     Exit code 0: every replica is in sync, every partition has a leader, and every broker responds. Exit code 1
@@ -129,7 +132,7 @@ def status(as_json: bool, bootstrap: str) -> int:
     """
     from barnabas.cli.cluster_status import ANSWER_TIMEOUT_MS, ask_for_health, show_health, show_health_as_json
 
-    with connect(bootstrap, quiet=True, timeout_ms=ANSWER_TIMEOUT_MS) as admin:
+    with connect(connection, quiet=True, timeout_ms=ANSWER_TIMEOUT_MS) as admin:
         health = ask_for_health(admin)
     (show_health_as_json if as_json else show_health)(health)
     return 0 if health.is_healthy else NOT_HEALTHY
@@ -148,8 +151,10 @@ def status(as_json: bool, bootstrap: str) -> int:
     metavar="SECONDS",
     help="Time limit for a broker to restart, and then for its replicas to catch up.",
 )
-@bootstrap_option
-def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout: float, bootstrap: str) -> None:
+@connection_options
+def restart(
+    rolling: bool, data: str | None, by_hand: bool, force: bool, timeout: float, connection: Connection
+) -> None:
     """Restart the brokers of a cluster one at a time, without interrupting its clients.
 
     Each broker shuts down in order and starts again. The next broker follows when every replica is in sync again. The
@@ -174,8 +179,8 @@ def restart(rolling: bool, data: str | None, by_hand: bool, force: bool, timeout
         if not runs_in(folder):
             hint = "give its directory with --data, or use --by-hand for brokers under another supervisor"
             raise click.ClickException(f"no cluster runs in {folder}; {hint}")
-        bootstrap = ",".join(ClusterFile.read(folder).addresses)
-    with connect(bootstrap, quiet=True, timeout_ms=ANSWER_TIMEOUT_MS) as admin:
+        connection = dataclasses.replace(connection, bootstrap=",".join(ClusterFile.read(folder).addresses))
+    with connect(connection, quiet=True, timeout_ms=ANSWER_TIMEOUT_MS) as admin:
         brokers = [node.id for node in admin.brokers()] if by_hand else sorted(ClusterFile.read(folder).broker_ports)
         one = (
             ManualRestart(lambda: [node.id for node in admin.brokers()], sleep=sleep, say=click.echo)
@@ -221,7 +226,7 @@ for _command in (drain, replace, balance, log_dirs):
     cluster.add_command(_command)
 
 
-def _wait_until_connected(addresses: Sequence[str]) -> None:
+def _wait_until_connected(addresses: Sequence[str], connection: Connection) -> None:
     """Wait until the metadata of each broker contains all brokers, so that a new topic can have a replica on each
     broker."""
     from barnabas import Admin
@@ -232,7 +237,7 @@ def _wait_until_connected(addresses: Sequence[str]) -> None:
     for address in addresses:
         with contextlib.suppress(BarnabasError):  # if a broker has ended during the wait, the supervisor reports it
             while SYSTEM_CLOCK.monotonic() < deadline_s:
-                with Admin(address) as admin:
+                with Admin(dataclasses.replace(connection, bootstrap=address).admin_settings) as admin:
                     if len(admin.brokers()) >= len(addresses):
                         break
                 SYSTEM_CLOCK.sleep(LOOK_S)

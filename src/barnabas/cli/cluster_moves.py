@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
+from barnabas.cli.connection import Connection
+from barnabas.cli.options import confirm, connect, connection_options, json_option, yes_option
 from barnabas.cli.partition_moves import begin_and_wait, remove_remaining_throttles, show_plan
 from barnabas.cli.reassignment_throttle import throttle_option
 from barnabas.cli.terminal_text import with_noun
@@ -41,16 +42,16 @@ plan_option = click.option("--plan", "plan_only", is_flag=True, help="Only show 
 @plan_option
 @json_option
 @yes_option
-@bootstrap_option
+@connection_options
 def drain(
-    broker: int, at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str
+    broker: int, at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, connection: Connection
 ) -> None:
     """Move all partitions of BROKER to other brokers, so that it can be removed."""
 
     def plan(placed: Placed, racks: Racks) -> Placed:
         return _without(broker, placed, racks)
 
-    _execute(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
+    _execute(connection, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
 
 
 @click.command()
@@ -61,9 +62,16 @@ def drain(
 @plan_option
 @json_option
 @yes_option
-@bootstrap_option
+@connection_options
 def replace(
-    old: int, new: int, at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str
+    old: int,
+    new: int,
+    at_once: int,
+    throttle: int | None,
+    plan_only: bool,
+    as_json: bool,
+    yes: bool,
+    connection: Connection,
 ) -> None:
     """Move all partitions of broker OLD to broker NEW, whether or not OLD is running."""
     if old == new:
@@ -83,7 +91,7 @@ def replace(
         # If both brokers have a replica of a partition, the replica on OLD moves to a third broker.
         return taken | _without(old, both, racks, {**placed, **taken})
 
-    _execute(bootstrap, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
+    _execute(connection, plan, at_once, throttle, plan_only=plan_only, as_json=as_json, yes=yes)
 
 
 @click.command()
@@ -92,21 +100,23 @@ def replace(
 @plan_option
 @json_option
 @yes_option
-@bootstrap_option
-def balance(at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, bootstrap: str) -> None:
+@connection_options
+def balance(
+    at_once: int, throttle: int | None, plan_only: bool, as_json: bool, yes: bool, connection: Connection
+) -> None:
     """Balance replicas and leaders evenly among all brokers, with few moves.
 
     Replicas stay on separate racks. The command chooses the partitions to move by their sizes.
     """
     from barnabas.replication.balancing import balance as balanced
 
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         sizes: dict[TopicPartition, int] = {}
         for folder in admin.log_dirs():
             for tp, size in folder.sizes.items():
                 sizes[tp] = max(size, sizes.get(tp, 0))
     _execute(
-        bootstrap,
+        connection,
         lambda placed, racks: balanced(placed, racks, sizes),
         at_once,
         throttle,
@@ -129,7 +139,7 @@ def _without(broker: int, wanted: Placed, racks: Racks, placed: Placed | None = 
 
 
 def _execute(
-    bootstrap: str,
+    connection: Connection,
     plan: Callable[[Placed, Racks], Placed],
     at_once: int,
     throttle: int | None,
@@ -138,7 +148,7 @@ def _execute(
     as_json: bool,
     yes: bool,
 ) -> None:
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         placed = _placed(admin)
         racks = {node.id: node.rack for node in admin.brokers()}
         targets = plan(placed, racks)

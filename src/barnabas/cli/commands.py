@@ -21,7 +21,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from barnabas.cli.error_messages import exit_code_of, explain
-from barnabas.cli.options import global_bootstrap_option
+from barnabas.cli.options import global_connection_options
 from barnabas.cli.signals import EXIT_INTERRUPTED
 from barnabas.cli.standard_output import (
     EXIT_READER_GONE,
@@ -42,6 +42,8 @@ COMMANDS = {
     "cluster": "Start a cluster on this machine; show, restart and balance a cluster.",
     "topic": "Create, list, describe, delete, alter and move topics.",
     "group": "List, describe, reset and delete consumer groups.",
+    "user": "Create, list and delete users, and change their passwords.",
+    "profile": "Create, list, show and delete profiles: client settings for clusters.",
     "config": "Show, set and unset the settings of topics, brokers and groups.",
     "produce": "Send lines from standard input or files to a topic.",
     "consume": "Print a topic's records and follow new ones.",
@@ -127,10 +129,11 @@ def _show_version(ctx: click.Context, _option: click.Parameter, asked: bool) -> 
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
-    epilog="BARNABAS_BOOTSTRAP=HOST:PORT sets the broker; BARNABAS_DEBUG=1 prints tracebacks of errors.",
+    epilog="BARNABAS_BOOTSTRAP=HOST:PORT sets the broker, BARNABAS_PROFILE=NAME the profile; BARNABAS_DEBUG=1 prints"
+    " tracebacks of errors.",
 )
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help=VERSION_HELP)
-@global_bootstrap_option
+@global_connection_options
 def command() -> None:
     """Barnabas: a distributed log that speaks Kafka's protocol, and its pipeline on Spark."""
 

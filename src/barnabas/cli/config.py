@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.error_messages import unknown_setting
 from barnabas.cli.name_completion import complete_settings, complete_topics
-from barnabas.cli.options import bootstrap_option, connect, json_option, parse_pairs, require_topics
+from barnabas.cli.options import connect, connection_options, json_option, parse_pairs, require_topics
 from barnabas.cli.table_output import Row, show_json, show_table
 
 if TYPE_CHECKING:
@@ -33,8 +34,8 @@ def config() -> None:
 @click.argument("settings", nargs=-1, metavar="[SETTING...]", shell_complete=complete_settings)
 @click.option("--changed", is_flag=True, help="Show only settings that differ from their defaults.")
 @json_option
-@bootstrap_option
-def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json: bool, bootstrap: str) -> None:
+@connection_options
+def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json: bool, connection: Connection) -> None:
     """Show settings with their values, sources and documentation.
 
     \b
@@ -42,7 +43,7 @@ def show(kind: str, name: str, settings: tuple[str, ...], changed: bool, as_json
     barnabas config show broker 0 --changed
     barnabas config show broker all            settings changed for all brokers
     """
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         found = admin.describe_config(**_resource(admin, kind, name))
     for setting in settings:
         if setting not in found:
@@ -110,8 +111,8 @@ def _as_json(setting: ConfigSetting) -> dict[str, object]:
 @_kind
 @_name
 @click.argument("pairs", nargs=-1, required=True, metavar="SETTING=VALUE...")
-@bootstrap_option
-def set_(kind: str, name: str, pairs: tuple[str, ...], bootstrap: str) -> None:
+@connection_options
+def set_(kind: str, name: str, pairs: tuple[str, ...], connection: Connection) -> None:
     """Set settings, all or none of them.
 
     \b
@@ -119,7 +120,7 @@ def set_(kind: str, name: str, pairs: tuple[str, ...], bootstrap: str) -> None:
     barnabas config set broker all log.retention.ms=86400000
     """
     to_set = parse_pairs(pairs)
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         resource = _resource(admin, kind, name)
         _check_known(admin, resource, to_set, kind, name)
         admin.alter_config(**resource, to_set=to_set)
@@ -131,10 +132,10 @@ def set_(kind: str, name: str, pairs: tuple[str, ...], bootstrap: str) -> None:
 @_kind
 @_name
 @click.argument("settings", nargs=-1, required=True, metavar="SETTING...", shell_complete=complete_settings)
-@bootstrap_option
-def unset(kind: str, name: str, settings: tuple[str, ...], bootstrap: str) -> None:
+@connection_options
+def unset(kind: str, name: str, settings: tuple[str, ...], connection: Connection) -> None:
     """Reset settings to their defaults."""
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         resource = _resource(admin, kind, name)
         _check_known(admin, resource, settings, kind, name)
         admin.alter_config(**resource, to_unset=settings)

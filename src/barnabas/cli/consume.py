@@ -10,17 +10,16 @@ from typing import TYPE_CHECKING, BinaryIO
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.consume_span import OFFSET_HELP, Anchor, Bound, Span, parse_span, resolve
 from barnabas.cli.message_format import FORMAT_HELP, compile_format, json_line, plain_format
 from barnabas.cli.name_completion import complete_groups, complete_topics
 from barnabas.cli.options import (
-    bootstrap_option,
     connect,
+    connection_options,
     partitions_of,
-    properties_option,
     quiet_option,
     require_topics,
-    settings,
 )
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.standard_output import ending_with_reader
@@ -82,8 +81,7 @@ def _span(_context: click.Context, _option: click.Parameter, texts: Sequence[str
 )
 @click.option("-u", "--unbuffered", is_flag=True, help="Write each record separately instead of in batches.")
 @quiet_option
-@properties_option
-@bootstrap_option
+@connection_options
 @click.argument("topics", nargs=-1, metavar="TOPIC...", shell_complete=complete_topics)
 def consume(
     more_topics: tuple[str, ...],
@@ -99,8 +97,7 @@ def consume(
     group: str | None,
     unbuffered: bool,
     quiet: bool,
-    properties: dict[str, str],
-    bootstrap: str,
+    connection: Connection,
     topics: tuple[str, ...],
 ) -> None:
     """Print the records of TOPICs from the beginning, and wait for new ones.
@@ -123,7 +120,7 @@ def consume(
     render = _render(format_, as_json, key_delimiter, delimiter, show_null)
     end_on_sigterm()
     printer = Printer(sys.stdout.buffer, render, count, unbuffered)
-    with ending_with_reader(), connect(bootstrap, quiet=quiet) as admin:
+    with ending_with_reader(), connect(connection, quiet=quiet) as admin:
         require_topics(admin, wanted)
         partitions = [tp for tp in partitions_of(admin, wanted) if partition in (None, tp.partition)]
         if not partitions:
@@ -131,9 +128,9 @@ def consume(
         stops = _stops(admin, partitions, span, exit_at_end)
         starts = {} if group else resolve(span.start, partitions, admin)
     if group:
-        _consume_in_group(settings(bootstrap, properties), group, wanted, span, stops, printer)
+        _consume_in_group(connection.settings(), group, wanted, span, stops, printer)
     else:
-        _consume_alone(settings(bootstrap, properties), starts, stops, printer)
+        _consume_alone(connection.settings(), starts, stops, printer)
 
 
 def _render(

@@ -7,12 +7,13 @@ from dataclasses import asdict
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.error_messages import unknown_group
 from barnabas.cli.group_describe import describe
 from barnabas.cli.group_reset import partitions_option, reset
 from barnabas.cli.name_completion import complete_groups
 from barnabas.cli.offset_reset import parse_partitions
-from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, yes_option
+from barnabas.cli.options import confirm, connect, connection_options, json_option, yes_option
 from barnabas.cli.table_output import show_json, show_table
 from barnabas.cli.zookeeper_groups import groups_of, zookeeper_option
 from barnabas.model import TopicPartition
@@ -50,10 +51,10 @@ def _split(_context: click.Context, _option: click.Parameter, texts: tuple[str, 
 )
 @json_option
 @zookeeper_option
-@bootstrap_option
-def list_(states: list[str], types: list[str], as_json: bool, zookeeper: str | None, bootstrap: str) -> None:
+@connection_options
+def list_(states: list[str], types: list[str], as_json: bool, zookeeper: str | None, connection: Connection) -> None:
     """List the groups that have members or committed offsets."""
-    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
         listed = groups.list_groups(states=states, types=types)
     if as_json:
         show_json([asdict(each) for each in listed])
@@ -73,12 +74,12 @@ def list_(states: list[str], types: list[str], as_json: bool, zookeeper: str | N
 @click.option("--all-groups", is_flag=True, help="Delete all groups without members.")
 @yes_option
 @zookeeper_option
-@bootstrap_option
-def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str | None, bootstrap: str) -> None:
+@connection_options
+def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str | None, connection: Connection) -> None:
     """Delete groups without members, with their committed offsets."""
     if bool(names) == all_groups:
         raise click.UsageError("name the groups (NAME...), or give --all-groups")
-    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
         known = {listed.group: listed.state for listed in groups.list_groups()}
         for name in names:
             if name not in known:
@@ -98,14 +99,16 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str |
 @partitions_option(required=True)
 @yes_option
 @zookeeper_option
-@bootstrap_option
-def delete_offsets(name: str, topics: tuple[str, ...], yes: bool, zookeeper: str | None, bootstrap: str) -> None:
+@connection_options
+def delete_offsets(
+    name: str, topics: tuple[str, ...], yes: bool, zookeeper: str | None, connection: Connection
+) -> None:
     """Delete committed offsets of the group NAME. No member of the group may consume the topics."""
     try:
         named = [parse_partitions(text) for text in topics]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
         known = [listed.group for listed in groups.list_groups()]
         if name not in known:
             raise unknown_group(name, known)

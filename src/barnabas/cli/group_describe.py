@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.error_messages import unknown_group
 from barnabas.cli.group_lag import PartitionLag, count_members, lags, member_name, short_partitions, total_lag
 from barnabas.cli.name_completion import complete_groups
-from barnabas.cli.options import bootstrap_option, connect, existing_partitions, json_option
+from barnabas.cli.options import connect, connection_options, existing_partitions, json_option
 from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.zookeeper_groups import Groups, groups_of, zookeeper_option
 
@@ -39,7 +40,7 @@ class DescribedGroup(NamedTuple):
     "--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, the format of group reset --from-file."
 )
 @zookeeper_option
-@bootstrap_option
+@connection_options
 def describe(
     names: tuple[str, ...],
     all_groups: bool,
@@ -49,7 +50,7 @@ def describe(
     as_json: bool,
     as_csv: bool,
     zookeeper: str | None,
-    bootstrap: str,
+    connection: Connection,
 ) -> None:
     """Show the members of groups, and their lag per partition and in total.
 
@@ -63,7 +64,7 @@ def describe(
         raise click.UsageError("give only one of --offsets, --members, --state, --json and --csv")
     if as_csv and len(names) != 1:
         raise click.UsageError("--csv supports one group at a time")
-    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
         chosen = [listed.group for listed in groups.list_groups()] if all_groups else list(dict.fromkeys(names))
         found = [_find(admin, groups, name, with_lag=not (members_only or state_only)) for name in chosen]
     if as_json:

@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.consume_span import Anchor, Bound
 from barnabas.cli.group_lag import count_members, member_name
 from barnabas.cli.name_completion import complete_groups, complete_topics
 from barnabas.cli.offset_reset import CurrentOffsets, Move, OffsetShift, Target, parse_partitions, plan, read_offsets
 from barnabas.cli.options import (
-    bootstrap_option,
     connect,
+    connection_options,
     existing_partitions,
     json_option,
     partitions_of,
@@ -111,7 +112,7 @@ def partitions_option(*, required: bool = False) -> Callable[[Any], Any]:
 @json_option
 @click.option("--csv", "as_csv", is_flag=True, help="Print topic,partition,offset, the format of --from-file.")
 @zookeeper_option
-@bootstrap_option
+@connection_options
 def reset(
     names: tuple[str, ...],
     all_groups: bool,
@@ -121,7 +122,7 @@ def reset(
     as_json: bool,
     as_csv: bool,
     zookeeper: str | None,
-    bootstrap: str,
+    connection: Connection,
     **targets: Target | None,
 ) -> None:
     """Move the committed offsets of groups, which must have no members.
@@ -132,7 +133,7 @@ def reset(
     """
     target, of_file = _only(targets), targets["from_file"] is not None
     _check_usage(len(names), all_groups, bool(topics) + all_topics + of_file, of_file, as_json, as_csv)
-    with connect(bootstrap) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
         chosen = [listed.group for listed in groups.list_groups()] if all_groups else list(dict.fromkeys(names))
         if not chosen:
             raise click.ClickException("there are no groups")

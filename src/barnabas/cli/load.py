@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.error_messages import exit_code_of, explain
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import (
-    bootstrap_option,
     connect,
+    connection_options,
     http_address,
     http_and_metrics_port_options,
-    properties_option,
     require_topics,
 )
 from barnabas.cli.signals import end_on_sigterm
@@ -199,8 +199,7 @@ def _until(_context: click.Context, _option: click.Parameter, given: str | None)
 @click.option(
     "--json", "as_json", is_flag=True, help="Print JSON instead of a table; with --every, one object per line."
 )
-@properties_option
-@bootstrap_option
+@connection_options
 def load(
     topics: tuple[str, ...],
     master: str,
@@ -212,7 +211,7 @@ def load(
     target_file_mb: int | None,
     http: str | None,
     metrics_port: int | None,
-    properties: dict[str, str],
+    connection: Connection,
     place: TablePlace,
     **asked: Any,
 ) -> None:
@@ -234,7 +233,8 @@ def load(
     if maintain_every is not None and (every is None or until_ms is not None):
         raise click.UsageError("--maintain-every requires a repeated load: --every INTERVAL")
     target_file_bytes = None if target_file_mb is None else target_file_mb * 1024 * 1024
-    asked |= {"client_options": properties, "target_file_bytes": target_file_bytes, **place.as_arguments()}
+    asked |= {"bootstrap": connection.bootstrap, "client_options": connection.properties}
+    asked |= {"target_file_bytes": target_file_bytes, **place.as_arguments()}
     asked["tracer_provider"] = _tracer_provider()
     loads = _Loads(topics, master, place, asked)
     if until_ms is not None:
@@ -243,7 +243,7 @@ def load(
     if every is not None:
         _load_every(loads, every, maintain_every, http, as_json)
         return
-    with connect(asked["bootstrap"]) as admin:
+    with connect(connection) as admin:
         known = admin.list_topics()
         if not any(topic in known for topic in topics):
             require_topics(admin, topics)

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, confirm, connect, json_option, require_topics, yes_option
+from barnabas.cli.options import confirm, connect, connection_options, json_option, require_topics, yes_option
 from barnabas.cli.progress_bar import byte_progress
 from barnabas.cli.table_output import show_json, show_table
 from barnabas.clock import SYSTEM_CLOCK
@@ -29,13 +30,13 @@ IDLE_LOOKS_MAX = 20
 @click.option("--broker", type=int, help="Show only this broker.")
 @click.option("--logs", "with_logs", is_flag=True, help="Show each log instead of each log directory.")
 @json_option
-@bootstrap_option
-def log_dirs(broker: int | None, with_logs: bool, as_json: bool, bootstrap: str) -> None:
+@connection_options
+def log_dirs(broker: int | None, with_logs: bool, as_json: bool, connection: Connection) -> None:
     """Show the log directories of the brokers, and the logs that are moving between them.
 
     The logs of an offline log directory are not shown.
     """
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         folders = admin.log_dirs(broker)
     if as_json:
         show_json([_as_json(folder) for folder in folders])
@@ -97,16 +98,16 @@ def _as_json(folder: LogDir) -> dict[str, object]:
 )
 @click.option("--no-wait", is_flag=True, help="Start the move and return.")
 @yes_option
-@bootstrap_option
+@connection_options
 def move_log(
-    name: str, partitions: tuple[int, ...], broker: int, folder: str, no_wait: bool, yes: bool, bootstrap: str
+    name: str, partitions: tuple[int, ...], broker: int, folder: str, no_wait: bool, yes: bool, connection: Connection
 ) -> None:
     """Move logs of the topic NAME to another log directory of their broker.
 
     Without --partition, move all partitions of the topic on the broker. The partitions stay available. Ctrl-C ends the
     command, but not the move.
     """
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         require_topics(admin, [name])
         folders = admin.log_dirs(broker)
         target = _target(folders, broker, folder)

@@ -6,11 +6,11 @@ import asyncio
 import json
 import sys
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from barnabas.cli.options import http_address, http_and_metrics_port_options, properties_option
+from barnabas.cli.options import client_properties_option, http_address, http_and_metrics_port_options, named_connection
 from barnabas.cli.terminal_text import escaped, with_noun
 from barnabas.cli.times import parse_interval_s, show_time_ms
 from barnabas.clock import SYSTEM_CLOCK
@@ -33,8 +33,10 @@ def _interval(_context: click.Context, option: click.Parameter, given: str) -> f
 
 
 @click.command()
-@click.option("--from", "source", metavar="HOST:PORT[,...]", required=True, help="Brokers of the source cluster.")
-@click.option("--to", "target", metavar="HOST:PORT[,...]", required=True, help="Brokers of the target cluster.")
+@click.option("--from", "source", metavar="HOST:PORT[,...]", help="Brokers of the source cluster.")
+@click.option("--to", "target", metavar="HOST:PORT[,...]", help="Brokers of the target cluster.")
+@click.option("--from-profile", "source_profile", metavar="NAME", help="Profile with the settings for the source.")
+@click.option("--to-profile", "target_profile", metavar="NAME", help="Profile with the settings for the target.")
 @click.option(
     "--topics",
     metavar="PATTERN",
@@ -91,10 +93,12 @@ def _interval(_context: click.Context, option: click.Parameter, given: str) -> f
 )
 @http_and_metrics_port_options
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object per line.")
-@properties_option
+@client_properties_option
 def mirror(
-    source: str,
-    target: str,
+    source: str | None,
+    target: str | None,
+    source_profile: str | None,
+    target_profile: str | None,
     topics: tuple[str, ...],
     groups: tuple[str, ...],
     prefix: str,
@@ -123,8 +127,8 @@ def mirror(
     from barnabas.mirror.topic_config_rules import SettingsFilter, SyncRule
 
     config = MirrorConfig(
-        source={**properties, "bootstrap.servers": source},
-        target={**properties, "bootstrap.servers": target},
+        source=_side("--from", source, source_profile, properties),
+        target=_side("--to", target, target_profile, properties),
         topics=topics,
         groups=groups,
         prefix=prefix,
@@ -135,6 +139,16 @@ def mirror(
         settings=SettingsFilter(SyncRule(settings_follow), frozenset(left_settings)),
     )
     return _run(config, _Output(as_json, status), http_address(http, metrics_port), once=once)
+
+
+def _side(option: str, bootstrap: str | None, profile: str | None, properties: Mapping[str, str]) -> dict[str, Any]:
+    """Return the client settings of one cluster.
+
+    :raises click.UsageError: neither an address nor a profile is given.
+    """
+    if bootstrap is None and profile is None:
+        raise click.UsageError(f"the mirror needs {option} HOST:PORT or {option}-profile NAME")
+    return named_connection(profile, bootstrap, properties).settings()
 
 
 class _Output:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
@@ -45,12 +44,11 @@ def complete_settings(context: click.Context, _parameter: click.Parameter, incom
 
 def _complete(context: click.Context, incomplete: str, ask: Callable[[Admin], list[str]]) -> list[CompletionItem]:
     from barnabas import Admin
-    from barnabas.cli.options import DEFAULT_BOOTSTRAP
+    from barnabas.cli.options import connection_of
 
     logging.disable()  # suppress log lines, which would corrupt the command line that the user is typing
-    bootstrap = context.params.get("bootstrap") or os.environ.get("BARNABAS_BOOTSTRAP") or DEFAULT_BOOTSTRAP
     try:
-        with Admin(bootstrap, default_api_timeout_ms=COMPLETION_TIMEOUT_MS) as admin:
+        with Admin(connection_of(context).admin_settings, default_api_timeout_ms=COMPLETION_TIMEOUT_MS) as admin:
             return [CompletionItem(name) for name in ask(admin) if name.startswith(incomplete)]
     except BarnabasError:
         return []

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import functools
+import os
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
-from click.core import ParameterSource
 
 from barnabas.addresses import split_listener
+from barnabas.cli.connection import DEFAULT_BOOTSTRAP, Connection
 from barnabas.cli.error_messages import unknown_topic
 from barnabas.errors import RetriableError
 from barnabas.model import TopicPartition
@@ -20,66 +22,112 @@ if TYPE_CHECKING:
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
-DEFAULT_BOOTSTRAP = "localhost:9092"
-GLOBAL_BOOTSTRAP = "barnabas.bootstrap"
-"""The key in click's context for the value of `--bootstrap` before the subcommand."""
 CONNECT_TIMEOUT_MS = 3_000
 
 
-def bootstrap_option(function: Decorated) -> Decorated:
-    """Add `--bootstrap`; the default is the option before the subcommand, or BARNABAS_BOOTSTRAP."""
-    return click.option(
-        "-b",
-        "--bootstrap",
-        metavar="HOST:PORT[,...]",
-        envvar="BARNABAS_BOOTSTRAP",
-        default=DEFAULT_BOOTSTRAP,
-        show_default=True,
-        show_envvar=True,
-        callback=_bootstrap,
-        help="Address of a broker.",
-    )(function)
+def connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--bootstrap`, `--profile` and `-X`; the command gets their values as the argument `connection`."""
+
+    @functools.wraps(function)
+    def connected(bootstrap: str | None, profile: str | None, properties: dict[str, str], **others: Any) -> Any:
+        return function(connection=connection_of(click.get_current_context()), **others)
+
+    return _options("")(connected)
 
 
-def _bootstrap(context: click.Context, option: click.Parameter, value: str) -> str:
-    """Return the value of `--bootstrap`. The option after the subcommand precedes the option before the subcommand,
-    which precedes the environment variable."""
-    said_here = option.name and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
-    said_before: str | None = context.meta.get(GLOBAL_BOOTSTRAP)
-    return value if said_here or said_before is None else said_before
+def global_connection_options(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the connection options before the subcommand; all subcommands that have these options use their values."""
+
+    @functools.wraps(function)
+    def without_options(bootstrap: str | None, profile: str | None, properties: dict[str, str]) -> Any:
+        return function()
+
+    return _options("; also accepted after the subcommand")(without_options)
 
 
-def global_bootstrap_option(function: Decorated) -> Decorated:
-    """Add `--bootstrap` before the subcommand; all subcommands that have the option use its value."""
-
-    def remember(context: click.Context, _option: click.Parameter, value: str | None) -> None:
-        context.meta[GLOBAL_BOOTSTRAP] = value
-
-    return click.option(
-        "-b",
-        "--bootstrap",
-        metavar="HOST:PORT[,...]",
-        expose_value=False,
-        callback=remember,
-        help="Address of a broker; also accepted after the subcommand.",
-    )(function)
-
-
-def json_option(function: Decorated) -> Decorated:
-    """Add `--json` for machine-readable output."""
-    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)
-
-
-def properties_option(function: Decorated) -> Decorated:
+def client_properties_option(function: Decorated) -> Decorated:
     """Add `-X NAME=VALUE` for any client setting, with Kafka's name."""
     return click.option(
         "-X",
         "properties",
         metavar="NAME=VALUE",
         multiple=True,
-        callback=lambda _context, _option, pairs: parse_pairs(pairs),
+        callback=lambda _context, _option, pairs: _client_properties(pairs),
         help="Client setting by Kafka's name, for example -X linger.ms=50.",
     )(function)
+
+
+def _options(where: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    def add(function: Callable[..., Any]) -> Callable[..., Any]:
+        for option in (
+            client_properties_option,
+            click.option("--profile", metavar="NAME", help=f"Profile with the client settings{where}."),
+            click.option(
+                "-b",
+                "--bootstrap",
+                metavar="HOST:PORT[,...]",
+                help=f"Address of a broker{where}.  [env var: BARNABAS_BOOTSTRAP; default: {DEFAULT_BOOTSTRAP}]",
+            ),
+        ):
+            function = option(function)
+        return function
+
+    return add
+
+
+def connection_of(context: click.Context) -> Connection:
+    """Return the connection that the options of a command describe.
+
+    The options after the subcommand precede those before the subcommand, which precede the profile. The profile
+    precedes BARNABAS_BOOTSTRAP.
+
+    :raises ConfigurationError: the profile does not exist or is malformed.
+    """
+    here, before = context.params, context.find_root().params
+    return named_connection(
+        here.get("profile") or before.get("profile") or os.environ.get("BARNABAS_PROFILE") or None,
+        here.get("bootstrap") or before.get("bootstrap"),
+        {**(before.get("properties") or {}), **(here.get("properties") or {})},
+    )
+
+
+def named_connection(profile: str | None, bootstrap: str | None, properties: Mapping[str, str]) -> Connection:
+    """Return the connection for a profile, whose settings `bootstrap` and `properties` override.
+
+    :raises ConfigurationError: the profile does not exist or is malformed.
+    """
+    settings: dict[str, str] = {}
+    if profile is not None:
+        from barnabas.cli.profiles import read_profile
+
+        settings = read_profile(profile, os.environ)
+    settings.update(properties)
+    of_settings = settings.pop("bootstrap.servers", None)
+    address = bootstrap or of_settings or os.environ.get("BARNABAS_BOOTSTRAP") or DEFAULT_BOOTSTRAP
+    return Connection(address, settings)
+
+
+def _client_properties(pairs: Iterable[str]) -> dict[str, str]:
+    """Return the settings of `-X`, by Kafka's names.
+
+    :raises click.BadParameter: a text is not NAME=VALUE, or contains a secret, which other users could see.
+    """
+    given = {name.replace("_", "."): value for name, value in parse_pairs(pairs).items()}
+    if given:
+        from barnabas.client.config import contains_secret
+
+        for name, value in given.items():
+            if contains_secret(name, value):
+                raise click.BadParameter(
+                    f"other users of this machine can see {name} in the list of processes; name its source:"
+                    f" -X '{name}=${{file:PATH}}', or ${{env:NAME}}, or ${{command:PROGRAM}}; or use a profile"
+                )
+    return given
+
+
+def json_option(function: Decorated) -> Decorated:
+    """Add `--json` for machine-readable output."""
+    return click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")(function)
 
 
 def broker_properties_option(function: Decorated) -> Decorated:
@@ -198,11 +246,7 @@ def parse_pairs(pairs: Iterable[str]) -> dict[str, str]:
     return parsed
 
 
-def settings(bootstrap: str, properties: Mapping[str, str]) -> dict[str, Any]:
-    return {"bootstrap.servers": bootstrap, **properties}
-
-
-def connect(bootstrap: str, *, quiet: bool = False, timeout_ms: int | None = None) -> Admin:
+def connect(connection: Connection, *, quiet: bool = False, timeout_ms: int | None = None) -> Admin:
     """Return an `Admin` for the cluster; the caller closes it.
 
     :param quiet: hide warnings of the client.
@@ -215,17 +259,19 @@ def connect(bootstrap: str, *, quiet: bool = False, timeout_ms: int | None = Non
     from barnabas import Admin
 
     logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)
-    with Admin(bootstrap, default_api_timeout_ms=CONNECT_TIMEOUT_MS) as probe:
+    settings = connection.admin_settings
+    with Admin(settings, default_api_timeout_ms=CONNECT_TIMEOUT_MS) as probe:
         try:
             probe.brokers()
         except RetriableError as error:
             reason = f" ({error.reason[:1].lower()}{error.reason[1:]})" if error.reason else ""
             raise click.ClickException(
-                f"no broker responds at {bootstrap}{reason}; start one with: barnabas up, or give its address with -b"
+                f"no broker responds at {connection.bootstrap}{reason}; start one with: barnabas up, or give its"
+                " address with -b"
             ) from error
     if not quiet:
         logging.getLogger().setLevel(logging.WARNING)
-    return Admin(bootstrap) if timeout_ms is None else Admin(bootstrap, default_api_timeout_ms=timeout_ms)
+    return Admin(settings) if timeout_ms is None else Admin(settings, default_api_timeout_ms=timeout_ms)
 
 
 def require_topics(admin: Admin, names: Iterable[str]) -> None:

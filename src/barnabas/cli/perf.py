@@ -318,9 +318,9 @@ def _perform(common: Common, run: Callable[[RunContext], Report]) -> int:
 
     end_on_sigterm()
     line = ProgressLine(quiet=common.as_json)
-    with connect(common.bootstrap, quiet=common.as_json) as admin, loss_warnings_disabled():
+    with connect(common.connection, quiet=common.as_json) as admin, loss_warnings_disabled():
         try:
-            report = run(RunContext(admin, common.bootstrap, common.properties, line))
+            report = run(RunContext(admin, common.connection.bootstrap, common.connection.properties, line))
         finally:
             line.clear()
     show_report(report, as_json=common.as_json)

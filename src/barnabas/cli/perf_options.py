@@ -9,8 +9,9 @@ from typing import Any
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, parse_pairs, properties_option
+from barnabas.cli.options import connection_options, parse_pairs
 
 COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 PAYLOADS = ("zeros", "random", "text")
@@ -35,8 +36,7 @@ def stacked(*options: Option) -> Option:
 class Common:
     """The options that all runs have."""
 
-    bootstrap: str
-    properties: dict[str, str]
+    connection: Connection
     as_json: bool
 
 
@@ -44,13 +44,12 @@ def common_options(command: Command) -> Command:
     """Add the options of all runs, as the argument `common`."""
 
     @functools.wraps(command)
-    def gathered(bootstrap: str, properties: dict[str, str], as_json: bool, **others: Any) -> Any:
-        return command(common=Common(bootstrap, properties, as_json), **others)
+    def gathered(connection: Connection, as_json: bool, **others: Any) -> Any:
+        return command(common=Common(connection, as_json), **others)
 
     add = stacked(
         click.option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of a table."),
-        properties_option,
-        bootstrap_option,
+        connection_options,
     )
     return add(gathered)
 

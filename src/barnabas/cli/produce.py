@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING, cast
 import click
 from click.shell_completion import CompletionItem
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.escapes import unescape
 from barnabas.cli.line_splitter import read_lines
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, connect, properties_option, quiet_option, settings
+from barnabas.cli.options import connect, connection_options, quiet_option
 from barnabas.cli.progress_bar import byte_progress
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.model import Header
@@ -79,8 +80,7 @@ def _bytes(_context: click.Context, _option: click.Parameter, text: str | None) 
 @click.option("-Z", "--null", "empty_is_null", is_flag=True, help="Send an empty value or key as null.")
 @click.option("-c", "--count", metavar="N", type=click.IntRange(min=1), help="Stop after N records.")
 @quiet_option
-@properties_option
-@bootstrap_option
+@connection_options
 @click.argument("names", nargs=-1, metavar="[TOPIC] [FILE...]", shell_complete=_complete_names)
 def produce(
     topic: str | None,
@@ -94,8 +94,7 @@ def produce(
     empty_is_null: bool,
     count: int | None,
     quiet: bool,
-    properties: dict[str, str],
-    bootstrap: str,
+    connection: Connection,
     names: tuple[str, ...],
 ) -> None:
     """Send one record per line, from standard input or from FILEs.
@@ -115,14 +114,13 @@ def produce(
 
     names = (*names, *more_files)
     split = line_splitter(key, key_delimiter, empty_is_null=empty_is_null)
-    chosen = {"compression.type": compression, **properties}
     end_on_sigterm()
-    connect(bootstrap, quiet=quiet).close()
+    connect(connection, quiet=quiet).close()
     partition_or_any = None if partition < 0 else partition
     with ExitStack() as stack:
         sources = [_open_source(name, stack) for name in names or ("-",)]
         total_bytes = 0 if quiet else sum(Path(name).stat().st_size for name in names if name != "-")
-        producer = stack.enter_context(Producer(settings(bootstrap, chosen)))
+        producer = stack.enter_context(Producer(connection.settings(compression_type=compression)))
         advance = stack.enter_context(byte_progress(topic, total_bytes))
         lines = (chunk for source in sources for chunk in read_lines(source.read1, delimiter))
         chunks = _counted(_first(lines, count), advance)

@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.log_output import log_format_option, log_to_stderr
-from barnabas.cli.options import bootstrap_option, http_option, properties_option
+from barnabas.cli.options import connection_options, http_option
 from barnabas.extras import require_installed
 
 if TYPE_CHECKING:
@@ -30,8 +31,7 @@ NEEDED = ("uvicorn", "httptools", "starlette", "avro", "jsonschema", "google")
 )
 @http_option
 @log_format_option
-@properties_option
-@bootstrap_option
+@connection_options
 def registry(
     host: str,
     port: int,
@@ -39,8 +39,7 @@ def registry(
     topic: str,
     http: str | None,
     log_format: LogFormat,
-    properties: dict[str, str],
-    bootstrap: str,
+    connection: Connection,
 ) -> int:
     """Start a schema registry in the foreground, with Confluent's REST interface.
 
@@ -53,4 +52,4 @@ def registry(
     from barnabas.registry.main import RegistryConfig, run
 
     with log_to_stderr(log_format):
-        return run(RegistryConfig(bootstrap, host, port, url, topic, properties), http)
+        return run(RegistryConfig(connection.bootstrap, host, port, url, topic, connection.properties), http)

@@ -17,9 +17,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.file_tail import FollowedPath, Piece
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, connect, properties_option, settings
+from barnabas.cli.options import connect, connection_options
 from barnabas.cli.oversized_lines import MODES, OversizedLineError, OversizedLines, record_bytes_max
 from barnabas.cli.produce import CHUNKS_IN_FLIGHT, CODECS, parse_headers
 from barnabas.cli.progress_bar import byte_progress
@@ -94,8 +95,7 @@ EXIT_FAILED = 1
 @click.option(
     "--state", metavar="DIR", type=click.Path(file_okay=False, path_type=Path), help="Directory for the read positions."
 )
-@properties_option
-@bootstrap_option
+@connection_options
 def ship(
     files: tuple[Path, ...],
     topic: str,
@@ -109,8 +109,7 @@ def ship(
     timezone: str | None,
     oversized: str,
     state: Path | None,
-    properties: dict[str, str],
-    bootstrap: str,
+    connection: Connection,
 ) -> None:
     """Ship log files to a topic, one record per line, from where the last run stopped.
 
@@ -129,15 +128,14 @@ def ship(
     end_on_sigterm()
     given_headers = parse_headers(headers)
     clock = GuardedClock(SYSTEM_CLOCK)
-    chosen = {"compression.type": compression, **properties}
-    with connect(bootstrap) as admin:
-        topic_id = _topic_id(admin, topic, partitions, times) or re.sub(r"[^\w.-]", "_", bootstrap)
+    with connect(connection) as admin:
+        topic_id = _topic_id(admin, topic, partitions, times) or re.sub(r"[^\w.-]", "_", connection.bootstrap)
         retention = None if times is None else RetentionCheck.of_topic(admin, topic)
-        limit, taken = record_bytes_max(admin, topic, chosen, key, given_headers)
+        limit, taken = record_bytes_max(admin, topic, connection.properties, key, given_headers)
     with ExitStack() as stack:
         folder = state or default_state_folder()
         states = [stack.enter_context(ShipState(folder, topic, topic_id, path)) for path in files]
-        producer = stack.enter_context(Producer(settings(bootstrap, chosen)))
+        producer = stack.enter_context(Producer(connection.settings(compression_type=compression)))
         shipper = Shipper(
             producer,
             topic,

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, connect, properties_option, quiet_option, settings
+from barnabas.cli.options import connect, connection_options, quiet_option
 from barnabas.cli.progress_bar import record_progress
 from barnabas.cli.signals import EXIT_INTERRUPTED, end_on_sigterm
 from barnabas.cli.terminal_text import with_noun
@@ -96,8 +97,7 @@ def _time(_context: click.Context, _option: click.Parameter, given: str | None) 
     help="Write the expected report results.",
 )
 @quiet_option
-@properties_option
-@bootstrap_option
+@connection_options
 def clicks(
     topic: str,
     count: int | None,
@@ -105,8 +105,7 @@ def clicks(
     partitions: int,
     truth: Path | None,
     quiet: bool,
-    properties: dict[str, str],
-    bootstrap: str,
+    connection: Connection,
     **asked: Any,
 ) -> int | None:
     """Send the activity of a web site: impressions, clicks, shares and follows.
@@ -126,10 +125,10 @@ def clicks(
     end_on_sigterm()
     if truth is not None:
         truth.touch()
-    with connect(bootstrap, quiet=quiet) as admin:
+    with connect(connection, quiet=quiet) as admin:
         _make_topic(admin, topic, partitions)
     interrupted = False
-    with Producer(settings(bootstrap, properties)) as producer:
+    with Producer(connection.settings()) as producer:
         try:
             with record_progress(topic, 0 if quiet else total or 0) as advance:
                 for sent in _send(producer, topic, stream, total, rate):

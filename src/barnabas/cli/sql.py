@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from barnabas.cli.options import bootstrap_option, connect
+from barnabas.cli.connection import Connection
+from barnabas.cli.options import connect, connection_options
 from barnabas.cli.signals import end_on_sigterm
 from barnabas.cli.standard_output import ending_with_reader
 from barnabas.clock import SYSTEM_CLOCK
@@ -68,13 +69,13 @@ SCREEN_BEGINNING = "\x1b[H\x1b[J"
 )
 @click.option("--memory", default="1GB", show_default=True, help="Memory limit of DuckDB; it spills to disk beyond.")
 @click.option("--master", metavar="URL", default="local[*]", show_default=True, help="Spark master.")
-@bootstrap_option
+@connection_options
 def sql(
     statement: str | None,
     watch_s: float | None,
     as_json: bool,
     as_csv: bool,
-    bootstrap: str,
+    connection: Connection,
     **asked: Any,
 ) -> None:
     """Query topics with SQL: each topic is a table.
@@ -98,7 +99,7 @@ def sql(
         text = sys.stdin.read(STATEMENTS_BYTES_MAX + 1)
         if len(text) > STATEMENTS_BYTES_MAX:
             raise click.UsageError(f"the statements are too long; the maximum is {STATEMENTS_BYTES_MAX:,} characters")
-    with ending_with_reader(), _engine(bootstrap, text, **asked) as (engine, topics):
+    with ending_with_reader(), _engine(connection, text, **asked) as (engine, topics):
         from barnabas.cli.sql_output import writer_for
 
         make_writer = writer_for(as_json=as_json, as_csv=as_csv, is_terminal=sys.stdout.isatty())
@@ -118,7 +119,7 @@ def sql(
 
 @contextmanager
 def _engine(
-    bootstrap: str,
+    connection: Connection,
     text: str | None,
     *,
     engine_name: str,
@@ -143,8 +144,8 @@ def _engine(
     from barnabas.sql.topics import Topics
 
     options = ValueOptions(value_format, registry_url, json_rules(nested=nested))
-    connect(bootstrap).close()
-    with Topics(bootstrap, options) as topics:
+    connect(connection).close()
+    with Topics(connection.admin_settings, options) as topics:
         if engine_name == "spark":
             from barnabas.cli.spark_sessions import spark_session
             from barnabas.sql.spark_engine import SparkEngine

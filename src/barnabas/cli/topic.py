@@ -6,14 +6,15 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.error_messages import unknown_setting
 from barnabas.cli.log_dirs import move_log
 from barnabas.cli.name_completion import complete_topics
 from barnabas.cli.options import (
-    bootstrap_option,
     confirm,
     confirm_by_name,
     connect,
+    connection_options,
     json_option,
     parse_pairs,
     require_topics,
@@ -57,17 +58,17 @@ def topic() -> None:
     help="Topic setting, such as retention.ms=86400000.",
 )
 @click.option("--if-not-exists", is_flag=True, help="Do nothing if the topic exists.")
-@bootstrap_option
+@connection_options
 def create(
     name: str,
     partitions: int,
     replication_factor: int | None,
     configs: tuple[str, ...],
     if_not_exists: bool,
-    bootstrap: str,
+    connection: Connection,
 ) -> None:
     """Create the topic NAME."""
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         try:
             admin.create_topic(name, partitions, replication_factor, parse_pairs(configs))
         except ApiError as error:
@@ -84,10 +85,10 @@ def create(
 @topic.command(name="list")
 @click.option("--internal", is_flag=True, help="Also show internal topics.")
 @json_option
-@bootstrap_option
-def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
+@connection_options
+def list_(internal: bool, as_json: bool, connection: Connection) -> None:
     """List the topics."""
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         descriptions = admin.describe_topics(include_internal=internal)
         ends = _offsets(admin, descriptions)
         records = dict.fromkeys((found.name for found in descriptions), 0)
@@ -111,11 +112,11 @@ def list_(internal: bool, as_json: bool, bootstrap: str) -> None:
 @topic.command()
 @click.argument("name", shell_complete=complete_topics)
 @json_option
-@bootstrap_option
-def describe(name: str, as_json: bool, bootstrap: str) -> None:
+@connection_options
+def describe(name: str, as_json: bool, connection: Connection) -> None:
     """Show the partitions of the topic NAME with leaders, replicas and offsets, and the settings of the topic
     itself."""
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         require_topics(admin, [name])
         (found,) = admin.describe_topics([name])
         partitions = sorted(found.partitions, key=lambda partition: partition.partition)
@@ -156,10 +157,10 @@ def describe(name: str, as_json: bool, bootstrap: str) -> None:
 @click.option(
     "--force", is_flag=True, help="Also delete topics of the pipeline without asking: _audit, _schemas, _mirror, __..."
 )
-@bootstrap_option
-def delete(names: tuple[str, ...], yes: bool, force: bool, bootstrap: str) -> None:
+@connection_options
+def delete(names: tuple[str, ...], yes: bool, force: bool, connection: Connection) -> None:
     """Delete topics with all their records."""
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         require_topics(admin, names)
         for name in () if force else filter(_is_of_pipeline, names):
             confirm_by_name(name)
@@ -186,8 +187,10 @@ def _is_of_pipeline(name: str) -> bool:
     help="Set a setting, such as retention.ms=86400000.",
 )
 @click.option("--unset", "unset", metavar="NAME", multiple=True, help="Reset a setting to its default.")
-@bootstrap_option
-def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], bootstrap: str) -> None:
+@connection_options
+def alter(
+    name: str, partitions: int | None, configs: tuple[str, ...], unset: tuple[str, ...], connection: Connection
+) -> None:
     """Change settings of the topic NAME, or increase its number of partitions.
 
     The number of partitions cannot decrease. After an increase, existing records stay in their partitions, but keys may
@@ -196,7 +199,7 @@ def alter(name: str, partitions: int | None, configs: tuple[str, ...], unset: tu
     if partitions is None and not configs and not unset:
         raise click.UsageError("give a change: --partitions N, --config NAME=VALUE or --unset NAME")
     to_set = parse_pairs(configs)
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         require_topics(admin, [name])
         known = admin.describe_config(name)
         for setting in (*to_set, *unset):

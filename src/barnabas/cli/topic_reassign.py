@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.cli.name_completion import complete_topics
-from barnabas.cli.options import bootstrap_option, connect, json_option, require_topics, yes_option
+from barnabas.cli.options import connect, connection_options, json_option, require_topics, yes_option
 from barnabas.cli.partition_moves import begin_and_wait, remove_remaining_throttles, show_moves, show_plan
 from barnabas.cli.reassignment_throttle import Targets, throttle_option
 from barnabas.model import TopicPartition
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 @click.option("--no-wait", is_flag=True, help="Start the move and return.")
 @json_option
 @yes_option
-@bootstrap_option
+@connection_options
 def reassign(
     name: str,
     partitions: tuple[str, ...],
@@ -48,7 +49,7 @@ def reassign(
     no_wait: bool,
     as_json: bool,
     yes: bool,
-    bootstrap: str,
+    connection: Connection,
 ) -> None:
     """Move the partitions of the topic NAME to other brokers.
 
@@ -58,7 +59,7 @@ def reassign(
     wanted = bool(partitions) + (brokers is not None or replication_factor is not None) + status + cancel
     if wanted != 1:
         raise click.UsageError("give one of --partition N=ID,ID, --brokers ID,ID, --status and --cancel")
-    with connect(bootstrap) as admin:
+    with connect(connection) as admin:
         require_topics(admin, [name])
         if status or cancel:
             moving = {tp: each for tp, each in admin.list_partition_reassignments().items() if tp.topic == name}

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 import difflib
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
@@ -253,12 +254,21 @@ HOST_CHECK = Rule(_host_check, "bool", "`true`, `false`")
 
 
 def _token_function(name: str, value: object) -> object:
+    if isinstance(value, str):
+        from barnabas.security.secret_sources import names_source, read_secret  # noqa: PLC0415 - slow to import
+
+        if names_source(value):
+            return functools.partial(read_secret, name, Secret(value))
     if value is not None and not callable(value):
-        raise ConfigurationError(f"{name} must be a function that returns a token, or None")
+        raise ConfigurationError(
+            f"{name} must be a function that returns a token, a source such as ${{file:PATH}}, or None"
+        )
     return value
 
 
-TOKEN_FUNCTION = Rule(_token_function, "Callable[[], str] | None", "a function without arguments")
+TOKEN_FUNCTION = Rule(
+    _token_function, "Callable[[], str] | str | None", "a function without arguments, or `${file:PATH}`"
+)
 
 RESET_POLICIES = {
     "earliest": "earliest",
@@ -364,7 +374,9 @@ class ClientConfig:
         "sasl_plain_password",
     )
     sasl_oauth_token: Callable[[], str] | None = setting(  # noqa: RUF009 - `setting` returns a dataclass field
-        None, TOKEN_FUNCTION, "Returns the token for OAUTHBEARER; called on a thread for each authentication."
+        None,
+        TOKEN_FUNCTION,
+        "Returns the token for OAUTHBEARER, or names its source. Called on a thread for each authentication.",
     )
     sasl_jaas_config: Secret | None = setting(  # noqa: RUF009 - `setting` returns a dataclass field
         None, SECRET, "The setting of Kafka's Java clients, instead of `sasl_username` and `sasl_password`."
@@ -606,6 +618,28 @@ def make_config(cls: type[ConfigT], bootstrap: Bootstrap, settings: Mapping[str,
         # As in Kafka, `acks` other than `all` disables idempotence unless the program enables it.
         given["enable_idempotence"] = str(given.get("acks", "all")).lower() in ("all", "-1")
     return cls(**given)
+
+
+def settings_of_all_clients(settings: Mapping[str, object]) -> dict[str, Any]:
+    """Return the settings without those that only producers or only consumers have.
+
+    >>> settings_of_all_clients({"linger.ms": "5", "sasl.username": "alice"})
+    {'sasl.username': 'alice'}
+    """
+    others = (_names(ProducerConfig).keys() | _names(ConsumerConfig).keys()) - _names(ClientConfig).keys()
+    return {name: value for name, value in settings.items() if name.replace(".", "_") not in others}
+
+
+def contains_secret(name: str, value: str) -> bool:
+    """Return whether a setting contains a secret, instead of naming the source of the secret.
+
+    >>> contains_secret("sasl.password", "s3cret"), contains_secret("sasl.password", "${file:/run/password}")
+    (True, False)
+    """
+    from barnabas.security.secret_sources import names_source  # noqa: PLC0415 - slow to import
+
+    secrets = {field.name for field in dataclasses.fields(ClientConfig) if field.metadata["rule"] is SECRET}
+    return _names(ClientConfig).get(name.replace(".", "_")) in secrets and not names_source(value)
 
 
 def _known_names(cls: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from barnabas.net.tls import TlsContext, client_context
 from barnabas.security.nonces import new_nonce
 from barnabas.security.sasl import SaslClient, SaslCredentials, new_sasl_client
 from barnabas.security.secret_sources import read_secret
+from barnabas.security.secrets import Secret
 from barnabas.security.tls_settings import TlsSettings
 
 
@@ -28,7 +29,7 @@ def connection_security(config: ClientConfig) -> ConnectionSecurity | None:
 
 def tls_settings(config: ClientConfig) -> TlsSettings:
     """Return the TLS settings of a client."""
-    password = config.ssl_password
+    password = None if config.ssl_password is None else Secret(read_secret("ssl_password", config.ssl_password))
     return TlsSettings(
         key_store=config.ssl_certfile,
         key_file=config.ssl_keyfile,

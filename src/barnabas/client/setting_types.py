@@ -32,7 +32,7 @@ class ClientSettings(TypedDict, total=False):
     sasl_mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER"]
     sasl_username: str | None
     sasl_password: str | None
-    sasl_oauth_token: Callable[[], str] | None
+    sasl_oauth_token: Callable[[], str] | str | None
     sasl_jaas_config: str | None
 
 

@@ -23,6 +23,15 @@ COMMAND_TIMEOUT_S = 10.0
 _SOURCE = re.compile(r"\$\{(?P<kind>file|env|command):(?P<what>[^}]+)\}")
 
 
+def names_source(text: str) -> bool:
+    """Return whether a text names the source of a secret.
+
+    >>> names_source("${env:PASSWORD}"), names_source("s3cret")
+    (True, False)
+    """
+    return _SOURCE.fullmatch(text) is not None
+
+
 def read_secret(setting: str, secret: Secret) -> str:
     """Return a secret, or the content of the source that it names.
 

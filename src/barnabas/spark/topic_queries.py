@@ -7,7 +7,7 @@ batch at a time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -59,7 +59,7 @@ def prepare(spark: SparkSession) -> None:
 
 def make_topic_view(
     spark: SparkSession,
-    bootstrap: str,
+    settings: Mapping[str, Any],
     topic: str,
     schema: pa.Schema,
     decode: Decode,
@@ -72,11 +72,13 @@ def make_topic_view(
     statements. Filters on `partition`, `offset` and `timestamp` are pushed down to the brokers, because Spark moves
     them past the computed columns.
 
+    :param settings: The client settings by Kafka's names.
     :param schema: The columns that `decode` returns.
     :param as_text: Converts keys and values to text.
     :param headers_as_map: Converts headers to maps of text.
     """
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": topic, "includeHeaders": "true"}
+    of_client = {f"kafka.{name}": str(value) for name, value in settings.items()}
+    options = {**of_client, "subscribe": topic, "includeHeaders": "true"}
     records = spark.read.format("barnabas").options(**options).load()
     text: Any = arrow_udf(_function(as_text), StringType())  # type: ignore[call-overload]  # typed by its annotations
     columns = [col(name) for name in ("topic", "partition", "offset", "timestamp")]

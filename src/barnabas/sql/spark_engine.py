@@ -95,7 +95,7 @@ class SparkEngine:
         decode = partial(values.decode, wanted=values.schema.names)
         self._views.append(table.name)
         self._queries.make_topic_view(
-            self._spark, self._topics.bootstrap, table.name, values.schema, decode, as_text, headers_as_map
+            self._spark, self._topics.settings, table.name, values.schema, decode, as_text, headers_as_map
         )
 
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Self
+from typing import Any, Self
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
 from barnabas.client.admin import Admin
+from barnabas.client.config import Bootstrap
 from barnabas.client.range_reader import RangeReader
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
@@ -63,15 +64,18 @@ def find_topic(name: str, known: Sequence[str]) -> str:
 class Topics:
     """The topics of a cluster. Thread-safe.
 
-    :param bootstrap: The addresses of the brokers, `"host:port,..."`.
+    :param bootstrap: The addresses of the brokers, `"host:port,..."`, or a dict of client settings.
     :param options: The interpretation of values.
     """
 
-    def __init__(self, bootstrap: str, options: ValueOptions) -> None:
-        self.bootstrap = bootstrap
+    def __init__(self, bootstrap: Bootstrap, options: ValueOptions) -> None:
+        self.settings: Mapping[str, Any] = (
+            bootstrap if isinstance(bootstrap, Mapping) else {"bootstrap.servers": bootstrap}
+        )
+        """The client settings for the brokers."""
         self._options = options
         self._tables: dict[str, TopicTable] = {}
-        self._admin = Admin(bootstrap)
+        self._admin = Admin(self.settings)
         self._readers: set[RangeReader] = set()
 
     def names(self) -> list[str]:
@@ -163,7 +167,7 @@ class Topics:
 
     @contextmanager
     def _reading(self, tp: TopicPartition, start: int, end: int, fetch_bytes: int) -> Iterator[RangeReader]:
-        with RangeReader(self.bootstrap, tp.topic, tp.partition, start, end, fetch_max_bytes=fetch_bytes) as reader:
+        with RangeReader(self.settings, tp.topic, tp.partition, start, end, fetch_max_bytes=fetch_bytes) as reader:
             self._readers.add(reader)
             try:
                 yield reader

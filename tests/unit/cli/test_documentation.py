@@ -14,7 +14,7 @@ from barnabas.cli.commands import COMMANDS, command
 ROOT = Path(__file__).resolve().parents[3]
 PAGE = (ROOT / "docs" / "reference" / "command.md").read_text(encoding="utf-8")
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-SHARED = {"--help", "--bootstrap", "-b", "-X"}
+SHARED = {"--help", "--bootstrap", "-b", "-X", "--profile"}
 """Told once, for all commands."""
 
 

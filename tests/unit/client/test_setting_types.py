@@ -12,7 +12,7 @@ from barnabas.client.setting_types import ClientSettings, ConsumerSettings, Prod
 
 CLIENTS = [(AdminConfig, ClientSettings), (ProducerConfig, ProducerSettings), (ConsumerConfig, ConsumerSettings)]
 SECRETS = {"ssl_password", "sasl_password", "sasl_jaas_config"}
-CONVERTED = {"bootstrap_servers", "partition_assignment_strategy"} | SECRETS
+CONVERTED = {"bootstrap_servers", "partition_assignment_strategy", "sasl_oauth_token"} | SECRETS
 """Settings with several forms, of which the configuration keeps one."""
 
 
