@@ -142,8 +142,9 @@ SUITES = {
 }
 
 
-SCRIPTS = {"metrics": "metrics_suite.py", "exporters": "exporters_suite.py"}
-"""The suites that have a separate program: Prometheus with dashboards and alerts, and exporters for Kafka."""
+SCRIPTS = {"metrics": "metrics_suite.py", "exporters": "exporters_suite.py", "security": "security_suite.py"}
+"""The suites that have a separate program: Prometheus with dashboards and alerts, exporters for Kafka, and clients that
+authenticate."""
 
 
 def main() -> int:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 import struct
 import tracemalloc
 
 import pytest
 
-from barnabas.errors import DisconnectedError, TimedOutError, UnsupportedVersionError
+from barnabas.errors import AuthenticationError, DisconnectedError, TimedOutError, UnsupportedVersionError
 from barnabas.net.client_connection import MIB, ClientConnection, dial
 from barnabas.protocol.codec import EncodedRequest, read_request_header, response_frame
 from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsResponse
@@ -277,3 +278,26 @@ def test_the_first_answer_is_small():
             await asked
 
     asyncio.run(test())
+
+
+@pytest.mark.parametrize(
+    ("reason", "expected"),
+    [
+        ("TLSV1_ALERT_UNKNOWN_CA", AuthenticationError),
+        ("SSLV3_ALERT_CERTIFICATE_EXPIRED", AuthenticationError),
+        ("TLSV13_ALERT_CERTIFICATE_REQUIRED", AuthenticationError),
+        ("TLSV1_ALERT_INTERNAL_ERROR", DisconnectedError),
+    ],
+)
+def test_alert_about_certificate_is_an_authentication_error(reason, expected):
+    async def scenario():
+        peer = Peer()
+        asked = asyncio.create_task(peer.connection.negotiate("1", 10.0))
+        await asyncio.sleep(0)
+        error = ssl.SSLError(1, f"[SSL: {reason}]")
+        error.reason = reason
+        peer.stream.close(error)
+        with pytest.raises(expected):
+            await asked
+
+    asyncio.run(scenario())
