@@ -34,7 +34,7 @@ from barnabas.security.protocols import SecurityProtocol
 from barnabas.security.scram import ScramMechanism, credential_from_password
 from barnabas.security.secrets import Secret
 from bench.arena import fresh_folder
-from bench.figures import interruptible, parent_of, parser_of, show
+from bench.figures import interruptible, parent_of, parser_of, refuse_unknown, show
 from bench.peers.barnabas import COMMAND, Barnabas
 from bench.peers.kafka import Kafka
 from bench.peers.server import KafkaServer, free_port
@@ -329,21 +329,23 @@ def lines(figures: Sequence[Figure]) -> Iterator[str]:
     return iter(table(("case", "broker", "median", "of Kafka's", "longest wait of another client"), rows, 2))
 
 
+CASES = {"throughput": throughput, "connections": connections}
+
+
 def main() -> int:
     """Measure, and print the medians."""
     if sys.argv[1:2] == ["--client"]:
         client(*sys.argv[2:5])
         return 0
     parser = parser_of("bench.secured", __doc__)
-    parser.add_argument(
-        "cases", nargs="*", choices=["throughput", "connections", []], metavar="CASE", help="what to measure [both]"
-    )
+    parser.add_argument("cases", nargs="*", metavar="CASE", help="throughput or connections [both]")
     parser.add_argument("--rounds", type=int, default=ROUNDS, help=f"rounds of each [{ROUNDS}]")
     asked = parser.parse_args()
+    refuse_unknown(parser, asked.cases, CASES)
     figures: list[Figure] = []
     with interruptible(), fresh_folder(parent_of(asked)) as folder:
         pki = Pki.create(folder)
-        for name, measure in (("throughput", throughput), ("connections", connections)):
+        for name, measure in CASES.items():
             if not asked.cases or name in asked.cases:
                 figures += measure(folder, pki, asked.rounds)
     show(asked, "bench.secured", lines(figures), [asdict(each) for each in figures])

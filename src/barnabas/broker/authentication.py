@@ -17,7 +17,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, AuthenticationError, ErrorCode
@@ -38,12 +38,9 @@ class FailureLog:
         self._now_s = now_s
         self._period_ends_s = 0.0
         self._count = 0
-        self.total = 0
-        """The number of failed authentications since the start."""
 
     def report(self, address: str, mechanism: str, reason: str) -> None:
         """Log a failed authentication, or only count it."""
-        self.total += 1
         now_s = self._now_s()
         if now_s >= self._period_ends_s:
             if self._count > FAILURES_PER_PERIOD:
@@ -53,6 +50,19 @@ class FailureLog:
         if self._count <= FAILURES_PER_PERIOD:
             extra = event(LogEvent.AUTHENTICATION_FAILED)
             log.warning("%s failed to authenticate with %s: %s", address, mechanism, reason, extra=extra)
+
+
+class AuthenticationCounts:
+    """The number of authentications at one listener since the start.
+
+    :ivar successful: the completed first authentications of connections. `repeated`: the further ones of the same
+        connections. `failed`: the failed ones.
+    """
+
+    __slots__ = ("failed", "repeated", "successful")
+
+    def __init__(self) -> None:
+        self.successful = self.repeated = self.failed = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,6 +82,7 @@ class ListenerAuthentication:
     failures: FailureLog
     session_ms_max: int = 0
     failure_delay_s: float = 0.1
+    counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
 
     def of_connection(self, address: str) -> ConnectionAuthentication:
         """Return the state of a new connection."""
@@ -142,9 +153,14 @@ class ConnectionAuthentication:
             self._check_same_principal(principal)
         except AuthenticationError as error:
             self._server, self.session_ends_s = None, 0.0
+            self._of_listener.counts.failed += 1
             self._of_listener.failures.report(self._address, self._mechanism, str(error))
             await asyncio.sleep(self._of_listener.failure_delay_s)
             raise
+        if self.session_ends_s:
+            self._of_listener.counts.repeated += 1
+        else:
+            self._of_listener.counts.successful += 1
         self.principal = principal
         self._server, self.takes_raw_frames = None, False
         lifetime_ms = self._lifetime_ms(server)
@@ -156,10 +172,7 @@ class ConnectionAuthentication:
             raise AuthenticationError("a connection cannot change its principal")
 
     def _lifetime_ms(self, server: SaslServer) -> int:
-        """Return the lifetime of the session in ms; 0 for no limit.
-
-        :raises AuthenticationError: the token has expired already.
-        """
+        """Return the lifetime of the session in ms; 0 for no limit."""
         limits = [self._of_listener.session_ms_max] if self._of_listener.session_ms_max else []
         if server.expires_ms is not None:
             limits.append(max(1, server.expires_ms - self._of_listener.clock.time_ms()))

@@ -17,8 +17,8 @@ import socket
 import ssl
 import threading
 from collections.abc import Callable, Iterator
-from concurrent.futures import Executor
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Executor, Future
+from contextlib import ExitStack, contextmanager, suppress
 from typing import Any
 
 from barnabas.errors import ConfigurationError
@@ -297,7 +297,14 @@ class TlsHandshake:
             self._end_step(self._step())
             return
         future = self._threads.submit(self._step)
-        future.add_done_callback(lambda done: self._loop.call_soon_threadsafe(self._end_step, done.result()))
+        future.add_done_callback(self._end_step_soon)
+
+    def _end_step_soon(self, done: Future[Exception | None]) -> None:
+        """Called on a thread."""
+        if done.cancelled():
+            return
+        with suppress(RuntimeError):  # the event loop has ended
+            self._loop.call_soon_threadsafe(self._end_step, done.result())
 
     def _step(self) -> Exception | None:
         try:

@@ -16,7 +16,12 @@ from barnabas.broker.metrics.group_lag import EndOffsets
 from barnabas.broker.metrics.groups import collect_groups
 from barnabas.broker.metrics.internals import collect_loop, collect_replication, collect_storage
 from barnabas.broker.metrics.partitions import collect_partitions
-from barnabas.broker.metrics.requests import FETCH_SESSIONS, collect_connections, collect_requests
+from barnabas.broker.metrics.requests import (
+    FETCH_SESSIONS,
+    collect_authentications,
+    collect_connections,
+    collect_requests,
+)
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.broker.topics import Topics
 from barnabas.metrics.metric import Sample
@@ -54,6 +59,7 @@ class BrokerMetrics:
         yield from collect_groups(self.groups, lambda: self.topics.image, self.ends)
         yield from collect_requests(self.pipelines)
         yield from collect_connections(self.listeners)
+        yield from collect_authentications(self.pipelines, self.listeners)
         yield FETCH_SESSIONS.sample(len(self.fetch_sessions))
         yield from collect_replication(self.topics.replicas, self.topics.election, self.isr_updates, self.membership)
         yield from collect_storage(self.folders, self.filesystem, self.cleaner)

@@ -42,6 +42,21 @@ CLIENT_REQUESTS = counter(
     "barnabas_client_requests_total", "Requests by client id. (others): clients beyond the first 1000.", "client_id"
 )
 REFUSED = counter("barnabas_connections_refused_total", "Connections rejected because of a limit.", "listener")
+AUTHENTICATED = counter(
+    "kafka_server_socket_server_metrics_successful_authentication_total",
+    "Completed authentications with SASL, without repeated authentications of a connection.",
+    "listener",
+)
+REAUTHENTICATED = counter(
+    "kafka_server_socket_server_metrics_successful_reauthentication_total",
+    "Completed repeated authentications of a connection.",
+    "listener",
+)
+NOT_AUTHENTICATED = counter(
+    "kafka_server_socket_server_metrics_failed_authentication_total",
+    "Failed TLS handshakes, and failed authentications with SASL.",
+    "listener",
+)
 REQUEST_MEMORY = gauge("barnabas_request_memory_bytes", "Memory of requests in progress, in bytes.", "listener")
 WAITING_MEMORY = gauge("barnabas_waiting_request_memory_bytes", "Memory of waiting requests, in bytes.", "listener")
 
@@ -97,6 +112,24 @@ def collect_connections(listeners: Mapping[str, Listener]) -> Iterator[Sample]:
         yield REFUSED.sample(listener.refused_count, name)
         yield REQUEST_MEMORY.sample(listener.memory.used_bytes, name)
         yield WAITING_MEMORY.sample(listener.waiting_memory.used_bytes, name)
+
+
+def collect_authentications(
+    pipelines: Sequence[RequestPipeline], listeners: Mapping[str, Listener]
+) -> Iterator[Sample]:
+    """Yield the metrics of authentications. Any thread may call this function.
+
+    :param listeners: the listeners, by name.
+    """
+    for pipeline in pipelines:
+        name = pipeline.listener.name
+        failed = listeners[name].failed_handshake_count
+        if pipeline.authentication is not None:
+            counts = pipeline.authentication.counts
+            failed += counts.failed
+            yield AUTHENTICATED.sample(counts.successful, name)
+            yield REAUTHENTICATED.sample(counts.repeated, name)
+        yield NOT_AUTHENTICATED.sample(failed, name)
 
 
 def _name(pipeline: RequestPipeline, key: int) -> str:

@@ -238,7 +238,7 @@ class RequestPipeline:
         authentication: ListenerAuthentication | None = None,
         principal_of: Callable[[DistinguishedName], Principal] | None = None,
     ) -> None:
-        self._authentication = authentication
+        self.authentication = authentication
         self._principal_of = principal_of
         self.served = served
         self.scheduler = scheduler
@@ -251,8 +251,8 @@ class RequestPipeline:
         subject = link.endpoints.subject
         principal = ANONYMOUS if subject is None or self._principal_of is None else self._principal_of(subject)
         authentication = None
-        if self._authentication is not None:
-            authentication = self._authentication.of_connection(link.endpoints.address)
+        if self.authentication is not None:
+            authentication = self.authentication.of_connection(link.endpoints.address)
         return ConnectionRequests(self, ConnectionState(self.listener, link, principal, authentication))
 
 

@@ -491,7 +491,7 @@ class BrokerConfig:
         "The time after which a client of a SASL listener must authenticate again (KIP-368); 0: never, except before"
         " its token expires.",
     )
-    ssl_keystore_type: str = setting("PEM", "The format of ssl.keystore.location; only PEM is supported.", text("PEM"))
+    ssl_keystore_type: str = setting("PEM", "The format of ssl.keystore.location; only PEM is supported.")
     ssl_keystore_location: str = setting(
         "",
         "A PEM file with the private key of TLS listeners and its certificate chain; reloaded when it changes.",
@@ -499,9 +499,7 @@ class BrokerConfig:
     ssl_keystore_certificate_chain: str = setting("", "The certificate chain in PEM format, instead of a file.")
     ssl_keystore_key: str = setting("", "The private key in PEM format, instead of a file.", is_secret=True)
     ssl_key_password: str = setting("", "The password of an encrypted private key.", is_secret=True)
-    ssl_truststore_type: str = setting(
-        "PEM", "The format of ssl.truststore.location; only PEM is supported.", text("PEM")
-    )
+    ssl_truststore_type: str = setting("PEM", "The format of ssl.truststore.location; only PEM is supported.")
     ssl_truststore_location: str = setting(
         "",
         "A PEM file with the CA certificates that the broker trusts, for client certificates and for other brokers;"
@@ -576,6 +574,7 @@ class BrokerConfig:
                 self._take_host(name)
             declared.rule.check(dotted(name), str(getattr(self, name)))
         self._check_zookeeper_listener()
+        self._check_store_types()
         if self.log_cleaner_dedupe_buffer_size < BUFFER_BYTES_PER_THREAD_MIN * self.log_cleaner_threads:
             raise ConfigurationError("log.cleaner.dedupe.buffer.size must be at least 1 MiB for each cleaner thread")
         if self.replica_selector_class not in REPLICA_SELECTORS:
@@ -607,6 +606,18 @@ class BrokerConfig:
             raise ConfigurationError(f"{dotted(name)}: {error}{hint}") from None
         if len(host) > HOST_CHARACTERS_MAX:
             raise ConfigurationError(f"{dotted(name)} has {len(host)} characters, more than {HOST_CHARACTERS_MAX}")
+
+    def _check_store_types(self) -> None:
+        for name in ("ssl_keystore_type", "ssl_truststore_type"):
+            kind = getattr(self, name).upper()
+            if kind == "PEM":
+                continue
+            first = "keytool -importkeystore -srckeystore STORE.jks -destkeystore STORE.p12 -deststoretype PKCS12; "
+            convert = "openssl pkcs12 -in STORE.p12 -out STORE.pem"
+            raise ConfigurationError(
+                f"{dotted(name)} is {kind[:100]!r}; only PEM is supported. Convert the file:"
+                f" {first if kind == 'JKS' else ''}{convert}"
+            )
 
     def _check_zookeeper_listener(self) -> None:
         if not self.zookeeper_listener:
