@@ -155,7 +155,7 @@ life.SILENCE_S = 0.01
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE, text=True)
     assert process.stderr is not None
     said = ""
-    while "Ctrl-C ends it now" not in said:
+    while "press Ctrl-C to exit now" not in said:
         line = process.stderr.readline()
         assert line, said
         said += line
