@@ -278,6 +278,10 @@ CODES = {
 
 EXCEPTIONS = {
     "ApiError": ("A broker returned an error code.", "See the table above."),
+    "AuthenticationError": (
+        "A broker rejects the credentials of the client, or the client does not accept the certificate of the broker.",
+        "Check user name, password or token, and `ssl_cafile`.",
+    ),
     "BufferFullError": (
         "The producer's memory was full for `max_block_ms`.",
         "Raise `buffer_memory`, or send more slowly.",

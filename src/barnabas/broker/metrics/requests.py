@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 
+from barnabas.broker.authentication import AuthenticationCounts
 from barnabas.broker.pipeline.chain import NO_RESPONSE, TIME_BOUNDS_S, RequestKind
 from barnabas.broker.pipeline.scheduler import RequestPipeline
 from barnabas.errors import ErrorCode
@@ -123,13 +124,10 @@ def collect_authentications(
     """
     for pipeline in pipelines:
         name = pipeline.listener.name
-        failed = listeners[name].failed_handshake_count
-        if pipeline.authentication is not None:
-            counts = pipeline.authentication.counts
-            failed += counts.failed
-            yield AUTHENTICATED.sample(counts.successful, name)
-            yield REAUTHENTICATED.sample(counts.repeated, name)
-        yield NOT_AUTHENTICATED.sample(failed, name)
+        counts = AuthenticationCounts() if pipeline.authentication is None else pipeline.authentication.counts
+        yield AUTHENTICATED.sample(counts.successful, name)
+        yield REAUTHENTICATED.sample(counts.repeated, name)
+        yield NOT_AUTHENTICATED.sample(listeners[name].failed_handshake_count + counts.failed, name)
 
 
 def _name(pipeline: RequestPipeline, key: int) -> str:
