@@ -24,6 +24,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from published_tests import CACHE_FOLDER
+from secured_listeners import Users, create_identities, listener_settings
 
 ROOT = Path(__file__).parents[1]
 TIMEOUT_S = 3600
@@ -63,6 +64,9 @@ class Suite:
     :param registry: the port of a schema registry on `single`, or 0.
     :param settings: the settings of all brokers, with underscores instead of dots.
     :param environment: the environment of the build and of the tests.
+    :param protocols: the security protocols of each broker's listeners, at consecutive ports.
+    :param users: the users of the listeners with SASL.
+    :param identities: the folder in the checkout for the certificates; empty for a temporary folder.
     """
 
     source: str
@@ -75,6 +79,9 @@ class Suite:
     registry: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
+    protocols: Sequence[str] = ("PLAINTEXT",)
+    users: Users = field(default_factory=dict)
+    identities: str = ""
 
 
 SUITES = {
@@ -96,6 +103,11 @@ SUITES = {
         brokers={0: 9092, 1: 9095, 2: 9098},
         settings={"default_replication_factor": "2", "num_partitions": "2", "delete_topic_enable": "true"},
         environment={"KAFKA_VERSION": "2.4", "NODE_ENV": "test", "KAFKAJS_DEBUG_PROTOCOL_BUFFERS": "1"},
+        protocols=("PLAINTEXT", "SSL", "SASL_SSL"),
+        users={
+            "test": {"SCRAM-SHA-256": "testtest"},
+            "testscram": {"SCRAM-SHA-256": "testtestscram=256", "SCRAM-SHA-512": "testtestscram=512"},
+        },
     ),
     "platformatic": Suite(
         source="https://github.com/platformatic/kafka",
@@ -126,10 +138,16 @@ SUITES = {
         source="https://github.com/aio-libs/aiokafka",
         revision="v0.14.0",
         prepare=f"python3 -m venv .venv && .venv/bin/pip install -q -e . {AIOKAFKA_NEEDS}"
-        f" && mkdir -p tests/ssl_cert && cat >> tests/conftest.py <<'END'\n{AIOKAFKA_FIXTURES}END\n",
+        f" && cat >> tests/conftest.py <<'END'\n{AIOKAFKA_FIXTURES}END\n",
         run=".venv/bin/python -m pytest -q --no-pull --docker-image any/kafka:2.13_2.8.1 {only}",
-        only="-k 'not ssl and not sasl' tests",
-        settings={"num_partitions": "2"},
+        only="tests",
+        settings={"num_partitions": "2", "listener.name.ssl.ssl.client.auth": "required"},
+        protocols=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
+        users={
+            user: {"SCRAM-SHA-256": user, "SCRAM-SHA-512": user}
+            for user in ("admin", "test", "topic", "allow", "deny", "default", "notxn", "groupless")
+        },
+        identities="tests/ssl_cert",
     ),
     "goka": Suite(
         source="https://github.com/lovoo/goka",
@@ -163,7 +181,7 @@ def main() -> int:
     checkout = given.checkout or clone(given.suite, suite)
     prepare(suite, checkout)
     with tempfile.TemporaryDirectory() as folder, ExitStack() as stack:
-        start(suite, Path(folder), stack)
+        start(suite, Path(folder), checkout, stack)
         command = suite.run.format(only=shlex.join(only) or suite.only)
         environment = os.environ | suite.environment
         process = subprocess.run(command, shell=True, cwd=checkout, env=environment, timeout=TIMEOUT_S, check=False)
@@ -187,33 +205,43 @@ def prepare(suite: Suite, checkout: Path) -> None:
         stamp.touch()
 
 
-def start(suite: Suite, folder: Path, stack: ExitStack) -> None:
+def start(suite: Suite, folder: Path, checkout: Path, stack: ExitStack) -> None:
     """Start the brokers of a suite, its registry, and ZooKeeper if there are several brokers."""
-    settings = {"advertised_host": "localhost", **suite.settings}
+    common = {name.replace("_", "."): value for name, value in suite.settings.items()}
+    if suite.users:
+        common |= create_identities(checkout / suite.identities if suite.identities else folder / "pki", suite.users)
+    cluster = {}
     if len(suite.brokers) > 1:
         sys.path.insert(0, str(ROOT))
         # this module is checked by pytest, not by mypy
         zookeeper = importlib.import_module("tests.support.zookeeper_servers")
         servers = zookeeper.start_servers(folder / "zookeeper")
         stack.callback(servers.stop)
-        settings |= {"zookeeper_connect": servers.address, "offsets_topic_replication_factor": str(len(suite.brokers))}
+        cluster = {"zookeeper.connect": servers.address, "offsets.topic.replication.factor": str(len(suite.brokers))}
     for number, port in suite.brokers.items():
-        stack.enter_context(process(["up", "--id", str(number), "--port", str(port)], folder / str(number), settings))
+        settings = common | cluster | listener_settings(suite.protocols, port)
+        stack.enter_context(broker(number, folder / str(number), settings))
     if suite.single:
-        alone = {"advertised_host": "localhost", **suite.settings}
-        stack.enter_context(process(["up", "--id", "1", "--port", str(suite.single)], folder / "single", alone))
+        settings = common | listener_settings(("PLAINTEXT",), suite.single)
+        stack.enter_context(broker(1, folder / "single", settings))
     if suite.registry:
-        arguments = ["registry", "--port", str(suite.registry), "-b", f"localhost:{suite.single}"]
-        stack.enter_context(process(arguments, None, {}))
+        stack.enter_context(process(["registry", "--port", str(suite.registry), "-b", f"localhost:{suite.single}"]))
 
 
 @contextmanager
-def process(arguments: Sequence[str], data: Path | None, settings: Mapping[str, str]) -> Iterator[None]:
+def broker(number: int, data: Path, settings: Mapping[str, str]) -> Iterator[None]:
+    """Run a broker until the block ends."""
+    file = data.with_suffix(".properties")
+    file.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
+    with process(["up", "--id", str(number), "--config", str(file), "--data", str(data)]):
+        yield
+
+
+@contextmanager
+def process(arguments: Sequence[str]) -> Iterator[None]:
     """Run `barnabas` with arguments until the block ends. The block starts when `barnabas` is ready."""
     command = [sys.executable, "-m", "barnabas.cli.main", *arguments]
-    command += ["--data", str(data)] if data else []
-    environment = os.environ | {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as running:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as running:
         try:
             assert running.stdout
             if not running.stdout.readline().startswith("ready"):

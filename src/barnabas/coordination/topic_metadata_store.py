@@ -213,7 +213,9 @@ def is_as_registered(tree: MetadataStore, broker: BrokerRegistration) -> bool:
         return True
     except DamagedNodeError:
         return stat.owner != tree.session_id
-    return stat.owner != tree.session_id or replace(found, timestamp_ms=broker.timestamp_ms) == broker
+    # A node has some fields of a registration only once, such as the address of the listener REPLICATION.
+    written = decode_broker(path, encode_broker(broker))
+    return stat.owner != tree.session_id or replace(found, timestamp_ms=written.timestamp_ms) == written
 
 
 def read_broker_epochs(tree: MetadataStore, broker_ids: Iterable[int]) -> dict[int, int]:

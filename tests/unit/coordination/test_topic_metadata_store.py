@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import queue
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from barnabas.coordination import configs, large_topics, paths, topic_deletions,
 from barnabas.coordination.change_notifications import StateChange
 from barnabas.coordination.metadata_store import BadVersionError, EventKind, NodeExistsError, NoNodeError
 from barnabas.coordination.values import (
+    BrokerEndpoint,
     BrokerRegistration,
     DamagedNodeError,
     Deletion,
@@ -515,3 +517,16 @@ def test_ten_thousand_states_are_written_in_thirteen_steps(tree, monkeypatch):
     wanted = [StateChange(TopicPartition("clicks", number), TOPIC_ID, state, 1) for number in range(10_000)]
     assert topic_metadata_store.write_partition_states(tree, wanted) == wanted
     assert sizes == [803] * 12 + [403], "and one that tells the others, and two that guard the topic"
+
+
+def test_registration_with_several_listeners_is_unchanged_after_it_is_written(tree):
+    endpoints = (
+        BrokerEndpoint("SASL_SSL", "localhost", 9094, "SASL_SSL"),
+        BrokerEndpoint("REPLICATION", "127.0.0.1", 9095),
+    )
+    own = BrokerRegistration(1, "localhost", 9094, 5, replication_port=9095, endpoints=endpoints)
+    topic_metadata_store.register_broker(tree, own)
+    assert topic_metadata_store.is_as_registered(tree, own)
+    other = BrokerEndpoint("SASL_SSL", "localhost", 9999, "SASL_SSL")
+    topic_metadata_store.register_broker(tree, replace(own, endpoints=(other, endpoints[1])))
+    assert not topic_metadata_store.is_as_registered(tree, own)

@@ -248,7 +248,12 @@ def check_protection(config: BrokerConfig, listeners: Sequence[ListenerConfig]) 
 
 
 def client_auth(config: BrokerConfig, listener: ListenerConfig) -> ClientAuth:
-    """Return the client certificates that a TLS listener demands."""
+    """Return the client certificates that a TLS listener demands.
+
+    As in Kafka, a listener with SASL demands certificates only by a setting of its own (KIP-684).
+    """
+    if listener.protocol.uses_sasl and _override(config, listener, "ssl.client.auth") is None:
+        return ClientAuth.NONE
     return ClientAuth(_value(config, listener, "ssl.client.auth"))
 
 
@@ -304,9 +309,14 @@ def sasl_mechanisms(config: BrokerConfig, listener: ListenerConfig) -> tuple[str
 
 def _value(config: BrokerConfig, listener: ListenerConfig, setting: str) -> str:
     """Return the value of a setting for a listener: its own, or that of the broker."""
-    prefix = f"{OVERRIDE_PREFIX}{(listener.overrides_of or listener.name).lower()}."
-    own = config.listener_overrides.get(prefix + setting)
+    own = _override(config, listener, setting)
     return str(getattr(config, setting.replace(".", "_"))) if own is None else own
+
+
+def _override(config: BrokerConfig, listener: ListenerConfig, setting: str) -> str | None:
+    """Return the own value of a listener for a setting; None without one."""
+    prefix = f"{OVERRIDE_PREFIX}{(listener.overrides_of or listener.name).lower()}."
+    return config.listener_overrides.get(prefix + setting)
 
 
 def check_overrides(config: BrokerConfig) -> None:

@@ -508,7 +508,8 @@ class BrokerConfig:
     ssl_truststore_certificates: str = setting("", "The trusted CA certificates in PEM format, instead of a file.")
     ssl_client_auth: str = setting(
         "none",
-        "Whether TLS listeners demand a client certificate: none, requested (optional) or required.",
+        "Whether SSL listeners demand a client certificate: none, requested (optional) or required. A SASL_SSL listener"
+        " demands one only by its own setting, listener.name.<name>.ssl.client.auth, as in Kafka.",
         text("none", "requested", "required"),
     )
     ssl_enabled_protocols: str = setting("TLSv1.2,TLSv1.3", "The permitted TLS versions.", items("TLSv1.2", "TLSv1.3"))
