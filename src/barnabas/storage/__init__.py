@@ -1,8 +1,9 @@
-"""The logs of one broker on disk, in Kafka's file formats. `docs/explanation/storage.md` describes each file and its
-writes.
+"""The logs of one broker on disk, in Kafka's file formats.
 
-`Log` is the log of one partition, `LogManager` manages the logs of one data directory. Storage reads the headers of
-record batches, but uses neither the wire protocol nor sockets.
+`docs/explanation/storage.md` describes each file, and when it is written.
+
+`Log` is the log of one partition, `LogManager` manages the logs of one data directory. This package reads the headers
+of record batches. It uses neither the wire protocol nor sockets.
 """
 
 from barnabas.storage.filesystem import FileSystem, OsFileSystem

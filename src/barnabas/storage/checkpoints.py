@@ -1,14 +1,14 @@
-"""The small text files beside the segments, in Kafka's formats, and the checkpoints with an offset of each log.
+"""The small text files of a log, and the checkpoint files with one offset for each log. All have Kafka's formats.
 
-Invariants. Each file is replaced as a whole and atomically. `OffsetCheckpoints` stores recovery points, log start
-offsets, high watermarks and first dirty offsets, durably. A damaged checkpoint is renamed and counts as empty; recovery
-then uses the files of each log.
+Invariants. Each write replaces a file as a whole and atomically. `OffsetCheckpoints` durably stores recovery points,
+log start offsets, high watermarks and first dirty offsets. A damaged checkpoint is renamed and treated as empty.
+Recovery then uses the files of each log.
 
-Threads. Any thread.
+Threads. Any thread may use this module.
 
-Errors. Parsers are strict: a file that differs from the written format raises ValueError. The caller then uses another
-source of the same data; only `meta.properties` has none. StorageError if a checkpoint cannot be stored; the old file
-remains. OSError if a file cannot be read.
+Errors. Parsers are strict: a file that differs from the written format raises ValueError. The caller then gets the same
+data from another source, except for `meta.properties`. StorageError is raised if a checkpoint cannot be stored; the old
+file remains. OSError is raised if a file cannot be read.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ _METADATA_VERSION = "version: 0"
 _TOPIC_ID = "topic_id: "
 
 _REMEMBERED = 1_000
-"""The number of cached decoded contents; the logs of a topic usually have equal ones."""
+"""The number of decoded file contents in the cache. The logs of a topic usually have equal files."""
 
 
 class EpochStart(NamedTuple):
@@ -72,18 +72,21 @@ def _number(text: str, greatest: int) -> int:
 
 
 class StoredOffsets(NamedTuple):
-    """The offsets of one log in three checkpoints of the data directory; 0 if a checkpoint has none."""
+    """The offsets of one log in three checkpoints of the data directory.
+
+    An offset is 0 if its checkpoint does not contain the log.
+    """
 
     recovery_point: int = 0
     """The offset below which all records were fsynced."""
     log_start_offset: int = 0
     """The offset below which all records were deleted."""
     high_watermark: int = 0
-    """The offset below which consumers could read all records."""
+    """The offset up to which consumers could read."""
 
     @property
     def reached_by_two(self) -> int:
-        """The greatest offset that at least two of the checkpoints confirm as reached."""
+        """The greatest offset that at least two of the three checkpoints have reached."""
         return sorted(self)[1]
 
 
@@ -99,9 +102,9 @@ def encode_offsets(offsets: Mapping[TopicPartition, int]) -> bytes:
 def decode_offsets(
     data: bytes, known: Mapping[TopicPartition, TopicPartition] = MappingProxyType({})
 ) -> dict[TopicPartition, int]:
-    """Decode the content of a checkpoint that `encode_offsets` wrote.
+    """Decode the content of a checkpoint; see `encode_offsets`.
 
-    :param known: partition objects to reuse for equal partitions, so that memory contains each once.
+    :param known: existing partition objects. The result reuses them for equal partitions, to save memory.
     :raises ValueError: the content is damaged.
     """
     offsets = {}
@@ -172,7 +175,7 @@ def encode_clean_shutdown() -> bytes:
 def encode_life(mark: LifeMark, confirmed_life: int = 0) -> bytes:
     """Return the content of `life-counter`.
 
-    :param confirmed_life: the highest known counter of the metadata store.
+    :param confirmed_life: the highest counter that the metadata store is known to have had.
 
     >>> encode_life(LifeMark(7, 1_700_000_000_000, 42), 6)
     b'0\\n1\\n7 1700000000000 42 6\\n'
@@ -181,7 +184,7 @@ def encode_life(mark: LifeMark, confirmed_life: int = 0) -> bytes:
 
 
 def decode_life(data: bytes) -> tuple[LifeMark, int]:
-    """Decode the content of `life-counter`: a mark, and the highest known counter of the metadata store.
+    """Decode the content of `life-counter`: the counter, and the highest known counter in the metadata store.
 
     :raises ValueError: the content is damaged.
     """
@@ -191,9 +194,9 @@ def decode_life(data: bytes) -> tuple[LifeMark, int]:
 
 
 class MetaProperties(NamedTuple):
-    """The cluster and the broker that own a data directory, and the boot of the machine in which it was last used.
+    """The cluster and the broker that own a data directory, and the boot id of the machine at its last use.
 
-    :param folder_ids: the ids of all data directories of the broker, in order; empty if there is only one.
+    :param folder_ids: the ids of all data directories of the broker, in order. It is empty if the broker has only one.
     """
 
     broker_id: int
@@ -271,14 +274,14 @@ class OffsetCheckpoints:
             return StoredOffsets(*(self._stored[name].get(partition, 0) for name in _NAMES))
 
     def first_dirty_offset(self, partition: TopicPartition) -> int:
-        """Return the offset up to which a log is compacted, or 0 if none is stored."""
+        """Return the stored offset up to which a log is compacted; 0 if no offset is stored."""
         with self._lock:
             return self._stored[CLEANER_CHECKPOINT].get(partition, 0)
 
     def store(self, name: str, offsets: Callable[[], Mapping[TopicPartition, int]]) -> None:
-        """Store an offset of each log durably. Offsets of 0 are left out.
+        """Durably store one offset for each log. Offsets of 0 are left out.
 
-        :param offsets: returns the offsets; called under the lock, so that older offsets never replace newer ones.
+        :param offsets: returns the offsets. It is called under the lock, so older offsets never replace newer offsets.
         :raises StorageError: the write failed; the old file remains.
         """
         with self._lock:

@@ -1,7 +1,7 @@
-"""Renaming of damaged files at start. They are never deleted, so that an administrator can recover their content.
+"""Renames damaged files at start. Damaged files are never deleted, so an administrator can recover their content.
 
-`00000000000000000100.log.damaged` was `00000000000000000100.log`, or its tail. If this name exists, the next one is
-`....damaged-2`. Barnabas never reads or removes files with these names.
+For example, `00000000000000000100.log` or its tail becomes `00000000000000000100.log.damaged`. If this name exists, the
+new name ends with `.damaged-2`. Barnabas never reads or removes files with these names.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from barnabas.storage.file_names import DAMAGED_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX
 from barnabas.storage.filesystem import DataFile, FileSystem, write_fully
 
 SEARCHED_BYTES_MAX = 4 * 1024 * 1024
-"""The number of bytes after the damaged position that are searched for a valid batch."""
+"""The number of bytes that are searched for a valid batch, from the damaged position on."""
 
 _CANDIDATES_MAX = 10_000
 _MAGIC = b"\x02"
@@ -31,9 +31,9 @@ def unused_name(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX
 
 
 def rename_damaged(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUFFIX) -> Path:
-    """Rename a file, so that no start finds it; return its new path.
+    """Rename a damaged file so that later starts ignore it; return its new path.
 
-    :raises OSError: the file system returned an error; the file has its old name.
+    :raises OSError: the file system returned an error. The file keeps its old name.
     """
     target = unused_name(filesystem, path, suffix)
     filesystem.replace(path, target)
@@ -43,9 +43,11 @@ def rename_damaged(filesystem: FileSystem, path: Path, suffix: str = DAMAGED_SUF
 def rename_damaged_segment(
     filesystem: FileSystem, folder: Path, base_offset: int, suffix: str = DAMAGED_SUFFIX
 ) -> None:
-    """Rename the files of a segment, the `.log` file last, so that an interruption leaves a segment without indexes.
+    """Rename the files of a damaged segment, the `.log` file last.
 
-    :raises OSError: the file system returned an error; some files may have their old names.
+    If this is interrupted, a segment without indexes remains.
+
+    :raises OSError: the file system returned an error. Some files may keep their old names.
     """
     names = set(filesystem.list_folder(folder))
     for name in (offset_name(base_offset, each) for each in (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)):
@@ -54,9 +56,9 @@ def rename_damaged_segment(
 
 
 def copy_damaged_tail(filesystem: FileSystem, file: DataFile, position: int, size: int) -> Path:
-    """Copy the bytes of a file from `position` on to a new file, durably.
+    """Copy the bytes of a file from `position` on to a new file, and make the copy durable.
 
-    :raises OSError: the file system returned an error; there is no copy.
+    :raises OSError: the file system returned an error. No copy exists in this case.
     """
     target = unused_name(filesystem, file.path)
     copy = filesystem.open(target, create=True)
@@ -77,10 +79,10 @@ def copy_damaged_tail(filesystem: FileSystem, file: DataFile, position: int, siz
 
 
 def has_valid_batch(filesystem: FileSystem, file: DataFile, position: int, size: int) -> bool:
-    """Return whether a whole batch with a correct CRC begins at `position` or soon after it.
+    """Return whether a complete batch with a correct CRC begins at `position` or soon after it.
 
-    A write that a crash interrupted leaves no such batch. If there is one, the damage has another cause, and the bytes
-    may be worth a recovery.
+    If a crash interrupts a write, no such batch follows the damage. A valid batch shows that the damage has another
+    cause, and the bytes may be worth recovering.
     """
     searched = filesystem.pread(file, min(SEARCHED_BYTES_MAX, size - position), position)
     at = searched.find(_MAGIC, _MAGIC_POSITION)

@@ -1,20 +1,21 @@
-"""All data directories of a broker, each on its own disk (KIP-112, JBOD). Each has a `LogManager`.
+"""All data directories of a broker, each on its own disk (KIP-112, JBOD). Each data directory has a `LogManager`.
 
-Invariants. A new log is created in the data directory with the fewest logs. If a data directory fails, at start or
-later, it goes offline with all its logs, and the broker continues with the others. A log that no data directory
-contains may be in an offline one; such a log is offline and is not created again. If two data directories contain a
-log, the one with the requested topic id is used. If both have that id, the notes of moves decide, or both stay
-unchanged. A single data directory behaves as its `LogManager`: a failed call is retried.
+Invariants. A new log is created in the data directory with the fewest logs. If a data directory fails at start or
+later, it goes offline with all its logs, and the broker continues with the other directories. If a log is missing while
+a data directory is offline, the log may be there. So the log is treated as offline and is not created again. If two
+data directories contain the same log, the broker uses the log with the requested topic id. If both logs have this id,
+the notes about moves decide; without a decision, neither log is used or changed. If a broker has only one data
+directory, an error does not put the directory offline, and failed calls are retried.
 
-A partition directory may contain the note `.moved-by-broker`. It lists the data directories whose logs of this
-partition are obsolete: the log moved from there, or they were offline when this log was created. A data directory may
-contain the note `logs-moved-away`: the logs that are moving or have moved from there, with their targets. This note is
-written before the move takes effect. So if a log has such a note and its target directory is missing, the log may be an
-old copy (`SupersededLog`).
+A partition directory may contain the note `.moved-by-broker`. It lists data directories that may contain an obsolete
+log of this partition: the log moved from there, or the directory was offline when this log was created. A data
+directory may contain the note `logs-moved-away`. It lists the logs that are moving or have moved to another data
+directory, with their targets. This note is written before a move takes effect. So if a log is in the note and its
+target directory is missing, the log may be an old copy (`SupersededLog`).
 
-Threads: those of `LogManager`.
+Threads. The rules are the same as for `LogManager`.
 
-Errors. StorageError if a data directory or its disk fails.
+Errors. StorageError is raised if a data directory or its disk fails.
 """
 
 from __future__ import annotations
@@ -42,35 +43,36 @@ from barnabas.storage.log_manager import LogManager
 logger = logging.getLogger(__name__)
 
 KnownLives = Callable[[Collection[str]], Mapping[str, LifeMark]]
-"""Returns the life counters in the metadata store, by the ids of data directories."""
+"""A function that returns the life counters in the metadata store, by the ids of data directories."""
 
 OpenFolder = Callable[[Path], LogManager]
-"""Opens a data directory without loading its logs."""
+"""A function that opens a data directory without loading its logs."""
 
 _PROBE = ".probe"
 
 
 class FolderState(NamedTuple):
-    """The path of a data directory, and the reason that it is offline, or None."""
+    """The path of a data directory. `failure` is the reason if the directory is offline, otherwise None."""
 
     path: Path
     failure: str | None
 
 
 class _LogsInCreation:
-    """The logs that are being created, with their data directories. They count when the next log chooses a directory,
-    so that concurrent creations are distributed evenly.
+    """The logs that are being created, with their data directories.
 
-    The caller holds the lock `DataFolders._choosing`.
+    The choice of a data directory for the next log counts them, so concurrent creations are distributed evenly.
+
+    Callers must hold the lock `DataFolders._choosing`.
     """
 
     def __init__(self) -> None:
         self._managers: dict[TopicPartition, LogManager] = {}
         self._creators: Counter[TopicPartition] = Counter()
-        """The number of calls that are creating each log."""
+        """The number of calls that are currently creating each log."""
 
     def begin(self, partition: TopicPartition, manager: LogManager) -> None:
-        """Add a log that is being created; `end` must follow."""
+        """Record the start of a creation. A call of `end` must follow."""
         self._creators[partition] += 1
         self._managers[partition] = manager
 
@@ -85,7 +87,7 @@ class _LogsInCreation:
         return self._managers.get(partition)
 
     def load_of(self, manager: LogManager) -> int:
-        """Return the number of logs in a data directory, including those being created there; each counts once."""
+        """Return the number of logs in a data directory, including the logs that are being created there."""
         while True:
             count = manager.count()
             creating = sum(
@@ -98,13 +100,14 @@ class _LogsInCreation:
 class DataFolders:
     """The logs in all data directories.
 
-    :param paths: the data directories. If there are several, those that fail are offline.
+    :param paths: the data directories. If there are several, failed directories go offline.
     :param topic_configs: see `LogManager`.
     :param known_lives: returns the life counters in the metadata store. A data directory with a lower counter is an
         older copy of itself.
-    :param on_all_failed: called with the reason, on any thread, when all data directories have failed.
-    :raises DataFolderError: a data directory belongs to another broker, or another process uses it; or all of them
-        fail.
+    :param on_all_failed: a function that is called with the reason when all data directories have failed. Any thread
+        may call it.
+    :raises DataFolderError: a data directory belongs to another broker, another process uses it, or all data
+        directories have failed.
     """
 
     def __init__(
@@ -121,25 +124,29 @@ class DataFolders:
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
         """The topic ids from `partition.metadata`, for partitions with this file."""
         self.missing: set[TopicPartition] = set()
-        """The partitions whose log was missing, so that `restore` created it."""
+        """The partitions whose log was missing at start. `restore` created an empty log for each of them."""
         self.gone: set[TopicPartition] = set()
-        """The partitions of `missing` whose log may have contained records; an administrator can copy it back."""
+        """The partitions in `missing` whose lost log may have contained records.
+
+        An administrator can copy the log back.
+        """
         self._on_all_failed = on_all_failed
         self._managers: dict[Path, LogManager] = {}
         self._failures: dict[Path, str] = {}
         self._elsewhere: dict[TopicPartition, Log] = {}
-        """Offline logs without a manager, because they may be in an offline data directory."""
+        """The offline logs that no `LogManager` has. They may be in an offline data directory."""
         self._contested: dict[TopicPartition, list[LogManager]] = {}
-        """Logs that several data directories contain; they are not loaded."""
+        """The logs that several data directories contain. They are not loaded."""
         self._old_copies: dict[TopicPartition, SupersededLog] = {}
-        """Logs that may have a newer copy in a missing data directory; they are not loaded."""
+        """The logs that may have a newer copy in a missing data directory. They are not loaded."""
         self._lost_ids: set[str] = set()
         """The ids of data directories that the broker had before, but no longer has."""
         self._in_creation = _LogsInCreation()
         self._choosing = threading.Lock()
         self._failing = threading.Lock()
         self._swapping = threading.Lock()
-        """Held while a log moves to another data directory, and while a log is deleted."""
+        """The lock that a thread holds while it swaps a log with its copy in another data directory, or deletes a log.
+        """
         self._chosen: dict[TopicPartition, Path] = {}
         self.pending_moves = PendingMoves(
             filesystem, lambda: [manager.data_dir for manager in self._healthy()], self.topic_ids
@@ -191,9 +198,11 @@ class DataFolders:
             raise DataFolderError(f"no data directory is usable: {'; '.join(self._failures.values())}")
 
     def _begin(self, path: Path, step: Callable[[], None]) -> None:
-        """Run a step of the start; if its disk fails and there are other data directories, put this one offline.
+        """Run a startup step of a data directory.
 
-        :raises DataFolderError: the disk is not the cause, or there are no other data directories.
+        If the disk fails and there are other data directories, put this one offline.
+
+        :raises DataFolderError: the step failed for another reason, or there are no other data directories.
         """
         try:
             step()
@@ -237,7 +246,7 @@ class DataFolders:
             manager.report_age()
         meta = managers[0].meta
         self.folder_id = meta.directory_id if meta else ""
-        """The id of the first data directory that was not offline at start, or an empty string."""
+        """The id of the first data directory that was online at start; empty if there is none."""
         ids = {manager.meta.directory_id for manager in managers if manager.meta}
         known = {each for manager in managers if manager.meta for each in manager.meta.folder_ids}
         lost = sorted(known - ids)
@@ -253,7 +262,7 @@ class DataFolders:
             self.note_boot()
 
     def note_boot(self) -> None:
-        """See `LogManager.note_boot`. While a data directory is offline, its id remains in the stored list.
+        """See `LogManager.note_boot`. The stored list also contains the ids of offline data directories.
 
         :raises DataFolderError: a data directory cannot be written.
         """
@@ -270,20 +279,22 @@ class DataFolders:
 
     @property
     def may_lack_records(self) -> bool:
-        """True if logs may lack records: unsynced data was lost in a crash, or a data directory is an older copy of
-        itself."""
+        """True if logs may lack records: a crash lost unsynced data, or a data directory is an older copy of itself."""
         return self.lost_memory or any(each.life.old_copy is not None for each in self._managers.values())
 
     def is_in_old_copy(self, partition: TopicPartition) -> bool:
-        """Return whether the log of a partition may be an older copy. Either its data directory is an older copy of
-        itself, or the log was missing and some data directory is an older copy."""
+        """Return whether the log of a partition may be an older copy.
+
+        This is the case if its data directory is an older copy of itself. It is also the case if the log was missing
+        and any data directory is an older copy of itself.
+        """
         if partition in self.missing or (manager := self._manager_of(partition)) is None:
             return any(each.life.old_copy is not None for each in self._managers.values())
         return manager.life.old_copy is not None
 
     @property
     def is_ahead_of_tree(self) -> bool:
-        """True if the metadata store is older than some data directory."""
+        """True if the metadata store is older than at least one data directory."""
         return any(each.life.is_ahead for each in self._managers.values())
 
     def is_in_newer_folder(self, partition: TopicPartition) -> bool:
@@ -292,11 +303,11 @@ class DataFolders:
         return manager is not None and manager.life.is_ahead
 
     def increment_life_counters(self, now_ms: int) -> dict[str, LifeMark]:
-        """Increment the life counters on the disks, durably; return the new ones, by the id of the data directory.
+        """Increment the life counters on the disks durably; return the new counters by data directory id.
 
-        A disk with an error keeps its counter, and the caller must not raise it in the metadata store. A data directory
-        with a log that is newer than the metadata store keeps its counter until the log has been compared. Otherwise
-        the next start could not detect the older metadata store.
+        If a disk has an error, the result does not contain its counter, and the caller must not raise the counter in
+        the metadata store. If a log is newer than the metadata store, its data directory keeps the old counter until
+        the log has been compared. Otherwise, the next start could not detect that the metadata store is older.
         """
         raised = {}
         refused = False
@@ -331,10 +342,10 @@ class DataFolders:
                     logger.warning("%s; an older metadata store may remain undetected", error)
 
     def stop_life_counter(self, folder_id: str) -> None:
-        """Stop incrementing the life counter of a data directory, because another process has raised it in the metadata
-        store.
+        """Stop incrementing a life counter, because another process has raised it in the metadata store.
 
-        The next start finds a counter below that of the metadata store, and treats the directory as an older copy.
+        The next start finds that the counter is lower than in the metadata store, and treats the directory as an older
+        copy.
         """
         for manager in self._managers.values():
             if manager.folder_id == folder_id and not manager.life.is_overtaken:
@@ -379,9 +390,9 @@ class DataFolders:
         return next((each for each in self._managers.values() if each.get(partition) is not None), None)
 
     def check(self) -> None:
-        """Put data directories with failing disks offline. A background thread calls this periodically.
+        """Put data directories with failed disks offline. A background thread calls this method periodically.
 
-        If a log went offline, this method writes a test file to its data directory.
+        If a log has gone offline, this method tests its data directory by writing a file.
         """
         if not self.has_several:
             return
@@ -405,7 +416,7 @@ class DataFolders:
             self._note_failure(manager, error)
 
     def _note_failure(self, manager: LogManager, error: BaseException) -> None:
-        """Put a data directory offline, if its disk is the cause of the error and there are other data directories."""
+        """Put a data directory offline if its disk caused the error and there are other data directories."""
         cause = error if isinstance(error, OSError) else error.__cause__
         if not self.has_several or not isinstance(cause, OSError) or is_shortage(cause):
             return
@@ -420,9 +431,9 @@ class DataFolders:
                 self._on_all_failed(reason)
 
     def _each(self, what: Callable[[LogManager], None]) -> None:
-        """Run an action on each data directory that is not offline.
+        """Run an action on each online data directory.
 
-        :raises BarnabasError: the first error, after the action ran on all of them.
+        :raises BarnabasError: the first error, after the action was run on all of them.
         """
         refused: BarnabasError | None = None
         for manager in self._healthy():
@@ -442,8 +453,7 @@ class DataFolders:
         return self._elsewhere.get(partition) if manager is None else manager.get(partition)
 
     def may_have_more(self, topic: str) -> bool:
-        """Return whether a topic may have unavailable logs: a data directory is offline, or several contain the same
-        log."""
+        """Return whether a topic may have unavailable logs: a directory is offline, or several contain the same log."""
         is_contested = any(each.topic == topic for each in self._contested)
         return is_contested or any(state.failure is not None for state in self.states())
 
@@ -460,9 +470,10 @@ class DataFolders:
     def create(
         self, partition: TopicPartition, config: LogConfig | None = None, topic_id: uuid.UUID | None = None
     ) -> Log:
-        """Create a log, in the data directory with the fewest logs, or return the existing one.
+        """Create a log in the data directory with the fewest logs, or return the existing log.
 
-        :raises StorageError: all data directories fail, or a directory with files has the name.
+        :raises StorageError: all data directories have failed, or another directory with files has the name of the
+            partition directory.
         """
         if (log := self._elsewhere.get(partition)) is not None:
             return log
@@ -481,14 +492,18 @@ class DataFolders:
                     return log
 
     def _absent_ids(self) -> set[str]:
-        """Return the ids of the offline data directories. When they return, their logs of the created partition are
-        obsolete."""
+        """Return the ids of the offline data directories.
+
+        If they become available again, their logs of a partition created now are obsolete.
+        """
         failed = {each.folder_id for each in self._managers.values() if each.failure is not None}
         return failed | self._lost_ids if self._failures else failed
 
     @contextlib.contextmanager
     def _place_for(self, partition: TopicPartition) -> Iterator[LogManager]:
-        """Enter with the data directory for a new log. All threads that create the log at once get the same one.
+        """A context with the data directory for a new log.
+
+        Threads that create the same log at the same time get the same directory.
 
         :raises StorageError: all data directories have failed.
         """
@@ -516,8 +531,10 @@ class DataFolders:
         return found or min(healthy, key=self._in_creation.load_of)
 
     def _where_the_name_is(self, partition: TopicPartition, managers: Sequence[LogManager]) -> LogManager | None:
-        """Return the data directory that contains this name or its offsets: no other data directory may contain it,
-        too."""
+        """Return the data directory with this partition directory, or with its offsets in the checkpoints.
+
+        The log must not be created elsewhere.
+        """
         for manager in managers:
             if manager.is_half_deleted(partition) or self._filesystem.exists(manager.data_dir / str(partition)):
                 return manager
@@ -551,8 +568,10 @@ class DataFolders:
             return manager.restore(partition, config, topic_id, in_doubt=in_doubt)
 
     def _old_copy(self, partition: TopicPartition, config: LogConfig | None) -> Log | None:
-        """Return an offline log if an offline data directory may contain a newer copy; otherwise load the log and
-        return None."""
+        """Load a log that may be an old copy; return None.
+
+        If an offline data directory may contain a newer copy, return an offline log instead.
+        """
         old = self._old_copies[partition]
         if partition in self._elsewhere or old.manager.get(partition) is not None:
             return None
@@ -565,14 +584,16 @@ class DataFolders:
         return None
 
     def _put_elsewhere(self, partition: TopicPartition, reason: str) -> Log:
-        """Install and return an offline log for a log that may exist elsewhere with all its records; it counts as
-        `gone`."""
+        """Install and return an offline log for a partition whose log may exist elsewhere with all its records.
+
+        The partition is added to `gone`.
+        """
         self.gone.add(partition)
         log = self._elsewhere[partition] = next(iter(self._managers.values())).make_offline(partition, reason)
         return log
 
     def _settle(self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID) -> None:
-        """Load the log of a contested partition that has the topic id, if exactly one has it."""
+        """Load the log of a contested partition if exactly one of the data directories has a log with the topic id."""
         managers = self._contested.pop(partition)
         try:
             own = [each for each in managers if each.topic_id_of(partition) == topic_id]
@@ -617,13 +638,13 @@ class DataFolders:
     # --- moves ---
 
     def choose(self, partition: TopicPartition, folder: Path) -> None:
-        """Remember the data directory in which to create a log."""
+        """Choose the data directory in which a log will be created."""
         if self.has_several:
             self._chosen[partition] = folder
 
     @property
     def chosen(self) -> Collection[TopicPartition]:
-        """The partitions with a chosen data directory."""
+        """The partitions for which a data directory was chosen."""
         return self._chosen.keys()
 
     def forget_choices(self, partitions: Iterable[TopicPartition]) -> None:
@@ -632,7 +653,7 @@ class DataFolders:
             self._chosen.pop(partition, None)
 
     def begin_move(self, partition: TopicPartition, target: Path) -> LogMove:
-        """Start to move a log to another data directory. This may wait for the disk.
+        """Start to move a log to another data directory. This call may block on the disk.
 
         :raises StorageError: the log or the target does not exist, the target contains a directory of this name, or the
             file system returned an error.
@@ -641,10 +662,11 @@ class DataFolders:
         current = None if source is None else source.get(partition)
         if source is None or current is None or to is None or to.failure is not None or to is source:
             raise StorageError(f"cannot move {partition} to {target}: the log or the target is unavailable")
-        source.future_logs.note_replaced(partition)  # an old note could make the target look like the origin of the log
+        # Otherwise, an old note could make the target look like the source of the move.
+        source.future_logs.note_replaced(partition)
         for manager in self._healthy():
             if manager is not source and manager.future_logs.is_leaving(partition):
-                manager.future_logs.release(partition)  # release a log that an earlier move could not release
+                manager.future_logs.release(partition)  # an earlier move may have failed to release the log
         move = LogMove(
             current, to.future_logs.create_future(current, source.folder_id, self.topic_ids.get(partition)), target
         )
@@ -652,7 +674,7 @@ class DataFolders:
         return move
 
     def swap(self, move: LogMove) -> Log:
-        """Replace a log with its copy, while no append runs. `end_move` must follow.
+        """Replace a log with its copy. No append may run at the same time, and a call of `end_move` must follow.
 
         :returns: the new log of the partition.
         :raises StorageError: the file system returned an error, or the log was deleted during the move.
@@ -675,8 +697,8 @@ class DataFolders:
     def end_move(self, move: LogMove, *, is_done: bool) -> None:
         """Remove the old log after a move, or the copy of a canceled move.
 
-        :param is_done: True if the result of `swap` is in use. If the broker stops before this call, the next start
-            ends the move.
+        :param is_done: True if the result of `swap` is in use; False if the move was canceled. If the broker stops
+            before this call, the next start ends the move.
         :raises StorageError: the file system returned an error; the next start ends the move.
         """
         partition, target = move.current.partition, self._managers[move.target]
@@ -728,8 +750,8 @@ class DataFolders:
     def close(self) -> None:
         """Close all logs durably, and write the clean-shutdown markers. A second call does nothing.
 
-        :raises StorageError: the shutdown is not clean; the message names the logs or data directories. The others are
-            closed cleanly.
+        :raises StorageError: the shutdown is not clean. The message names the logs or data directories with errors; all
+            others are closed cleanly.
         """
         refused: list[str] = []
         for manager in self._managers.values():
@@ -753,7 +775,7 @@ class SupersededLog(NamedTuple):
     """The id of the missing data directory."""
 
     def use(self, partition: TopicPartition, config: LogConfig | None) -> None:
-        """Load the log as one that lost its end, because the data directory with the newer copy is lost.
+        """Load the log, and record that its end may be lost together with the data directory that had the newer copy.
 
         :raises DataFolderError: file descriptors or memory are short.
         """
@@ -767,7 +789,10 @@ class SupersededLog(NamedTuple):
 
 
 def finish_moves(contested: dict[TopicPartition, list[LogManager]]) -> None:
-    """Complete interrupted moves: rename the obsolete logs. Logs without a decision remain in `contested`."""
+    """Complete interrupted moves: rename the obsolete logs.
+
+    If it is unknown which log is obsolete, the partition remains in `contested`.
+    """
     for partition, managers in list(contested.items()):
         try:
             if _end_move(partition, managers):
@@ -783,7 +808,9 @@ def _end_move(partition: TopicPartition, managers: Sequence[LogManager]) -> bool
         return False
     (target,) = newest
     if target.life.old_copy is not None:
-        return False  # an older copy of a data directory may contain an old note, after which other moves followed
+        # If a data directory is an older copy of itself, its note may be outdated, because other moves may have
+        # followed.
+        return False
     for manager in managers:
         if manager is not target:
             logger.info(
@@ -799,14 +826,14 @@ def find_superseded_logs(
 ) -> dict[TopicPartition, SupersededLog]:
     """Return the logs of a data directory that may have a newer copy in a missing data directory.
 
-    :param managers: the managers of all present data directories.
+    :param managers: the managers of all data directories that are not missing.
     :raises OSError: the file system returned an error.
     """
     found = {}
     here = {each.folder_id for each in managers}
     for partition, target_id in manager.future_logs.read_leaving().items():
         if not manager.future_logs.has_folder(partition) or (target_id in here and partition not in contested):
-            # The log has left, or the move had not created a directory in the target.
+            # The log has moved to the target, or the move was interrupted before it created a directory in the target.
             manager.future_logs.forget_leaving(partition)
         elif target_id not in here:
             found[partition] = SupersededLog(manager, target_id)

@@ -1,7 +1,9 @@
-"""Deleted files and directories, which have names that no start uses, until their removal after a delay.
+"""Deleted files and directories.
 
-The delay (Kafka's `file.delete.delay.ms`) lets an administrator recover the files of a topic that was deleted by
-mistake. Readers do not need it, because their files remain open. Any thread may use this module.
+They are renamed, so that a start ignores them, and are removed from the disk after a delay.
+
+During the delay (Kafka's `file.delete.delay.ms`), an administrator can recover the files of a topic that was deleted by
+mistake. Readers do not need the delay, because their files remain open. Any thread may use this module.
 """
 
 from __future__ import annotations
@@ -32,7 +34,7 @@ class DeletedFiles:
     def add(self, paths: Sequence[Path], *, at_once: bool = False) -> None:
         """Schedule the removal of files or directories after the delay.
 
-        :param at_once: True if the next purge removes them, because they were deleted long ago.
+        :param at_once: True if the next purge must remove the files, because they were deleted long ago.
         """
         due = self._clock.monotonic() + (0 if at_once else self._delay_s)
         with self._lock:
@@ -46,9 +48,9 @@ class DeletedFiles:
             return any(time <= now and path.name.endswith(DELETED_FOLDER_SUFFIX) for time, path in self._waiting)
 
     def purge(self) -> None:
-        """Remove all files and directories that are due. A failed removal is retried after the delay.
+        """Remove all files and directories whose delay has passed. A failed removal is retried after another delay.
 
-        :raises OSError: one of them could not be removed; the others were.
+        :raises OSError: a file or directory could not be removed. The others were removed.
         """
         now = self._clock.monotonic()
         with self._lock:
@@ -59,7 +61,7 @@ class DeletedFiles:
             try:
                 self._remove(path)
             except FileNotFoundError:
-                continue  # the partition directory with this file was removed before
+                continue  # the file was removed before, together with its partition directory
             except OSError as error:
                 failure = failure or error
                 self.add([path])

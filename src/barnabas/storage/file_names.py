@@ -83,7 +83,7 @@ def offsets_by_suffix(names: Iterable[str]) -> dict[str, list[int]]:
 
 
 def is_deleted_file(name: str) -> bool:
-    """Return whether a file name is that of a deleted file of a log.
+    """Return whether a file name belongs to a deleted file of a log.
 
     >>> is_deleted_file("00000000000000368769.log.deleted"), is_deleted_file("notes.deleted")
     (True, False)
@@ -92,7 +92,7 @@ def is_deleted_file(name: str) -> bool:
 
 
 def is_temporary_file(name: str) -> bool:
-    """Return whether a file name is that of an incomplete file, which is renamed when it is complete.
+    """Return whether a file name belongs to a temporary file. Such a file is renamed when it is complete.
 
     >>> is_temporary_file("leader-epoch-checkpoint.tmp"), is_temporary_file("notes.tmp")
     (True, False)
@@ -103,7 +103,7 @@ def is_temporary_file(name: str) -> bool:
 
 
 def segment_file_of(name: str, ending: str) -> tuple[int, str] | None:
-    """Return the base offset and the suffix of a segment file, from its name with an additional suffix, or None.
+    """Return the base offset and the suffix of a segment file whose name ends with an additional suffix, or None.
 
     >>> segment_file_of("00000000000000368769.log.swap", SWAP_SUFFIX)
     (368769, '.log')
@@ -119,7 +119,7 @@ def segment_file_of(name: str, ending: str) -> tuple[int, str] | None:
 
 
 def is_deleted_folder(name: str) -> bool:
-    """Return whether a directory name is that of a deleted partition directory.
+    """Return whether a directory name belongs to a deleted partition.
 
     >>> is_deleted_folder("clicks-0.0123456789abcdef0123456789abcdef-delete"), is_deleted_folder("to-delete")
     (True, False)
@@ -128,7 +128,7 @@ def is_deleted_folder(name: str) -> bool:
 
 
 def is_future_folder(name: str) -> bool:
-    """Return whether a directory name is that of a future log, which moves to this data directory.
+    """Return whether a directory name belongs to a future log.
 
     >>> is_future_folder("clicks-0.0123456789abcdef0123456789abcdef-future"), is_future_folder("the-future")
     (True, False)
@@ -143,7 +143,7 @@ def future_folder_name(partition: TopicPartition, unique_id: str) -> str:
 
 
 def is_of_empty_log(name: str) -> bool:
-    """Return whether a log that never contained a record may have a file of this name.
+    """Return whether a file with this name may exist in a log that never contained a record.
 
     >>> is_of_empty_log("partition.metadata"), is_of_empty_log("00000000000000000007.log"), is_of_empty_log("notes")
     (True, False, False)
@@ -165,17 +165,17 @@ _OF_EMPTY_LOG = frozenset([*_WHOLE, *(name + TEMPORARY_SUFFIX for name in _WHOLE
 
 
 def partition_of(folder_name: str) -> TopicPartition | None:
-    """Return the partition of a partition directory, or None if the name is not that of a partition.
+    """Return the partition of a partition directory, or None if the name is not the name of a partition directory.
 
     >>> partition_of("page-views-12")
     TopicPartition(topic='page-views', partition=12)
     """
     match = _PARTITION_FOLDER.fullmatch(folder_name)
-    # Interning stores the topic name once in memory, for any number of partitions.
+    # With interning, memory contains the topic name only once for all its partitions.
     return TopicPartition(sys.intern(match["topic"]), int(match["partition"])) if match else None
 
 
 def deleted_folder_name(partition: TopicPartition, unique_id: str) -> str:
-    """Return the directory name of a deleted partition until its removal from the disk."""
+    """Return the directory name that a deleted partition gets until it is removed from the disk."""
     end = f"-{partition.partition}.{unique_id}{DELETED_FOLDER_SUFFIX}"
     return partition.topic[: _FOLDER_NAME_MAX - len(end)] + end

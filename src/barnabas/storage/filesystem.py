@@ -1,14 +1,16 @@
-"""All file access of storage, behind an interface that tests use to inject faults; and the health of a log.
+"""The interface for all file access of the storage package, and the health of a log.
 
-Invariants. No file is mapped: a truncation of a mapped file would kill the process. A shortage of disk space, file
-descriptors or memory is temporary and not a disk failure: on a full disk, writes fail and reads continue. Some callers
-cannot be sure of the files after a shortage; they put the log offline. An offline log stays offline until it is opened
-again.
+Tests implement the interface to inject faults.
 
-Threads. Any thread may use a file system, and read the health of a log.
+Invariants. Files are never memory-mapped, because the truncation of a mapped file would kill the process. A shortage of
+disk space, file descriptors or memory is temporary and not a disk failure. On a full disk, writes fail and reads
+continue. If the content of the files is unknown after a shortage, the caller puts the log offline. An offline log stays
+offline until it is opened again.
 
-Errors are OSErrors. `LogHealth` converts them to StorageError and puts the log offline; it raises ClosedError after the
-log was closed.
+Threads. Any thread may use a `FileSystem` and read the health of a log.
+
+Errors. File operations raise OSError. `LogHealth` converts it to StorageError and puts the log offline. After the log
+was closed, `LogHealth` raises ClosedError.
 """
 
 from __future__ import annotations
@@ -34,27 +36,29 @@ logger = logging.getLogger(__name__)
 Chunk = bytes | bytearray | memoryview
 
 FilePath = Path | str
-"""A path. For thousands of open files, a string needs a tenth of the time and memory of a Path."""
+"""A file path. It may be a string, because thousands of strings take a tenth of the time and memory of Path objects."""
 
 _IOVECS_MAX = 1024
 """The maximum number of buffers of one writev on Linux."""
 
 _JOINED_BYTES = 4096
-"""The size below which copying a buffer is cheaper than another buffer in writev."""
+"""The size below which copying a buffer takes less time than passing another buffer to writev."""
 
 OPEN_FILES = frozenset({errno.EMFILE, errno.ENFILE})
-"""The error numbers of a process or a system without free file descriptors."""
+"""The error numbers that mean that the process or the system has no free file descriptors."""
 
 _TO_READ = os.O_CLOEXEC | os.O_RDONLY
 _TO_WRITE = os.O_CLOEXEC | os.O_RDWR | os.O_APPEND
 _TO_CREATE = _TO_WRITE | os.O_CREAT
 
 _SMALL_BYTES = 4096
-"""The bytes of the first read of a whole file. Most files are smaller, so their size need not be read."""
+"""The size of the first read when a whole file is read. Most files are smaller, so one read is enough."""
 
 _NOT_SUPPORTED = frozenset({errno.EBADF, errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP})
-"""The error numbers of file systems that cannot allocate space without writing. EBADF is from the C library: it writes
-instead, but not to files in append mode."""
+"""The error numbers that mean that the file system cannot allocate space without writing.
+
+EBADF comes from the C library, which then tries to write and cannot do so in append mode.
+"""
 
 _ZEROS_BYTES = 1024 * 1024
 
@@ -64,17 +68,19 @@ SHORTAGES = OPEN_FILES | {errno.ENOMEM, errno.ENOSPC, errno.EDQUOT}
 
 
 def is_shortage(error: OSError) -> bool:
-    """Return whether file descriptors, memory or disk space were short. A shortage is temporary, and the data on the
-    disk is intact."""
+    """Return whether an error was caused by a shortage of file descriptors, memory or disk space.
+
+    A shortage is temporary, and the data on the disk is intact.
+    """
     return error.errno in SHORTAGES
 
 
 class DataFile:
-    """An open file that closes itself with its last reference.
+    """An open file that closes itself when its last reference is dropped.
 
-    A segment and all `FileRegion`s read from it share one `DataFile`. When the segment drops its reference, the file
-    closes, unless a region is still being sent. In that case the last region closes it. So storage never calls `close`
-    on a file that a region may reference.
+    A segment and all `FileRegion`s of this segment share one `DataFile`. When the segment drops its reference, the file
+    closes, unless a region is still being sent. In that case, the file closes when the last region is released. So
+    storage never calls `close` on a file that a region may reference.
     """
 
     __slots__ = ("_descriptor", "_path")
@@ -113,7 +119,7 @@ class FileSystem(Protocol):
     """The operations on files. Each raises OSError if the operating system returns an error."""
 
     def open(self, path: FilePath, *, create: bool = False, writable: bool = True) -> DataFile:
-        """Open a file for reads at any position and, if `writable`, for appends."""
+        """Open a file for reads at any position. If `writable` is true, the file can also be appended to."""
         ...
 
     def writev(self, file: DataFile, chunks: Sequence[Chunk]) -> int:
@@ -121,7 +127,7 @@ class FileSystem(Protocol):
         ...
 
     def pread(self, file: DataFile, size: int, position: int) -> bytes:
-        """Read up to `size` bytes; fewer only at the end of the file."""
+        """Read `size` bytes. The result is shorter only at the end of the file."""
         ...
 
     def read_all(self, file: DataFile) -> bytes:
@@ -133,12 +139,14 @@ class FileSystem(Protocol):
     def truncate(self, file: DataFile, size: int) -> None: ...
 
     def allocate(self, file: DataFile, size: int) -> None:
-        """Enlarge a file to `size` bytes and reserve their disk space. The new bytes are zeros. After an error, the
-        file may have grown partly."""
+        """Enlarge a file to `size` bytes and reserve their disk space.
+
+        The new bytes are zeros. After an error, the file may be partly enlarged.
+        """
         ...
 
     def exists(self, path: Path) -> bool:
-        """Return whether a file or directory of this name exists; False also if that is unknown."""
+        """Return whether a file or directory with this name exists. Return False also if an error occurs."""
         ...
 
     def size(self, path: FilePath) -> int: ...
@@ -170,11 +178,11 @@ class FileSystem(Protocol):
     def list_folder(self, path: FilePath) -> list[str]: ...
 
     def fsync_folder(self, path: Path) -> None:
-        """Make the names in a directory durable: files created, renamed and unlinked there."""
+        """Make the names in a directory durable, after files were created, renamed or removed."""
         ...
 
     def free_bytes(self, path: Path) -> int:
-        """Return the free space for this process, in bytes, on the disk of a directory."""
+        """Return the free space on the disk of a directory that this process can use, in bytes."""
         ...
 
     def try_lock(self, file: DataFile) -> bool:
@@ -225,7 +233,7 @@ class OsFileSystem:
         return path.exists()
 
     def size(self, path: FilePath) -> int:
-        return os.stat(path).st_size  # noqa: PTH116 - a start asks for the size of every sealed segment
+        return os.stat(path).st_size  # noqa: PTH116 - no Path, because a start reads the size of each sealed segment
 
     def size_of(self, file: DataFile) -> int:
         return os.fstat(file.fileno()).st_size
@@ -249,7 +257,7 @@ class OsFileSystem:
         shutil.rmtree(path)
 
     def list_folder(self, path: FilePath) -> list[str]:
-        return os.listdir(path)  # noqa: PTH208 - names are all that is wanted
+        return os.listdir(path)  # noqa: PTH208 - only names are needed, so `os.listdir` is enough
 
     def fsync_folder(self, path: Path) -> None:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -271,7 +279,7 @@ class OsFileSystem:
 
 
 def _has_allocated(file: DataFile, size: int) -> bool:
-    """Reserve disk space with the file system; return False if it cannot do so without writing."""
+    """Reserve disk space for a file. Return False if the file system cannot do this without writing."""
     if not hasattr(os, "posix_fallocate"):  # macOS
         return False
     try:
@@ -284,7 +292,7 @@ def _has_allocated(file: DataFile, size: int) -> bool:
 
 
 class MeasuredFileSystem(OsFileSystem):
-    """The files of the operating system, with a measurement of the duration of each fsync.
+    """The files of the operating system. The duration of each fsync is measured.
 
     :param now_s: returns monotonic seconds.
     """
@@ -307,9 +315,9 @@ class MeasuredFileSystem(OsFileSystem):
 
 
 def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk]) -> None:
-    """Append all chunks to the file: with one system call, and more only after a partial write.
+    """Append all chunks to the file. Further system calls follow only after a partial write.
 
-    :raises OSError: the file may then end with a part of the chunks.
+    :raises OSError: the write failed. The file may end with a part of the chunks.
     """
     size = sum(map(len, chunks))
     if len(chunks) > 1 and (size < len(chunks) * _JOINED_BYTES or len(chunks) > _IOVECS_MAX):
@@ -326,10 +334,10 @@ def write_fully(filesystem: FileSystem, file: DataFile, chunks: Sequence[Chunk])
 def replace_file(
     filesystem: FileSystem, path: Path, content: Chunk, *, durable: bool, name_later: bool = False
 ) -> None:
-    """Replace the content of a file atomically: a reader or a crash sees the old or the new content, never a part.
+    """Replace the content of a file atomically. Even after a crash, the file has either its old or its new content.
 
-    :param durable: True to fsync the content and the name before this function returns.
-    :param name_later: True if the caller fsyncs the directory, once for several files.
+    :param durable: True to fsync the file and the directory before this function returns.
+    :param name_later: True to leave the fsync of the directory to the caller, once for several files.
     :raises OSError: the file has either its old or its new content.
     """
     temporary = path.with_name(path.name + ".tmp")
@@ -348,7 +356,7 @@ def replace_file(
 
 
 def remove_if_there(filesystem: FileSystem, path: Path) -> None:
-    """Remove a file if it exists. This needs no disk space.
+    """Remove a file if it exists. The removal needs no disk space.
 
     :raises OSError: the file system returned an error.
     """
@@ -359,7 +367,7 @@ def remove_if_there(filesystem: FileSystem, path: Path) -> None:
 def read_file(filesystem: FileSystem, path: FilePath) -> bytes:
     """Return the content of a file.
 
-    :raises OSError: it is missing or cannot be read.
+    :raises OSError: the file is missing or cannot be read.
     """
     file = filesystem.open(path, writable=False)
     try:
@@ -369,9 +377,10 @@ def read_file(filesystem: FileSystem, path: FilePath) -> bytes:
 
 
 def make_folder_to_stay(filesystem: FileSystem, path: Path) -> None:
-    """Create a directory and its missing parents durably, so that they survive a loss of power.
+    """Create a directory and its missing parents, and make them durable.
 
-    Even fsynced files in a directory are lost with a directory name that was never fsynced.
+    If the name of a directory was never fsynced, a power failure may remove the directory with all its files, even
+    files that were fsynced.
 
     :raises OSError: the directory cannot be created.
     """
@@ -384,7 +393,8 @@ def make_folder_to_stay(filesystem: FileSystem, path: Path) -> None:
 class LogHealth:
     """The health of one log: usable, offline or closed.
 
-    :param offline: the reason of a log that is offline from the start; it was logged before.
+    :param offline: the reason if the log is offline from the start, otherwise None. The caller must have logged the
+        reason.
     """
 
     __slots__ = ("_folder", "_is_short", "_offline", "_partition", "closed")
@@ -398,7 +408,7 @@ class LogHealth:
 
     @property
     def is_offline(self) -> bool:
-        """True if the disk failed. The next start opens the log again and recovers it."""
+        """True if the log is offline. The next start opens the log again and recovers it."""
         return self._offline is not None
 
     def check(self) -> None:
@@ -412,15 +422,15 @@ class LogHealth:
             raise StorageError(f"the log {self._partition} is offline: {self._offline}")
 
     def note_success(self) -> None:
-        """Record a successful write, which ends a shortage."""
+        """Record a successful write. It ends a shortage."""
         if self._is_short:
             self._is_short = False
             logger.warning("%s: writes succeed again", self._folder, extra=about(self._partition))
 
     def refused(self, action: str, error: OSError) -> StorageError:
-        """Record a shortage that stopped an action and changed nothing; return the error to raise.
+        """Record a shortage that prevented an action and changed nothing; return the error to raise.
 
-        The shortage is logged once until a write succeeds again, because log lines must not fill the disk.
+        The shortage is logged only once until a write succeeds, because log lines must not fill the disk.
         """
         if not self._is_short:
             self._is_short = True
@@ -437,13 +447,14 @@ class LogHealth:
         return StorageError(f"the log {self._partition} is offline: {self._offline}")
 
     def put_offline(self, reason: str) -> None:
-        """Put the log offline for a reason that was logged already."""
+        """Put the log offline. The caller must have logged the reason."""
         if self._offline is None:
             self._offline = reason
 
     def failed(self, action: str, error: OSError, *, even_if_short: bool) -> StorageError:
-        """Put the log offline after an I/O error, or only report a shortage; return the error to raise. Actions of
-        every request call this instead of `offline_on_error`, which is slower.
+        """Put the log offline after an I/O error, unless the error is a shortage; return the error to raise.
+
+        Actions on the path of each request call this method, because `offline_on_error` is slower.
 
         :param even_if_short: True to put the log offline also after a shortage of disk space, file descriptors or
             memory.
@@ -459,8 +470,8 @@ class LogHealth:
         """Put the log offline after an I/O error in the block.
 
         :param even_if_short: True to include shortages of disk space, file descriptors and memory.
-        :param even_if_unforeseen: True to include any other exception except a BarnabasError: the state of the files is
-            unknown then.
+        :param even_if_unforeseen: True to include any other exception except BarnabasError, because the state of the
+            files is unknown after such an exception.
         :raises StorageError: an I/O error occurred.
         """
         try:

@@ -1,13 +1,14 @@
-"""The owner of a data directory: the lock of one process, and `meta.properties` with cluster id and broker id.
+"""The owner of a data directory: the lock file, and `meta.properties` with the cluster id and the broker id.
 
-Besides Kafka's lines, `meta.properties` contains the id of the last boot of the machine in which the directory was
-used. Records that were not fsynced before another boot are lost, unless the broker stopped cleanly. If a broker has
-several data directories, the file lists the ids of all of them; logs in a directory that is no longer configured are
-lost.
+In addition to Kafka's lines, `meta.properties` contains the id of the machine's boot when the directory was last used.
+If the id differs at start, the machine has rebooted, and records that were not fsynced may be lost, unless the broker
+stopped cleanly. If a broker has several data directories, the file lists the ids of all directories. So a start detects
+that a directory is missing.
 
-Threads. The start of the broker uses this module on one thread.
+Threads. Only one thread uses this module, during the start of the broker.
 
-Errors. DataFolderError if another process uses the directory, or it belongs to another broker or cluster.
+Errors. DataFolderError is raised if another process uses the directory, or if the directory belongs to another broker
+or cluster.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ from barnabas.storage.filesystem import DataFile, FileSystem, read_file, replace
 logger = logging.getLogger(__name__)
 
 NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
-"""Error numbers of failed writes that do not prevent a start."""
+"""The error numbers of a full disk. A start continues if a write fails with one of them."""
 
 
 def lock_folder(filesystem: FileSystem, folder: Path, process_id: int | None = None) -> DataFile:
     """Acquire the lock of a data directory. Closing the file, or the end of the process, releases the lock.
 
-    :param process_id: the process id in the lock file, which other processes report as the owner. None: this process.
+    :param process_id: the process id to write to the lock file. Other processes report it as the owner. By default, it
+        is the id of this process.
     :raises DataFolderError: another process holds the lock.
     :raises OSError: the file system returned an error.
     """
@@ -76,8 +78,8 @@ def identify(
 ) -> MetaProperties | None:
     """Check that the data directory belongs to this broker; write `meta.properties` of a new directory.
 
-    :param cluster_id: None accepts any cluster id.
-    :returns: the content of `meta.properties`; its boot id is that of the last use.
+    :param cluster_id: the expected cluster id; None accepts any cluster id.
+    :returns: the content of `meta.properties`. Its boot id belongs to the last use of the directory.
     :raises DataFolderError: the directory belongs to another broker or cluster, or cannot be read or written.
     """
     path = folder / META_PROPERTIES
@@ -112,7 +114,7 @@ def note_boot(
     """Store the id of the current boot and the ids of the broker's data directories; return the new content.
 
     :param boot_id: the id of the current boot, or an empty string if it is unknown.
-    :param folder_ids: the ids of all data directories of the broker, if there are several.
+    :param folder_ids: the ids of all data directories of the broker; empty if there is only one.
     :raises DataFolderError: the file cannot be written.
     """
     now = meta._replace(boot_id=boot_id, folder_ids=tuple(sorted(folder_ids)))
@@ -130,10 +132,10 @@ def _write(filesystem: FileSystem, folder: Path, meta: MetaProperties) -> None:
 
 
 def newest_modified_ms(filesystem: FileSystem, folders: Iterable[Path]) -> int | None:
-    """Return the modification time of the newest file directly in the data directories, or None.
+    """Return the latest modification time of the files at the top level of the data directories, or None.
 
-    A running broker replaces the checkpoints there, so this is the time of its last write. Partition directories are
-    skipped, because there may be thousands.
+    A running broker regularly replaces the checkpoints there, so the result is about the time at which the broker last
+    ran. Partition directories are skipped, because there may be thousands.
     """
     times = []
     for folder in folders:

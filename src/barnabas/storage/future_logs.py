@@ -1,23 +1,25 @@
-"""Moves of logs to another data directory of their broker (KIP-113). A copy of the log, the future log, grows there.
+"""Moves of logs to another data directory of the same broker (KIP-113).
 
-`PendingMoves` stores the moves that an administrator requested, so that a broker continues them after a restart. The
-file `log-moves` in the target data directory has a line for each log, with its topic id. The file is replaced as a
-whole. A damaged file counts as empty; an administrator can request a move again.
+During a move, a copy of the log grows in the target directory: the future log.
 
-`LogMove` is a log and its future log. `FutureLogs` does the steps on the disk.
+`PendingMoves` stores the moves that an administrator has requested, so the broker continues them after a restart. The
+file `log-moves` in the target data directory has a line with the topic id for each log. Each write replaces the file as
+a whole. A damaged file is treated as empty; an administrator can request the moves again.
 
-Invariants. At each moment exactly one directory of a log is valid. The future log is a separate log, in a directory
-whose name is not that of a partition. It appends batches as a follower does. When it lacks no batch and the checkpoints
-contain its offsets, it is closed, which makes it durable. Then its directory gets the name of the partition
-(`DataFolders.swap`). From then on the future log is valid, because a note in its directory names the old data
-directory. Then the old directory is renamed, and the note is removed. A start that finds both directories uses the
-note; a start that finds a future log removes it.
+`LogMove` is a log with its future log. `FutureLogs` does the steps of a move on the disk.
 
-Threads. Several threads may use `FutureLogs`, each with different partitions. One thread at a time uses the other
-classes; any thread may read `LogMove.missing` and `LogMove.is_truncated`.
+Invariants. At each moment, exactly one directory of a log is valid. The future log is a separate log, in a directory
+whose name is not the name of a partition. It gets batches as a follower does. When it has all batches and the
+checkpoints contain its offsets, it is closed, which makes it durable. Then its directory gets the name of the partition
+directory (`DataFolders.swap`). From this moment on, the future log is the valid one, because a note in its directory
+names the old data directory. Then the old directory is renamed, and the note is removed. If a start finds both
+directories, the note decides. If a start finds a future log, it removes the future log.
 
-Errors. StorageError if the file system returned an error, or the log was truncated during the move. Then the valid log
-is still the old one, or already the future log.
+Threads. Several threads may use `FutureLogs`, each with different partitions. The other classes are not thread-safe,
+except that any thread may read `LogMove.missing` and `LogMove.is_truncated`.
+
+Errors. StorageError is raised if the file system returned an error, or if the log was truncated during the move. After
+an error, either the old log or the future log is valid.
 """
 
 from __future__ import annotations
@@ -47,9 +49,9 @@ Wanted = Mapping[TopicPartition, uuid.UUID | None]
 
 
 class PendingMoves:
-    """The requested moves, stored in files of the data directories. Used by one thread at a time.
+    """The requested moves, which are stored in files in the data directories. Not thread-safe.
 
-    :param folders: returns the data directories that are not offline.
+    :param folders: returns the online data directories.
     :param topic_ids: the topic ids of all logs.
     """
 
@@ -65,7 +67,10 @@ class PendingMoves:
         self._noted: dict[Path, Wanted] = {}
 
     def read(self) -> dict[TopicPartition, Path]:
-        """Return the stored moves whose topic ids have not changed; unreadable files are skipped."""
+        """Return the stored moves.
+
+        Moves of topics that were created again are left out, and unreadable files are skipped.
+        """
         found = {}
         for folder in self._folders():
             try:
@@ -132,7 +137,7 @@ class LogMove:
     """A log and its future log.
 
     :param current: the log that moves.
-    :param future: the future log, still empty.
+    :param future: the future log. It must be empty.
     :param target: the data directory of the future log.
     """
 
@@ -150,11 +155,11 @@ class LogMove:
 
     @property
     def is_truncated(self) -> bool:
-        """True if the log was truncated since `prepare`: the future log may contain removed records."""
+        """True if the log was truncated since `prepare`. The future log may then contain removed records."""
         return self.current.truncation_count != self._truncations
 
     def prepare(self) -> None:
-        """Empty the future log if the log was truncated, or if the log start offset is above the end of the future log.
+        """Empty the future log if the log was truncated, or if the log starts above the end of the future log.
 
         :raises StorageError: the file system returned an error.
         """
@@ -170,15 +175,15 @@ class LogMove:
         """
         first, future = read_header(batches), self.future
         if future.log_start_offset == future.log_end_offset and first.base_offset < future.log_end_offset:
-            # The log start offset is inside this batch.
+            # The batch contains the log start offset, so it begins before the end of the future log.
             future.lower_log_end_to(first.base_offset)
         future.append_as_follower(batches, leader_epoch)
 
     def complete(self) -> None:
-        """Give the complete future log the log start offset of the log, make it durable, and close it.
+        """Complete the future log: set its log start offset to that of the log, make it durable, and close it.
 
-        :raises StorageError: the file system returned an error; or the log was truncated, and the future log is
-            unchanged.
+        :raises StorageError: the file system returned an error, or the log was truncated. After a truncation, the
+            future log is unchanged.
         """
         if self.is_truncated:
             raise StorageError(f"{self.current.partition} was truncated during its move")
@@ -191,7 +196,7 @@ class LogMove:
         future.close()
 
     def transfer_state(self, log: Log) -> None:
-        """Copy the state that the files do not contain from the old log to the new one.
+        """Copy the state that is not stored in files from the old log to the new log.
 
         :param log: the result of `DataFolders.swap`.
         """
@@ -208,10 +213,10 @@ class LogMove:
 
 
 class FutureLogs:
-    """The moves of logs from and to a data directory.
+    """The steps of moves from and to one data directory.
 
     :param logs: the logs of the data directory.
-    :param store_all: stores all checkpoints.
+    :param store_all: a function that stores all checkpoints.
     """
 
     def __init__(
@@ -228,17 +233,17 @@ class FutureLogs:
         self._leaving: dict[TopicPartition, str] = {}
 
     def create_future(self, current: Log, source_id: str, topic_id: uuid.UUID | None) -> Log:
-        """Create the future log of a log in another data directory.
+        """Create a future log in this data directory for a log in another data directory.
 
-        :param source_id: the id of that data directory.
+        :param source_id: the id of the other data directory.
         :raises StorageError: this data directory contains a directory of this name, or the file system returned an
             error.
         """
         folder = self._folders.future_path(current.partition)
         try:
             if self._folders.exists(current.partition):
-                # Otherwise this error would occur when the future log replaces the log, and put the log offline until
-                # the next start.
+                # Without this check, the error would occur when the future log replaces the log, and the log would be
+                # offline until the next start.
                 raise StorageError(
                     f"{self._folders.path_of(current.partition)} exists, but is not this log; move it away"
                 )
@@ -248,17 +253,18 @@ class FutureLogs:
             raise StorageError(f"{folder}: cannot create the future log: {error}") from error
 
     def promote(self, future: Log, current: Log) -> Log:
-        """Make a closed future log the log of its partition; open and return it.
+        """Make a closed future log the log of its partition, open it, and return it.
 
-        Once its directory has the name of the partition, the future log is valid, also after a crash.
+        Once its directory has the name of the partition directory, the future log is valid, even after a crash.
 
-        :param current: the log to replace; it must not change during this call.
-        :raises StorageError: the file system returned an error, and no file has changed; or `current` is offline.
+        :param current: the log to replace. It must not change during this call.
+        :raises StorageError: the file system returned an error and no file has changed, or `current` is offline.
         """
         partition = current.partition
         end = current.log_end_offset
         stored = StoredOffsets(end, current.log_start_offset, current.high_watermark)
-        self._logs[partition] = current  # so that the checkpoints contain its offsets before its directory exists
+        # The checkpoints must contain the offsets of the future log before its directory is renamed.
+        self._logs[partition] = current
         try:
             self._store_all()
         except StorageError:
@@ -274,7 +280,7 @@ class FutureLogs:
         return log
 
     def discard_futures(self, names: Iterable[str]) -> None:
-        """Remove the future logs that the last run left.
+        """Remove future logs that an earlier run of the broker has left.
 
         :param names: the names of all files in the data directory.
         :raises OSError: the file system returned an error.
@@ -285,7 +291,7 @@ class FutureLogs:
                 self.discard_future(self._folders.data_dir / name)
 
     def discard_future(self, folder: Path) -> None:
-        """Remove the directory of an abandoned future log; if that fails, the next start removes it."""
+        """Remove the directory of an abandoned future log. If the removal fails, the next start removes it."""
         try:
             self._folders.discard_future(folder)
         except OSError as error:
@@ -299,7 +305,7 @@ class FutureLogs:
         return self._folders.moved_from(self._folders.path_of(partition))
 
     def note_replaced(self, partition: TopicPartition, folder_ids: Iterable[str] = ()) -> None:
-        """Store that the log of a partition is here, and that the logs in other data directories are obsolete.
+        """Record durably that a partition's log in this data directory is valid, and its logs in others are obsolete.
 
         :raises StorageError: the file system returned an error.
         """
@@ -312,11 +318,10 @@ class FutureLogs:
         """Return whether a partition directory exists."""
         return self._folders.exists(partition)
 
-    # --- logs that leave ---
+    # --- logs that move away ---
 
     def read_leaving(self) -> dict[TopicPartition, str]:
-        """Return the logs that were leaving or had left when the last run ended, with the ids of their new data
-        directories.
+        """Return the logs that were moving or had moved away at the end of the last run, with the target directory ids.
 
         :raises OSError: the file system returned an error.
         """
@@ -328,7 +333,9 @@ class FutureLogs:
         return partition in self._leaving
 
     def note_leaving(self, partition: TopicPartition, target_id: str) -> None:
-        """Store that a log may be in another data directory from now on, so that the one here may be older.
+        """Record durably that a log is moving to another data directory.
+
+        From now on, the log in this directory may be an old copy.
 
         :raises StorageError: the file system returned an error.
         """
@@ -340,7 +347,7 @@ class FutureLogs:
             raise StorageError(f"{partition}: {error}") from error
 
     def forget_leaving(self, partition: TopicPartition) -> None:
-        """Remove a log from the note, because its move has ended. If that fails, a start does it."""
+        """Remove a log from the note, because its move has ended. If this fails, the next start removes it."""
         if self._leaving.pop(partition, None) is not None:
             try:
                 self._folders.store_leaving(self._leaving)
@@ -348,7 +355,7 @@ class FutureLogs:
                 logger.warning("%s: cannot record the end of its move: %s; the next start records it", partition, error)
 
     def release(self, partition: TopicPartition) -> None:
-        """Close a log that another data directory contains now; its directory is removed later.
+        """Close a log that has moved to another data directory. Its directory is removed later.
 
         :raises StorageError: the file system returned an error.
         """

@@ -1,12 +1,13 @@
-"""The history of leader epochs of a log (KIP-101): the first offset of each epoch. Replicas find the point of their
-divergence with it.
+"""The history of leader epochs of a log (KIP-101): the first offset of each epoch.
 
-Invariants. Epochs and start offsets ascend. The history is in memory. `DerivedFiles` writes it to Kafka's
+With this history, replicas find the offset at which their logs diverge.
+
+Invariants. Epochs and start offsets ascend. The history is in memory: `DerivedFiles` writes it to Kafka's
 `leader-epoch-checkpoint`, and recovery reads this file. This module does no I/O.
 
-Threads. The owner of the log reads and assigns. An append assigns under the state lock.
+Threads. Only the owner of the log reads the history and assigns epochs. An append assigns epochs under the state lock.
 
-Errors: none.
+Errors. This module raises no errors.
 """
 
 from __future__ import annotations
@@ -32,16 +33,16 @@ class LeaderEpochs:
         self._set(tuple(entries))
 
     def _set(self, entries: tuple[EpochStart, ...]) -> None:
-        # The tuple is never changed in place: the logs of a topic usually have equal entries, and thousands of logs
-        # share them.
+        # Tuples are never changed in place, because many logs share them: the logs of a topic usually have equal
+        # entries.
         self.entries = entries
         self.latest = entries[-1].epoch if entries else NO_LEADER_EPOCH
-        """The latest epoch, or -1. A plain attribute, because each append reads it."""
+        """The latest epoch, or -1. It is a plain attribute for speed, because each append reads it."""
 
     def assign(self, epoch: int, start_offset: int) -> bool:
-        """Add an epoch that begins at `start_offset`; return False if this epoch or a later one is already known.
+        """Add an epoch that begins at `start_offset`. Return False if this epoch or a later epoch is already known.
 
-        The new epoch replaces epochs without records, which begin at the same offset or later.
+        The new epoch replaces earlier epochs that begin at `start_offset` or later, because they have no records.
         """
         if epoch <= self.latest:
             return False
@@ -54,7 +55,7 @@ class LeaderEpochs:
         return self.entries[index].epoch if index >= 0 else NO_LEADER_EPOCH
 
     def end_offset_for(self, epoch: int, log_end_offset: int) -> EpochStart:
-        """Return the response to OffsetForLeaderEpoch: the greatest known epoch up to `epoch`, and its end offset.
+        """Return the answer to OffsetForLeaderEpoch: the greatest known epoch up to `epoch`, and its end offset.
 
         :returns: (-1, -1) if `epoch` is negative or above the latest epoch, or no epoch is known.
         """
@@ -64,7 +65,7 @@ class LeaderEpochs:
             return EpochStart(epoch, log_end_offset)
         index = bisect_right(self.entries, epoch, key=lambda entry: entry.epoch) - 1
         if index < 0:
-            # As Kafka does, return the start of the first known epoch for an earlier epoch.
+            # If `epoch` is before all known epochs, return the start of the first known epoch, as Kafka does.
             return EpochStart(epoch, self.entries[0].start_offset)
         return EpochStart(self.entries[index].epoch, self.entries[index + 1].start_offset)
 

@@ -1,17 +1,21 @@
-"""The life counter of a data directory: it grows at each start and every 10 s, and a copy keeps its value.
+"""The life counter of a data directory.
 
-Invariants. The broker stores the counter durably in the directory first, and then in the metadata store. So the counter
-on the disk is never below the one in the metadata store, unless an administrator restored an older copy of the
-directory, for example a snapshot of a virtual machine, or a backup. Such a directory may lack records that its replicas
-acknowledged. A missing or damaged counter file counts as an older copy, if the metadata store has a counter.
+It increases at each start and every 10 s, but keeps its value in a copy of the directory.
 
-The directory also stores the last counter that the metadata store had. A metadata store with a lower counter was itself
-restored, or lost its last changes in a loss of power. Then the directory may contain acknowledged records that the
-metadata store has no information about.
+Invariants. The broker stores the counter durably in the directory first, and then in the metadata store. So a counter
+on the disk that is lower than in the metadata store shows that the directory is an older copy of itself, for example a
+restored backup or a snapshot of a virtual machine. Such a directory may lack records that its replicas acknowledged. If
+the metadata store has a counter but the counter file is missing or damaged, the directory is also treated as an older
+copy.
 
-Threads. One at a time.
+The directory also stores the last known counter of the metadata store. If the counter in the metadata store is lower,
+the metadata store was restored, or a power failure reverted its last changes. Then the directory may contain
+acknowledged records from the time that the metadata store has lost.
 
-Errors. StorageError if the write fails. The counter on the disk may have changed; the next attempt uses a higher one.
+Threads. Not thread-safe.
+
+Errors. StorageError is raised if the write fails. The counter on the disk may have changed; the next attempt uses a
+higher one.
 """
 
 from __future__ import annotations
@@ -41,7 +45,7 @@ class OldCopy(NamedTuple):
     known: LifeMark
 
     def described(self, record_count: int) -> str:
-        """Return a text about the age of the directory.
+        """Return a text that describes how old the directory is.
 
         :param record_count: the sum of the current log end offsets.
         """
@@ -57,25 +61,25 @@ class OldCopy(NamedTuple):
 
 
 class LifeCounter:
-    """The counter of one data directory. Used by one thread at a time."""
+    """The life counter of one data directory. Not thread-safe."""
 
     def __init__(self, filesystem: FileSystem, folder: Path) -> None:
         self._filesystem = filesystem
         self._path = folder / LIFE_COUNTER
         self._highest = 0
-        """The highest counter that the directory or the metadata store had."""
+        """The highest known value of the counter, in the directory or in the metadata store."""
         self._confirmed = 0
-        """The highest counter that the metadata store had, as far as this directory has recorded it."""
+        """The highest value of the counter in the metadata store that this directory has recorded."""
         self.mark: LifeMark | None = self._read()
         self.old_copy: OldCopy | None = None
         """The evidence that this directory is an older copy of itself, or None."""
         self.is_ahead = False
-        """True if the metadata store is older than this directory: it had a higher counter before."""
+        """True if the metadata store is older than this directory, because it had a higher counter before."""
         self.is_overtaken = False
         """True if another process has raised the counter in the metadata store since this broker started."""
 
     def compare(self, known: LifeMark | None) -> None:
-        """Compare the counter with that of the metadata store; later counters are higher than both."""
+        """Compare the counter with the counter in the metadata store. All later values are higher than both."""
         own = self.mark
         known_life = 0 if known is None else known.life
         if known is not None and (own is None or own.is_older_than(known)):

@@ -1,4 +1,4 @@
-"""The log of one partition. `Log` combines the parts below, and contains the operations that change several of them.
+"""The log of one partition. `Log` combines these parts, and has the operations that change several of them:
 
 | part | module |
 |---|---|
@@ -13,19 +13,19 @@
 
 `Log` itself deletes old records, replaces compacted segments, truncates, and closes.
 
-Invariants. `log_offsets.py` defines the order of the offsets. The segments are contiguous, except for gaps that
-compaction left. A truncation lowers and stores the recovery point and the high watermark before it changes files. The
-log start offset is stored before the files of deleted records are renamed.
+Invariants. `log_offsets.py` defines the order of the offsets. The segments are contiguous, except for gaps from
+compaction. A truncation lowers and stores the recovery point and the high watermark before it changes files. The log
+start offset is stored before the files of deleted records are renamed.
 
-Threads. One thread, the owner's, appends and reads. Other threads may call the methods that can wait for the disk:
-`roll` and `write_append` while no append runs, and `flush`, `rename_deleted_files`, `replace_segments`, `truncate_to`
-and `close` at any time. The state lock guards the data that these methods share with the owner; no thread holds the
-state lock during disk I/O. `LogFlusher.file_lock` prevents two of these methods from changing the same files. Searches
+Threads. One thread, the owner, appends and reads. Other threads may call the methods that may block on the disk: `roll`
+and `write_append` while no append runs, and `flush`, `rename_deleted_files`, `replace_segments`, `truncate_to` and
+`close` at any time. The state lock guards the data that these methods share with the owner; no thread holds the state
+lock during disk I/O. `LogFlusher.file_lock` prevents two of these methods from changing the same files. Searches
 (`time_search`, `retention_search`, `cleaning_search`) use a snapshot and need neither lock.
 
 Errors. If the disk fails, the log goes offline: the current call and all later calls raise StorageError. The next start
-recovers the undamaged batches. A lack of disk space, file descriptors or memory does not put the log offline: only the
-current call fails, the log removes the bytes that the call wrote, and reads continue.
+recovers the undamaged batches. A shortage of disk space, file descriptors or memory does not put the log offline. Only
+the current call fails, the log removes the bytes that this call wrote, and reads continue.
 """
 
 from __future__ import annotations
@@ -58,14 +58,14 @@ from barnabas.storage.time_search import TimeSearch
 
 
 def _ignore() -> None:
-    """Do nothing: the default callback of a log without listeners."""
+    """Do nothing. This is the default callback."""
 
 
 class Log:
-    """The log of one partition. `Log.open` and `Log.offline` make instances.
+    """The log of one partition. `Log.open` and `Log.offline` create instances.
 
-    :param on_truncated: called before and after a truncation. `LogManager` then stores the checkpoints.
-    :param on_rolled: called after a segment was sealed. The segment keeps its file open until a flush.
+    :param on_truncated: called before and after a truncation, so that `LogManager` stores the checkpoints.
+    :param on_rolled: called after a segment was sealed. The file of the segment stays open until a flush.
     """
 
     __slots__ = (
@@ -128,7 +128,7 @@ class Log:
         self._segments = SegmentList(filesystem, folder, loaded.sealed, loaded.active, open_segments)
         self._reader = LogReader(partition, self._segments, offsets, self.leader_epochs, health)
         self.read = self._reader.read
-        """`LogReader.read`, bound once, because each fetch calls it."""
+        """The method `LogReader.read`. It is an attribute for speed, because each fetch calls it."""
         now = offsets.current
         self._flusher = LogFlusher(
             filesystem,
@@ -157,9 +157,9 @@ class Log:
         self._lost_from = loaded.lost_from
         self._is_newer_than_tree = False
         self.replicated_bytes = 0
-        """The part of `appended_bytes` that a follower fetched from the leader."""
+        """The part of `appended_bytes` that this broker, as a follower, fetched from the leader."""
         self.replicated_records = 0
-        """The part of `appended_records` that a follower fetched from the leader."""
+        """The part of `appended_records` that this broker, as a follower, fetched from the leader."""
         self.replicated_out_bytes = 0
         """The number of bytes that followers fetched from this log."""
         self.consumed_bytes = 0
@@ -184,11 +184,12 @@ class Log:
         on_truncated: Callable[[], None] | None = None,
         on_rolled: Callable[[], None] | None = None,
     ) -> Log:
-        """Open the log in a partition directory, or create it there; recover it if needed.
+        """Open the log in a partition directory, or create a log there. Recover the log if needed.
 
         :param clean: True if the log was closed cleanly, so that all its records are durable.
-        :param recovery_point: the stored recovery point; see `StoredOffsets`, also for the other two offsets.
-        :param first_dirty_offset: the cleaner has compacted the log up to this offset.
+        :param recovery_point: the stored recovery point. `StoredOffsets` describes this offset and the other stored
+            offsets.
+        :param first_dirty_offset: the offset up to which the cleaner has compacted the log.
         :param lost_memory: True if the machine has crashed since the last write to the log.
         :raises StorageError: the file system returned an error.
         """
@@ -209,8 +210,8 @@ class Log:
             OffsetTracker(start, end, durable, high_watermark if end > start else None),
             LogHealth(directory, topic_partition),
             open_segments,
-            # If the end is lost, new tombstones at these offsets must not be removed before the records that they
-            # delete.
+            # If the end of the log is lost, new records get the lost offsets and must be dirty. Otherwise, new
+            # tombstones could be removed before the records that they delete.
             min(first_dirty_offset, end),
             has_new_names=not clean,
             on_truncated=on_truncated,
@@ -229,10 +230,11 @@ class Log:
         reason: str,
         first_dirty_offset: int = 0,
     ) -> Log:
-        """Return an offline placeholder for a log that cannot be loaded. Every use raises StorageError; no file is
-        changed.
+        """Return an offline placeholder for a log that cannot be loaded.
 
-        :param stored: the offsets of the log in the checkpoints. Later checkpoints contain the same offsets.
+        Each use of it raises StorageError, and no file is changed.
+
+        :param stored: the offsets of the log in the checkpoints. Later checkpoints keep these offsets.
         :param reason: the text of the StorageError.
         """
         active = ActiveSegment(filesystem, folder, max(stored), DataFile(-1, folder))
@@ -245,7 +247,7 @@ class Log:
         )
 
     def configure(self, config: LogConfig) -> None:
-        """Apply new settings to all later operations."""
+        """Apply new settings. Later operations use them."""
         self.config = config
         self._appender.configure(config)
 
@@ -258,11 +260,11 @@ class Log:
 
     @property
     def is_offline(self) -> bool:
-        """True if the disk failed. The next start opens the log again and recovers it."""
+        """True if the log is offline. The next start opens the log again and recovers it."""
         return self._health.is_offline
 
     def put_offline(self, reason: str) -> None:
-        """Put this log offline because its data directory is offline. Any thread may call it."""
+        """Put this log offline because its data directory is offline. Any thread may call this method."""
         self._health.put_offline(reason)
 
     @property
@@ -285,7 +287,7 @@ class Log:
         return len(self._segments.sealed) + 1
 
     def note_replicated(self, size: int, count: int) -> None:
-        """Count bytes and records that were just appended as replicated from the leader."""
+        """Count appended bytes and records as replicated from the leader."""
         self.replicated_bytes += size
         self.replicated_records += count
 
@@ -320,7 +322,7 @@ class Log:
 
     @property
     def highest_producer_id(self) -> int:
-        """The highest producer id in the log that a broker may have allocated, or -1."""
+        """The highest producer id in the log that may have been allocated by a broker; -1 if there is none."""
         return self._producers.highest_id
 
     def knows_producer(self, producer_id: int) -> bool:
@@ -351,7 +353,10 @@ class Log:
         return self._offsets.current.recovery_point
 
     def move_high_watermark(self, offset: int) -> None:
-        """See `OffsetTracker.move_high_watermark`. Only the replica's leader or follower role calls it."""
+        """See `OffsetTracker.move_high_watermark`.
+
+        Only the leader or follower role of the replica may call this method.
+        """
         self._offsets.move_high_watermark(offset)
 
     def release_high_watermark(self, *, follows_end: bool) -> None:
@@ -369,8 +374,11 @@ class Log:
 
     @property
     def log_start_offset_to_store(self) -> int:
-        """The log start offset for the checkpoint. If the log continues after lost records, this is the first lost
-        offset, because the lost records were not deleted on purpose."""
+        """The log start offset to store in the checkpoint.
+
+        If the log continues after lost records, it is the first lost offset, because the lost records were not deleted
+        on purpose.
+        """
         start = self._offsets.current.log_start_offset
         return start if self._lost_from is None else min(self._lost_from, start)
 
@@ -378,22 +386,27 @@ class Log:
 
     @property
     def lost_from(self) -> int | None:
-        """The first lost offset, if the log lost records and continues after them. Other replicas may have these
-        records."""
+        """The first lost offset if the log has lost records and continues after them; otherwise None.
+
+        Other replicas may have these records.
+        """
         return self._lost_from
 
     def note_loss(self, offset: int) -> None:
-        """Record that the log lost the records from `offset` on."""
+        """Record that the log has lost the records from `offset` on."""
         self._lost_from = offset
 
     def accept_loss(self) -> None:
-        """Stop the search for lost records: no other replica has them, or this broker fetches them again."""
+        """Stop the search for lost records, because no other replica has them or this broker fetches them again."""
         self._lost_from = None
 
     @property
     def is_newer_than_tree(self) -> bool:
-        """True if the metadata store was older than the log directory at start, and no leader has compared its log
-        since. The log may contain acknowledged records that the leader lacks."""
+        """True if the metadata store was older at start, and this log has not been compared with the leader's log
+        since.
+
+        The log may contain acknowledged records that the leader lacks.
+        """
         return self._is_newer_than_tree
 
     def mark_newer_than_tree(self) -> None:
@@ -401,7 +414,7 @@ class Log:
         self._is_newer_than_tree = True
 
     def mark_compared(self) -> None:
-        """Record that this broker is the leader, or that this log has no records that differ from the leader's log."""
+        """Record that the log was compared: this broker is the leader, or no record differs from the leader's log."""
         self._is_newer_than_tree = False
 
     # --- reading ---
@@ -411,7 +424,7 @@ class Log:
         return await self._reader.read_remote(offset, max_bytes, max_offset, min_one_batch)
 
     def bytes_of(self, batches: Batches) -> bytes:
-        """See `LogReader.bytes_of`. May be called from any thread."""
+        """See `LogReader.bytes_of`. Any thread may call this method."""
         return self._reader.bytes_of(batches)
 
     def time_search(self) -> TimeSearch:
@@ -457,7 +470,7 @@ class Log:
         return self._appender.begin_append(take, leader_epoch)
 
     def write_append(self, group: AppendGroup) -> None:
-        """See `LogAppender.write_append`. May be called from any thread."""
+        """See `LogAppender.write_append`. Any thread may call this method."""
         self._appender.write_append(group)
 
     def finish_append(self, group: AppendGroup) -> Outcome:
@@ -465,7 +478,7 @@ class Log:
         return self._appender.finish_append(group)
 
     def roll(self, base_offset: int | None = None) -> None:
-        """See `LogAppender.roll`. May be called from another thread, while no append runs."""
+        """See `LogAppender.roll`. Any thread may call this method while no append runs."""
         self._appender.roll(base_offset)
 
     @property
@@ -476,18 +489,18 @@ class Log:
     # --- durability ---
 
     def flush(self) -> None:
-        """See `LogFlusher.flush`. May be called from any thread."""
+        """See `LogFlusher.flush`. Any thread may call this method."""
         self._flusher.flush()
 
     @property
     def is_flush_due(self) -> bool:
-        """True if a segment was sealed since the last flush, or many bytes were appended."""
+        """True if a flush is due: a segment was sealed since the last flush, or many bytes were appended."""
         return self._flusher.is_due
 
     def close(self) -> None:
         """Flush the log and close its files. A second call does nothing.
 
-        :raises StorageError: a write failed, now or earlier. The log is closed, but not cleanly.
+        :raises StorageError: a write has failed, in this call or earlier. The log is closed, but not cleanly.
         """
         if self._health.closed:
             return
@@ -498,7 +511,7 @@ class Log:
             self.abandon()
 
     def abandon(self) -> None:
-        """Close the files without a flush, as a crash would. `FileRegion`s that were returned stay readable."""
+        """Close the files without a flush, as in a crash. `FileRegion`s from earlier reads stay readable."""
         with self._flusher.file_lock, self._flusher.files.lock:
             self._health.closed = True
             self._segments.close()
@@ -508,11 +521,11 @@ class Log:
     def delete_records_before(self, offset: int) -> int:
         """Delete the records before `offset`; return the new log start offset.
 
-        After this call nobody can read these records. Sealed segments that contain no other records leave the segment
-        list; `rename_deleted_files` removes their files once the new log start offset is stored. To delete all records,
-        call `roll` first.
+        After this call, the records can no longer be read. Sealed segments that contain no other records are removed
+        from the segment list. `rename_deleted_files` renames their files once the new log start offset is stored. To
+        delete all records, call `roll` first.
 
-        :raises ApiError: OFFSET_OUT_OF_RANGE: `offset` is negative, or above the high watermark.
+        :raises ApiError: OFFSET_OUT_OF_RANGE if `offset` is negative or above the high watermark.
         :raises StorageError: the log is offline.
         """
         self._health.check()
@@ -530,15 +543,16 @@ class Log:
         return offset
 
     def retention_search(self) -> RetentionSearch | None:
-        """Return a search for the segments that retention deletes. Any thread can run the search.
+        """Return a search for the segments that retention must delete. Any thread may run the search.
 
-        :returns: None if retention certainly keeps all segments.
+        :returns: None if it is certain that retention keeps all segments.
         :raises StorageError: the log is offline.
         """
         self._health.check()
         now_ms, config = self._clock.expiry_ms(), self.config
         if now_ms is None:
-            # While the clock is not trusted, retention by size still applies, so that the disk does not fill up.
+            # While the clock is not trusted, only retention by time stops. Retention by size continues, so the disk
+            # does not fill up.
             now_ms, config = self._clock.time_ms(), replace(config, retention_ms=UNLIMITED)
         high_watermark = self._offsets.current.high_watermark
         return RetentionSearch.of(self._segments, config, now_ms, high_watermark, self._appender.active_since_ms)
@@ -546,8 +560,8 @@ class Log:
     def rename_deleted_files(self) -> list[Path]:
         """Rename the files of deleted segments; return the new paths. The caller removes these files later.
 
-        Any thread may call this, but only after the log start offset was stored durably. Otherwise a crash could make
-        some of the deleted records visible again.
+        Any thread may call this method, but only after the log start offset was stored durably. Otherwise, deleted
+        records could become visible again after a crash.
 
         :raises StorageError: the file system returned an error.
         """
@@ -567,7 +581,10 @@ class Log:
 
     @property
     def first_dirty_offset(self) -> int:
-        """The offset up to which the log is compacted, unless the log ends before it. `LogManager` stores it."""
+        """The offset up to which the log is compacted.
+
+        It never exceeds the log end offset, and `LogManager` stores it.
+        """
         return self._first_dirty_offset
 
     def mark_dirty_from(self, offset: int) -> None:
@@ -575,15 +592,16 @@ class Log:
         self._first_dirty_offset = min(offset, self._offsets.current.log_end_offset)
 
     def mark_compacted(self, end_offset: int, truncation_count: int) -> None:
-        """Set the first dirty offset, unless the log was truncated since it had this `truncation_count`."""
+        """Set the first dirty offset, unless `truncation_count` has changed because the log was truncated."""
         with self._state_lock:
             if truncation_count == self._reader.truncation_count:
                 self._first_dirty_offset = end_offset
 
     def cleaning_search(self) -> CleaningSearch | None:
-        """Return a search for the segments that the cleaner can compact. Any thread can run the search.
+        """Return a search for the segments that the cleaner can compact. Any thread may run the search.
 
-        :returns: None if there are certainly none, or while data does not expire (`Clock.expiry_ms`).
+        :returns: None if it is certain that there are no such segments, or while data does not expire
+            (`Clock.expiry_ms`).
         :raises StorageError: the log is offline.
         """
         self._health.check()
@@ -602,12 +620,12 @@ class Log:
     def replace_segments(self, old: Sequence[SealedSegment], size: int) -> list[Path]:
         """Replace segments with the segment that the cleaner made from them.
 
-        Any thread may call this. Reads that have started continue in the old files.
+        Any thread may call this method. Reads that have already started continue in the old files.
 
         :param old: adjacent segments returned by `segments_before`.
         :param size: the size of the new segment, in bytes.
         :returns: the new paths of the old files, which the caller removes later.
-        :raises SegmentReplacedError: some of the old segments are no longer in the log; nothing was changed.
+        :raises SegmentReplacedError: an old segment is no longer in the log. Nothing was changed.
         :raises StorageError: the file system returned an error.
         """
         base_offset, bases = old[0].base_offset, [segment.base_offset for segment in old]
@@ -629,7 +647,7 @@ class Log:
                 return renamed
 
     def remove_cleaned(self) -> None:
-        """Remove the files of an unused result of the cleaner.
+        """Remove the files of a cleaned segment that will not be used.
 
         :raises StorageError: the file system returned an error, or the log is closed.
         """
@@ -641,11 +659,11 @@ class Log:
     # --- truncation ---
 
     def truncate_to(self, offset: int) -> None:
-        """Remove all records from `offset` on, and the whole batch that contains `offset`.
+        """Remove all records from `offset` on. A batch that contains `offset` is removed as a whole.
 
-        If a gap precedes `offset`, the log end offset becomes the start of the gap. An `offset` below the log start
-        offset removes all records, and the log then starts at `offset`. An `offset` in the first batch of the log, or
-        in a gap at the log start, removes all records and keeps the log start offset.
+        If a gap precedes `offset`, the log end offset becomes the start of the gap. If `offset` is below the log start
+        offset, all records are removed, and the log then starts at `offset`. If `offset` is in the first batch of the
+        log, or in a gap at its start, all records are removed, and the log start offset stays.
 
         :raises StorageError: the file system returned an error.
         """
@@ -669,11 +687,11 @@ class Log:
             self._start_over(offset, offset)
 
     def lower_log_end_to(self, offset: int) -> None:
-        """Lower the log end offset of an empty log to `offset`, so that the log accepts a batch with this base offset.
+        """Lower the log end offset of an empty log to `offset`, so that a batch with this base offset can be appended.
 
-        The batch begins below the log start offset and ends after it. Until the batch arrives, the log end offset is
-        below the log start offset. The log start offset does not change: it may be stored already, and other brokers
-        may use it.
+        The batch begins before the log start offset and ends after it. Until the batch is appended, the log end offset
+        is below the log start offset. The log start offset does not change, because it may already be stored and other
+        brokers may use it.
 
         :raises StorageError: the file system returned an error.
         """
@@ -683,21 +701,23 @@ class Log:
 
     @contextmanager
     def _truncating(self, offset: int) -> Iterator[None]:
-        """Lower the recovery point and the high watermark to `offset`, and store both, before files change."""
+        """A context that lowers the recovery point and the high watermark, and stores both, before files change."""
         self._flusher.note_change()
         with self._flusher.file_lock, self._reader.shut_out_readers(), self._health.offline_on_error("truncate"):
             self._offsets.begin_truncation(offset)
             with self._state_lock:
                 self._first_dirty_offset = min(self._first_dirty_offset, offset)
-            self._on_truncated()  # Without this call, recovery after a crash would report flushed records as lost.
+            # The lowered offsets are stored first. Otherwise, recovery after a crash would report the removed records
+            # as lost.
+            self._on_truncated()
             yield
 
     def _start_over(self, offset: int, log_start_offset: int) -> None:
-        """Replace all segments with an empty one.
+        """Replace all segments with one empty segment.
 
         :param offset: the base offset of the empty segment.
-        :param log_start_offset: the new log start offset. The log start offset is never lower during the truncation,
-            because a checkpoint can be written at any time.
+        :param log_start_offset: the new log start offset. During the truncation, the log start offset is never lower
+            than this offset, because a checkpoint may be written at any time.
         """
         self._segments.delete_files([*self._removed, *self._segments.all])
         self._flusher.files.remove_all_snapshots()
@@ -710,8 +730,10 @@ class Log:
         self._end_at([], active)
 
     def _end_at(self, sealed: list[SealedSegment], active: ActiveSegment) -> None:
-        """Install the segments that remain after a truncation, and truncate epochs, producers and snapshots to their
-        end."""
+        """Install the segments that remain after a truncation.
+
+        Truncate epochs, producer states and snapshots to the new log end offset.
+        """
         end_offset = active.next_offset
         with self._state_lock:
             self._segments.replace(sealed, active)

@@ -1,29 +1,30 @@
-"""Appends: checks of batches, groups of requests that share one write, and rolls to new segments.
+"""Appends to a log: checks of batches, groups of requests that share one write, and rolls to new segments.
 
 `checked_batch`, `batches_to_replicate` and `stamped` do no I/O: they map buffers to buffers. `records.scan` has a fast
-path that accepts usual batches by the same rules; the checks here find the errors of all other batches. A change of a
-rule must change both.
+path that accepts usual batches by the same rules. The checks in this module find the errors of all other batches. A
+change of a rule must change both modules.
 
 `AppendGroup` contains the requests that share one write. It tracks the end of the active segment as if all earlier
-requests of the group were already in the log. So it checks sequences and remaining space of each request against them.
-Each request has its own outcome. An outcome is valid only after the write succeeded; `fail` replaces the outcomes of
-all batches that were not written.
+requests of the group were already in the log. So the checks of sequences and of the remaining space include the earlier
+requests. Each request has its own outcome. An outcome is valid only after the write has succeeded. If the write fails,
+`fail` replaces the outcomes.
 
 `LogAppender` writes a group and then makes its batches visible.
 
-Invariants. An append is a transaction. It checks everything before it writes the first byte. Then it writes the
-batches, updates offsets, epochs and producers, and returns the offsets. An error between the write and the update puts
-the log offline. So no later batch is acknowledged after bytes that the log does not account for. The cost of an append
-is per batch, never per record, except for the keys of compacted topics. An append does no other file operation: if it
-needs a new segment, it returns early (`append_until_roll`), and `roll` creates the segment. A new leader epoch is in
-memory until the next flush; recovery learns it from the batches.
+Invariants. An append is a transaction. It does all checks before it writes the first byte. Then it writes the batches,
+updates the offsets, epochs and producers, and returns the offsets. An error between the write and the update puts the
+log offline. So no batch is acknowledged if unknown bytes precede it in the file. The cost of an append depends on the
+number of batches, not of records, except for the keys in compacted topics. An append does no file operations except the
+write. If it needs a new segment, it returns early (`append_until_roll`), and `roll` creates the segment. A new leader
+epoch is only in memory until the next flush; recovery reads it from the batches.
 
-Threads. The owner of the log appends. `roll` and `write_append` may wait for the disk on another thread, while no
-append runs. Segments, epochs and producers change under the state lock.
+Threads. The owner of the log appends. While no append runs, another thread may call `roll` and `write_append`, which
+may block on the disk. Segments, epochs and producers change under the state lock.
 
-Errors. A refused request has a BarnabasError as its outcome, and the log is unchanged: CorruptBatchError for a damaged
-batch, ApiError for a batch that violates a rule. For batches of a leader, `replicate` raises the error. If disk space,
-file descriptors or memory are short, the log removes the written bytes. After any other I/O error the log is offline.
+Errors. If a request is rejected, its outcome is a BarnabasError, and the log is unchanged. The error is
+CorruptBatchError for a damaged batch, and ApiError for a batch that violates a rule. For batches from a leader,
+`replicate` raises the error. If disk space, file descriptors or memory are short, the log removes the written bytes.
+After any other I/O error, the log is offline.
 """
 
 from __future__ import annotations
@@ -78,19 +79,22 @@ from barnabas.storage.segment import ActiveSegment
 from barnabas.storage.segment_list import SegmentList
 
 OFFSET_MAX = 2**63 - 1 - 2**32
-"""The greatest offset of a log, so that sums of offsets fit into 64 bits."""
+"""The greatest offset of a log. It is limited so that sums of offsets fit into 64 bits."""
 
 _MAGIC_POSITION = 16
 """The position of the magic byte in record batches and in the two older message formats."""
 
 KEYED_BYTES_MAX = 16 * 1024 * 1024
-"""The maximum decompressed size of a batch for a compacted topic, whose records must have keys."""
+"""The maximum decompressed size of a batch for a compacted topic.
+
+Such a batch is decompressed to check that its records have keys.
+"""
 
 
 class InvalidRecordsError(ApiError):
-    """A batch is refused because of some of its records, all for the same reason.
+    """A batch is rejected because of some of its records. The reason is the same for all of them.
 
-    :param numbers: the indexes of these records in the batch, or of the first ones if there are very many.
+    :param numbers: the indexes of these records in the batch. If there are very many, only the first ones are listed.
     """
 
     def __init__(self, numbers: Sequence[int], reason: str) -> None:
@@ -112,10 +116,10 @@ class AppendInfo(NamedTuple):
     base_offset: int
     last_offset: int
     log_append_time_ms: int
-    """The broker's timestamp of the batches, or -1 if they keep the producer's timestamps."""
+    """The log append time of the batches; -1 if the batches keep the producer's timestamps."""
     log_start_offset: int
     duplicate: bool
-    """True if the log already contained the batch, at these offsets."""
+    """True if the batch is a retry: the log already contained it at these offsets."""
 
 
 def checked_batch(view: memoryview, config: LogConfig) -> BatchHeader:
@@ -182,11 +186,11 @@ def _check_keys(view: memoryview, config: LogConfig) -> None:
 
 
 def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> None:
-    """Check the distance of a producer's timestamps from the broker's clock against the topic's limits (KIP-937).
+    """Check that a producer's timestamps are within the topic's limits around the broker's time (KIP-937).
 
-    Kafka checks each record. Barnabas checks only the header: its first timestamp for the maximum age, its greatest
-    timestamp for the maximum lead. So an old record after a newer one passes. A batch without timestamps also passes,
-    and so does any batch that gets the broker's timestamp (`message.timestamp.type`).
+    Kafka checks each record. Barnabas checks only the header: the base timestamp must not be too old, and the max
+    timestamp must not be too far in the future. So an old record that follows a newer record is accepted. Batches
+    without timestamps, and batches that get the log append time (`message.timestamp.type`), are always accepted.
 
     :raises ApiError: INVALID_TIMESTAMP.
     """
@@ -208,15 +212,15 @@ def check_timestamps(header: BatchHeader, config: LogConfig, now_ms: int) -> Non
 
 
 def batches_to_replicate(view: memoryview, next_offset: int, last_epoch: int, leader_epoch: int) -> list[Placed]:
-    """Return the batches that a leader sent to its follower, after all checks.
+    """Check the batches that a leader has sent to its follower; return them.
 
-    The leader has already applied the rules for producers. These checks find differences between the two logs: offsets,
-    epochs, and damaged bytes. Gaps between offsets are accepted, because the leader's log may be compacted.
+    The leader has already applied the rules for producers. These checks find damaged bytes, and offsets or epochs that
+    do not fit the follower's log. Gaps between offsets are accepted, because the leader's log may be compacted.
 
     :param next_offset: the log end offset of the follower.
-    :param last_epoch: the epoch of the follower's last batch, or -1 if it is unknown.
+    :param last_epoch: the epoch of the follower's last batch; -1 if it is unknown.
     :param leader_epoch: the epoch of the leader.
-    :raises CorruptBatchError: a batch is damaged, or is not the next one.
+    :raises CorruptBatchError: a batch is damaged, or does not follow the previous batch.
     """
     batches: list[Placed] = []
     position, size = 0, len(view)
@@ -269,11 +273,12 @@ def _what_is_wrong_with(attributes: int) -> str:
 
 
 def _check_body(body: memoryview, header: BatchHeader) -> None:
-    """Check that the body contains as many records as the header says. Consumers would wait forever for missing
-    records.
+    """Check that the number of records in the body equals the record count in the header.
 
-    This counts the records of an uncompressed body. For a compressed body, it compares the number with the maximum for
-    its size.
+    Consumers would wait forever for missing records.
+
+    In an uncompressed body, the records are counted. For a compressed body, the record count is only compared with the
+    maximum for the body's size.
     """
     if header.attributes & COMPRESSION_MASK:
         most = max_record_count(len(body), header.compression)
@@ -291,7 +296,7 @@ def _wrong_record_count(header: BatchHeader, problem: str) -> ApiError:
 def stamped(view: memoryview, base_offset: int, leader_epoch: int, append_time_ms: int) -> memoryview:
     """Write the base offset and the leader epoch into a batch; return the batch, or a copy if `view` is read-only.
 
-    :param append_time_ms: the new timestamp, or -1 to keep the producer's timestamps.
+    :param append_time_ms: the log append time to write; -1 to keep the producer's timestamps.
     """
     if view.readonly:
         view = memoryview(bytearray(view))
@@ -302,14 +307,14 @@ def stamped(view: memoryview, base_offset: int, leader_epoch: int, append_time_m
 
 
 Outcome = AppendInfo | BarnabasError
-"""The offsets of a request's batches, or the error that refused them."""
+"""The offsets of a request's batches, or the error if they were rejected."""
 
 
 _TIMESTAMP_MAX = 2**63 - 1
 
 
 class SegmentEnd(Protocol):
-    """The end of a segment, either its current end or its end after the write of a group."""
+    """The end of a segment: its current end, or its end after the write of a group."""
 
     base_offset: int
     size: int
@@ -318,7 +323,7 @@ class SegmentEnd(Protocol):
 
 
 class _Room(NamedTuple):
-    """The limits of batches that fit into a segment: bytes, last offset, and greatest timestamp."""
+    """The limits for batches that fit into a segment: size in bytes, last offset, and greatest timestamp."""
 
     bytes_max: int
     offset_max: int
@@ -326,7 +331,10 @@ class _Room(NamedTuple):
 
 
 def _room(end: SegmentEnd, config: LogConfig) -> _Room | None:
-    """Return the limits of a segment that contains records with timestamps; None if the header alone cannot decide."""
+    """Return the limits of a segment that contains records with timestamps.
+
+    Return None if the limits depend on more than the batch header.
+    """
     first_ms = end.first_timestamp_ms
     if first_ms is None or first_ms < 0 or end.index_bytes >= config.segment_index_bytes:
         return None
@@ -340,8 +348,7 @@ def _room(end: SegmentEnd, config: LogConfig) -> _Room | None:
 def stamp_plain(
     requests: Sequence[Buffer], start: int, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
 ) -> list[StampedBatch]:
-    """Check and stamp the batches from `start` on while they are plain and fit into a segment with records; return
-    them."""
+    """Check and stamp the batches from `start` on, as long as they are plain and fit into the segment; return them."""
     room = _room(end, config)
     if room is None:
         return []
@@ -360,8 +367,10 @@ def stamp_plain(
 def stamp_own_batch(
     batch: bytearray, end: SegmentEnd, next_offset: int, leader_epoch: int, config: LogConfig
 ) -> list[StampedBatch]:
-    """Check and stamp one batch that this broker made, in a known epoch; return an empty list if the batch needs more
-    checks."""
+    """Check and stamp one batch that this broker created in a known epoch.
+
+    Return an empty list if the batch needs more checks.
+    """
     if config.message_timestamp_type is TimestampType.LOG_APPEND_TIME or config.has_timestamp_bounds:
         return []
     return stamp_plain([batch], 0, end, next_offset, leader_epoch, config)
@@ -379,9 +388,10 @@ class LogState(NamedTuple):
 
 
 class AppendGroup:
-    """The requests of one write.
+    """The requests that share one write.
 
-    :param leader_epoch: the epoch of the appended batches; for a follower, the epoch of the leader.
+    :param leader_epoch: the leader epoch of the appended batches. For a follower, it is the epoch of the current
+        leader.
     :param now_ms: the wall time.
     :param now_s: the monotonic time.
     """
@@ -424,11 +434,11 @@ class AppendGroup:
         self.producers = PendingProducers(log.producers)
         self.outcomes: list[Outcome] = []
         self.needs_roll = False
-        """True if a request was left out because it needs a new segment."""
+        """True if a request was not added because it needs a new segment."""
         self.epochs: list[EpochStart] = []
         """The leader epochs that begin in this group."""
         self.failure: BarnabasError | None = None
-        """The error that prevented the write, or None."""
+        """The error because of which the write failed or was not started; None if there is none."""
         self.chunks: list[Buffer] = []
         """The bytes to write."""
         self.batches: list[StampedBatch] = []
@@ -453,7 +463,7 @@ class AppendGroup:
     def take(self, view: memoryview, checked: BatchHeader | None = None) -> bool:
         """Add the batch of a produce request, and append its outcome.
 
-        :param checked: the header of the batch if it was checked already, or None to check it.
+        :param checked: the header of the batch if the batch was already checked. None to check the batch in this call.
         :returns: False if the batch needs a new segment.
         """
         try:
@@ -479,10 +489,10 @@ class AppendGroup:
         return True
 
     def replicate(self, view: memoryview) -> bool:
-        """Add batches with the offsets and epochs of a leader.
+        """Add batches from a leader, with the offsets and epochs of the leader.
 
         :returns: False if the batches need a new segment.
-        :raises CorruptBatchError: a batch is damaged, or is not the next one.
+        :raises CorruptBatchError: a batch is damaged, or does not follow the previous batch.
         """
         self.append_time_ms = NO_TIMESTAMP
         if self._replicate_plain(view):
@@ -497,18 +507,18 @@ class AppendGroup:
         return True
 
     def fail(self, error: BarnabasError) -> None:
-        """Replace the outcomes of all batches with an error: the write failed, so no batch may be acknowledged."""
+        """Replace the outcomes of all batches with an error. The write has failed, so no batch may be acknowledged."""
         self.failure = error
         self.producers.discard()
         self.needs_roll = False
         self.outcomes[:] = [error if isinstance(outcome, AppendInfo) else outcome for outcome in self.outcomes]
 
     def _take_plain(self, requests: Sequence[Buffer], start: int) -> int:
-        """Add the batches from `start` on while they are plain and fit into the segment; return their number.
+        """Add the batches from `start` on, as long as they are plain and fit into the segment; return their number.
 
-        This method does the checks of `take` once for all of them. The segment contains records, the epoch has begun,
-        and timestamps have no limits. The batches have no producer id, or have contiguous sequences of a single
-        producer.
+        This method does the checks of `take` once for all of these batches. It is used if the segment contains records,
+        the epoch has already begun, and timestamps have no limits. The batches have no producer id, or they have
+        contiguous sequences of a single producer.
         """
         if not self._takes_plain or self._latest_epoch < self._leader_epoch:
             return 0
@@ -527,11 +537,11 @@ class AppendGroup:
         return len(batches)
 
     def _note_producer(self, producer_id: int, epoch: int, sequence: int, batches: Sequence[StampedBatch]) -> None:
-        """Record the last of consecutive batches of a producer.
+        """Record the last batches in a series of consecutive batches of a producer.
 
-        :param sequence: the sequence of their first record.
+        :param sequence: the sequence of the first record in the series.
         """
-        ahead = sequence - self.next_offset  # sequence minus offset; the same for all these records
+        ahead = sequence - self.next_offset  # sequence minus offset, which is equal for all records in the series
         left_out = max(0, len(batches) - BATCHES_KEPT)
         base_offset = batches[left_out - 1][1] + 1 if left_out else self.next_offset
         noted = []
@@ -543,7 +553,7 @@ class AppendGroup:
         self.producers.add_batches(producer_id, epoch, noted, self._now_s)
 
     def _replicate_plain(self, view: memoryview) -> bool:
-        """Add batches of a leader if all of them are plain and fit into the segment; return False if they do not."""
+        """Add batches from a leader if all of them are plain and fit into the segment; otherwise, return False."""
         room = _room(self, self.config)
         if self._latest_epoch < 0 or room is None or len(view) > room.bytes_max:
             return False
@@ -576,7 +586,7 @@ class AppendGroup:
         self.batches += batches
 
     def _known(self, batch: ProducerBatch) -> AppendInfo:
-        """Return the outcome of a retry, whose batch is already in the log or in the group."""
+        """Return the outcome of a retry. Its batch is already in the log or in the group."""
         return AppendInfo(batch.base_offset, batch.last_offset, self.append_time_ms, self._log_start_offset, True)
 
     def _begin_epoch(self, epoch: int, start_offset: int) -> None:
@@ -588,12 +598,12 @@ class AppendGroup:
         return self.needs_roll
 
     def _is_full(self, size: int, batches: Sequence[Placed], last_offset: int) -> bool:
-        """Return whether batches, with `size` bytes together, need a new segment.
+        """Return whether batches need a new segment. `size` is their total size in bytes.
 
-        A new segment is needed if the segment would become too large, its index is full, the offsets would not fit the
-        index, or the timestamps would span more than `segment.ms`.
+        A new segment is needed in these cases: the active segment would become too large, its index is full, an offset
+        would not fit into the index, or the timestamps would span more than `segment.ms`.
 
-        :param last_offset: the offset of their last record.
+        :param last_offset: the offset of the last record in the batches.
         """
         if last_offset - self.base_offset > RELATIVE_OFFSET_MAX:
             return True
@@ -608,7 +618,7 @@ class AppendGroup:
                 latest_ms = header.max_timestamp_ms
         first_ms = self.first_timestamp_ms
         if first_ms is None or first_ms == NO_TIMESTAMP:
-            # For records without timestamps, the age of the segment counts.
+            # If records have no timestamps, the age of the segment is used.
             first_ms, latest_ms = self._since_ms, self._now_ms
         elif self.append_time_ms != NO_TIMESTAMP:
             latest_ms = self.append_time_ms
@@ -635,11 +645,14 @@ class AppendGroup:
 
 
 UNFLUSHED_SEGMENTS_MAX = 8
-"""The maximum number of sealed and unflushed segments per log, each with an open file. A further roll flushes first."""
+"""The maximum number of sealed and unflushed segments per log.
+
+Each of them has an open file. At this limit, a roll flushes the log first.
+"""
 
 
 class LogAppender:
-    """The part of a log that appends and rolls.
+    """The part of a log that appends batches and rolls segments.
 
     :param on_rolled: called after a segment was sealed. The segment keeps its file open until a flush.
     """
@@ -690,12 +703,12 @@ class LogAppender:
         self.appended_bytes = 0
         """The size of the batches appended since the log was opened, in bytes."""
         self.appended_records = 0
-        """The number of offsets of these batches."""
+        """The number of offsets of the batches appended since the log was opened."""
         self.active_since_ms = clock.time_ms()
         """The wall time at which the active segment was created, or the log was opened."""
 
     def take_over_counts(self, size: int, count: int) -> None:
-        """Set both counters, when this log replaces another log of the partition."""
+        """Set the counters of appended bytes and records, because this log replaces another log of the partition."""
         self.appended_bytes, self.appended_records = size, count
 
     def configure(self, config: LogConfig) -> None:
@@ -705,9 +718,11 @@ class LogAppender:
     # --- append ---
 
     def append_all(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
-        """Append the batches of several requests in order, as a leader; roll if needed, which waits for the disk.
+        """Append the batches of several requests in order, as a leader.
 
-        Each request is checked after the earlier ones. A refused request has an error as its outcome.
+        If needed, roll a segment, which may block on the disk.
+
+        The checks of each request include the earlier requests. The outcome of a rejected request is an error.
         """
         outcomes = self.append_until_roll(requests, leader_epoch)
         while len(outcomes) < len(requests):
@@ -719,9 +734,10 @@ class LogAppender:
         return outcomes
 
     def append_until_roll(self, requests: Sequence[Buffer], leader_epoch: int) -> list[Outcome]:
-        """Append with one write as `append_all` does, up to the first request that needs a new segment from `roll`.
+        """Append like `append_all`, but with one write, and only up to the first request that needs a new segment.
 
-        :returns: the outcomes of the earlier requests, or of all requests if none needs a new segment.
+        :returns: the outcomes of the requests before the first request that needs a new segment. The caller must call
+            `roll` and then append the others.
         """
         if (refusal := self._refusal(leader_epoch)) is not None:
             return [refusal] * len(requests)
@@ -734,11 +750,14 @@ class LogAppender:
         return group.outcomes
 
     def append_own_batch(self, batch: bytearray, leader_epoch: int) -> bool:
-        """Append a batch of this broker, whose records have keys, on a fast path for small batches.
+        """Append a batch that this broker created, on a fast path for small batches.
 
-        The checks are those of `append_until_roll`, whose overhead would be most of the cost of a batch of a few bytes.
+        All records in the batch must have keys.
 
-        :returns: False if the batch was not appended. The caller then calls `append_until_roll`, which returns the
+        The checks are the same as in `append_until_roll`. For a batch of a few bytes, the overhead of
+        `append_until_roll` would take most of the time.
+
+        :returns: False if the batch was not appended. The caller must then call `append_until_roll`, which returns the
             reason.
         """
         if self._refusal(leader_epoch) is not None or leader_epoch > self._epochs.latest:
@@ -747,21 +766,23 @@ class LogAppender:
         stamped = stamp_own_batch(batch, active, self._offsets.current.log_end_offset, leader_epoch, self._config)
         if not stamped:
             return False
-        with suppress(BarnabasError):  # the next append returns the error
+        with suppress(BarnabasError):  # the next append returns this error
             active.append([batch], self._health)
             self._note(stamped)
             return True
         return False
 
     def append_as_follower(self, records: Buffer, leader_epoch: int) -> AppendInfo:
-        """Append batches of a leader, with their offsets and epochs; roll if needed, which waits for the disk.
+        """Append batches from a leader, with their offsets and epochs.
 
-        This method checks the batches for damage. The leader has already checked the rules for producers. Gaps before
-        and between the batches are accepted, because the leader's log may be compacted.
+        If needed, roll a segment, which may block on the disk.
 
-        :param records: whole batches of one fetch response.
+        The batches are checked for damage, but not against the rules for producers, because the leader has already done
+        this. Gaps before and between the batches are accepted, because the leader's log may be compacted.
+
+        :param records: the complete batches in one fetch response.
         :param leader_epoch: the epoch of the leader that sent the batches.
-        :raises CorruptBatchError: a batch is damaged, or is not the next one; nothing was appended.
+        :raises CorruptBatchError: a batch is damaged, or does not follow the previous batch; nothing was appended.
         :raises ApiError: FENCED_LEADER_EPOCH; nothing was appended.
         :raises StorageError: the write failed; nothing was appended.
         """
@@ -774,17 +795,17 @@ class LogAppender:
             raise outcome
         return outcome
 
-    # --- append in three steps ---
+    # --- large appends, in three steps ---
 
     def begin_append(self, take: Callable[[AppendGroup], bool], leader_epoch: int) -> AppendGroup | None:
-        """Start an append that is too large for one write on the owner's thread.
+        """Start a large append, whose write would block the owner's thread too long.
 
         `write_append` writes the batches to the file, on any thread. Then `finish_append` completes the append on the
-        owner's thread. No other append runs in between.
+        owner's thread. No other append may run in between.
 
         :param take: adds one request to a group, with `AppendGroup.take` or `AppendGroup.replicate`.
-        :returns: None if a new segment is needed first: call `roll`.
-        :raises BarnabasError: as `Log.append` does.
+        :returns: None if the append needs a new segment. The caller must call `roll` and try again. :raises
+        BarnabasError: the request was rejected; see `Log.append`.
         """
         if (refusal := self._refusal(leader_epoch)) is not None:
             raise refusal
@@ -792,7 +813,10 @@ class LogAppender:
         return group if take(group) else None
 
     def write_append(self, group: AppendGroup) -> None:
-        """Write the batches of a group, on any thread. `finish_append` returns an error of the write."""
+        """Write the batches of a group.
+
+        Any thread may call this method. If the write fails, `finish_append` returns the error.
+        """
         self._unaccounted = group
         try:
             self._health.check()
@@ -817,12 +841,15 @@ class LogAppender:
         return self._segments.active.size > 0 and since_ms > self._config.roll_ms
 
     def roll(self, base_offset: int | None = None) -> None:
-        """Create a new active segment, unless the active one is empty. Any thread may call this while no append runs.
+        """Create a new active segment, unless the current one is empty.
 
-        Without an empty active segment, the new one starts at the log end offset: recovery treats a gap between two
-        segments as a loss, so a gap is made only if offsets do not fit into a segment.
+        Any thread may call this method while no append runs.
 
-        :param base_offset: the base offset of the new segment if the active one is empty; the log then ends there.
+        Usually, the new segment starts at the log end offset, because recovery treats a gap between two segments as a
+        loss of records. A gap is only made if the offsets do not fit into the segment, which is empty in this case.
+
+        :param base_offset: the base offset of the new segment if the active segment is empty. It becomes the log end
+            offset.
         :raises StorageError: the file system returned an error.
         """
         self._health.check()
@@ -851,7 +878,7 @@ class LogAppender:
     # --- inside ---
 
     def _refusal(self, leader_epoch: int) -> BarnabasError | None:
-        """Return the reason that nothing can be appended in this epoch, or None."""
+        """Return the error if nothing can be appended with this leader epoch, otherwise None."""
         try:
             if self._unaccounted is not None:
                 self._health.go_offline("append", RuntimeError("an earlier append did not finish"))
@@ -877,7 +904,7 @@ class LogAppender:
     def _account_for(self, group: AppendGroup) -> None:
         """Make the batches of a group visible.
 
-        :raises BarnabasError: the batches may not be acknowledged; the outcomes contain the error.
+        :raises BarnabasError: the batches must not be acknowledged. The outcomes contain the error.
         """
         if group.failure is not None:
             raise group.failure
@@ -890,9 +917,9 @@ class LogAppender:
             raise
 
     def _note(self, batches: Sequence[StampedBatch], group: AppendGroup | None = None) -> None:
-        """Update the log after the write of batches.
+        """Update the state of the log after batches were written.
 
-        :raises BarnabasError: the batches may not be acknowledged.
+        :raises BarnabasError: the batches must not be acknowledged.
         """
         try:
             with self._state_lock:
@@ -906,11 +933,11 @@ class LogAppender:
                     for epoch in group.epochs:
                         self._epochs.assign(*epoch)
                 self._offsets.move_log_end(batches[-1][1] + 1)
-            # A flush may have failed in the meantime, so these batches may never reach the disk.
+            # If a flush has failed in the meantime, these batches may never reach the disk.
             self._health.check()
         except BarnabasError:
             raise
         except BaseException as error:
-            # After an unexpected error, the state of the log is unknown.
+            # The log goes offline, because its state is unknown after an unexpected error.
             raise self._health.go_offline("append", error) from error
         self._health.note_success()

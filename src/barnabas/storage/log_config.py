@@ -14,7 +14,7 @@ _DAY_MS = 24 * 60 * 60 * 1000
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
 NEVER = _LONG_MAX
-"""No limit. As `flush.messages` and `flush.ms`, it leaves flushing to the operating system."""
+"""The value for "no limit". In `flush.messages` and `flush.ms`, it leaves flushing to the operating system."""
 _TIMESTAMP_TYPES = {
     "CreateTime": TimestampType.CREATE_TIME,
     "LogAppendTime": TimestampType.LOG_APPEND_TIME,
@@ -22,7 +22,7 @@ _TIMESTAMP_TYPES = {
 
 
 class CleanupPolicy(StrEnum):
-    """The treatment of old segments. A log may have both policies, or none, which keeps all segments."""
+    """The treatment of old segments. A log may have both policies. Without a policy, all segments are kept."""
 
     DELETE = "delete"
     """Delete whole segments, by age and by size."""
@@ -54,25 +54,28 @@ class LogConfig:
     flush_messages: int = NEVER
     flush_ms: int = NEVER
     min_cleanable_dirty_ratio: float = 0.5
-    """The share of dirty bytes in a compacted log above which the cleaner compacts it again."""
+    """The ratio of dirty bytes to all bytes above which the cleaner compacts a log again."""
     min_compaction_lag_ms: int = 0
     """The minimum time that a record remains uncompacted."""
     max_compaction_lag_ms: int = NEVER
     """The maximum time that a record remains uncompacted."""
     delete_retention_ms: int = _DAY_MS
-    """The time that a tombstone remains after its first compaction."""
+    """The time that a tombstone remains after the first compaction of its batch."""
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
     message_timestamp_before_max_ms: int = NEVER
     message_timestamp_after_max_ms: int = NEVER
 
-    # Computed from the settings above. Attributes, because each append reads them.
+    # These values are computed from the settings above. They are attributes for speed, because each append reads them.
     is_compacted: bool = field(init=False, repr=False, compare=False)
     """True if compaction removes records, so that the log may have gaps."""
     roll_ms: int = field(init=False, repr=False, compare=False)
-    """The maximum time between the first and the last record of a segment. In a compacted log it also applies
-    `max.compaction.lag.ms`, because the cleaner never compacts the active segment."""
+    """The maximum time between the first and the last record of a segment.
+
+    In a compacted log, it does not exceed `max.compaction.lag.ms`, because the cleaner never compacts the active
+    segment.
+    """
     has_timestamp_bounds: bool = field(init=False, repr=False, compare=False)
-    """True if timestamps can be a reason to refuse a batch."""
+    """True if a batch can be rejected because of its timestamps."""
 
     def __post_init__(self) -> None:
         _check_range("segment.bytes", self.segment_bytes, 14, _INT_MAX)
@@ -109,7 +112,9 @@ class LogConfig:
         return CleanupPolicy.DELETE in self.cleanup_policy
 
     def override(self, settings: Mapping[str, str | None]) -> LogConfig:
-        """Return this configuration with a topic's own settings applied; the value None means the default.
+        """Return this configuration, changed by the settings of a topic.
+
+        The value None resets a setting to its default.
 
         :param settings: Kafka's dotted names, with values as text.
         :raises ConfigurationError: a name does not exist, or its value is invalid.

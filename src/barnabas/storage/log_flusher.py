@@ -1,19 +1,20 @@
-"""The flush of a log: makes its records durable, and stores the files that are derived from its batches.
+"""The flush of a log. It makes records durable, and stores the files that are derived from the batches.
 
-Usually a flush is one fsync of the active segment. After a roll it also covers the sealed segments, their indexes and
-snapshots. Every 16 MiB it also stores the indexes of the active segment and the producer states.
+Usually, a flush is one fsync of the active segment. After a roll, a flush also fsyncs the sealed segments, their
+indexes and their snapshots. Every 16 MiB, it also stores the indexes of the active segment and the producer states.
 
-Invariants. The recovery point is never ahead of the durable derived files; otherwise a start would read all flushed
-batches. A flush takes a plan at one moment, and executes it while appends continue. Then the recovery point moves to
-the end offset of the plan. A clean shutdown stores the indexes and the snapshot of the active segment without fsync,
-which would take most of the shutdown's time. A loss of power may damage them; the next start then reads one segment.
+Invariants. The recovery point is never ahead of the durable derived files. Otherwise, a start would have to read all
+flushed batches. A flush records the state of the log in a plan, and executes the plan while appends continue. Then the
+recovery point moves to the end offset of the plan. A clean shutdown stores the indexes and the snapshot of the active
+segment without fsync, because the fsyncs would take most of the time. If a power failure damages these files, the next
+start reads the active segment.
 
-Threads. Any thread may flush. A thread holds `LogFlusher.file_lock` while it flushes, renames, truncates or removes
+Threads. Any thread may flush. A thread must hold `LogFlusher.file_lock` while it flushes, renames, truncates or removes
 files of the log. A roll or a flush holds `DerivedFiles.lock` while it replaces a derived file.
 
-Errors. If a flush fails, the log goes offline. A failed fsync is never repeated: the kernel may have dropped the pages,
-and would report success for the next fsync ("fsyncgate"). If disk space or file descriptors are short before the fsync,
-only this call fails, and the next flush does its work.
+Errors. If a flush fails, the log goes offline. A failed fsync is never repeated: the kernel may have dropped the dirty
+pages, and then reports success for the next fsync ("fsyncgate"). If disk space or file descriptors are short before the
+fsync, only this call fails, and the next flush makes the records durable.
 """
 
 from __future__ import annotations
@@ -45,12 +46,14 @@ from barnabas.storage.segment import ActiveSegment, SealedSegment
 from barnabas.storage.segment_list import SegmentList
 
 CHECKPOINT_BYTES = 16 * 1024 * 1024
-"""The number of appended bytes after which a flush also stores indexes and producer states. It limits the flushed bytes
-of the active segment that a start reads again."""
+"""The number of appended bytes after which a flush also stores indexes and producer states.
+
+It limits the part of the active segment that a start must read.
+"""
 
 
 class FlushPostponedError(Exception):
-    """A flush did not start, because disk space or file descriptors were short. No fsync failed."""
+    """A flush did not start because disk space or file descriptors were short. No fsync has failed."""
 
     def __init__(self, reason: OSError) -> None:
         super().__init__(str(reason))
@@ -58,25 +61,25 @@ class FlushPostponedError(Exception):
 
 
 class FlushPlan(NamedTuple):
-    """The state of a log that a flush makes durable, at one moment."""
+    """The state of a log at one moment, which a flush makes durable."""
 
     end_offset: int
     sealed: list[SealedSegment]
     active: ActiveSegment
     indexes: tuple[bytes, bytes] | None
-    """The indexes of the active segment, or None if they need not be stored."""
+    """The indexes of the active segment; None if this flush does not store them."""
     producers: dict[int, ProducerEntry] | None
-    """The producer states at the end offset, or None if they need not be stored."""
+    """The producer states at the end offset; None if this flush does not store them."""
     epochs: tuple[EpochStart, ...]
     """The leader epochs at the end offset."""
     new_names: bool
     """True if files were created or renamed since the last fsync of the directory."""
     closing: bool
-    """True if the log is closed after this flush. The caller makes the name of the partition directory durable."""
+    """True if the log is closed after this flush. The caller then makes the name of the partition directory durable."""
 
 
 class DerivedFiles:
-    """The files of a log besides its segments: the leader epoch checkpoint and the producer snapshots.
+    """The files of a log that are not segments: the leader epoch checkpoint and the producer snapshots.
 
     :param snapshots: the offsets of the existing snapshots.
     :param epochs: the content of the leader epoch checkpoint, or None if it is missing or damaged.
@@ -105,8 +108,9 @@ class DerivedFiles:
         self._last_snapshot = max(snapshot_offsets(self._filesystem, self._folder), default=None)
 
     def write_epochs(self, epochs: LeaderEpochs) -> None:
-        """Store the leader epochs of a truncated log, without fsync. If the disk is full, remove the checkpoint; the
-        next flush stores the epochs.
+        """Store the leader epochs of a truncated log, without fsync.
+
+        If the disk is full, remove the old checkpoint; the next flush then stores the epochs.
 
         :raises OSError: the file system returned an error.
         """
@@ -116,8 +120,8 @@ class DerivedFiles:
             except OSError as error:
                 if not is_shortage(error):
                     raise
-                # Recovery would trust epochs of removed batches. Without a checkpoint it reads the epochs from the
-                # batches.
+                # The old checkpoint contains epochs of removed batches, and recovery would trust it. Without a
+                # checkpoint, recovery reads the epochs from the batches.
                 remove_if_there(self._filesystem, self._path(LEADER_EPOCH_CHECKPOINT))
                 self._stored_epochs, self._epochs_unflushed = None, True
 
@@ -130,9 +134,9 @@ class DerivedFiles:
     def write_snapshot(
         self, offset: int, producers: dict[int, ProducerEntry], segment_starts: set[int], *, durable: bool
     ) -> None:
-        """Store the producer states at `offset`; delete the previous snapshot, unless a segment starts at its offset.
+        """Store the producer states at `offset`. Delete the previous snapshot, unless a segment starts at its offset.
 
-        The caller makes the name of the file durable.
+        The caller must make the new file name durable.
         """
         content = encode_snapshot(producers, self._clock)
         replace_file(self._filesystem, self._snapshot(offset), content, durable=durable, name_later=True)
@@ -141,9 +145,9 @@ class DerivedFiles:
             self._filesystem.unlink(self._snapshot(before))
 
     def remove_snapshots_before(self, offset: int) -> None:
-        """Delete the snapshots before `offset`, except for the latest one.
+        """Delete the snapshots before `offset`, except the latest snapshot.
 
-        :raises OSError: some of them may remain.
+        :raises OSError: some of the snapshots may remain.
         """
         with self.lock:
             for snapshot in snapshot_offsets(self._filesystem, self._folder):
@@ -151,9 +155,9 @@ class DerivedFiles:
                     self._filesystem.unlink(self._snapshot(snapshot))
 
     def remove_snapshots_at(self, offsets: Collection[int]) -> None:
-        """Delete the snapshots at the starts of removed segments, except for the latest one.
+        """Delete the snapshots at the base offsets of removed segments, except the latest snapshot.
 
-        :raises OSError: some of them may remain.
+        :raises OSError: some of the snapshots may remain.
         """
         with self.lock:
             for snapshot in snapshot_offsets(self._filesystem, self._folder):
@@ -171,10 +175,10 @@ class DerivedFiles:
             self._last_snapshot = None
 
     def execute(self, plan: FlushPlan, segment_starts: set[int]) -> None:
-        """Execute a plan of a flush. The caller executes one plan at a time.
+        """Execute the plan of a flush. Callers must execute one plan at a time.
 
         :raises FlushPostponedError: disk space or file descriptors were short.
-        :raises OSError: the file system returned an error; the plan may not be durable.
+        :raises OSError: the file system returned an error. The state in the plan may not be durable.
         """
         for segment in plan.sealed:
             self._fsync_sealed(segment)
@@ -192,7 +196,7 @@ class DerivedFiles:
         self._epochs_unflushed = self._epochs_unflushed and self._stored_epochs != plan.epochs
 
     def _store_derived(self, plan: FlushPlan, segment_starts: set[int]) -> list[Path]:
-        """Store the derived files of a plan; return the files that need an fsync."""
+        """Store the derived files in a plan; return the files that must be fsynced."""
         stored = []
         with self.lock:
             if plan.epochs != (self._stored_epochs or ()):
@@ -200,8 +204,8 @@ class DerivedFiles:
             if self._epochs_unflushed:
                 stored.append(self._path(LEADER_EPOCH_CHECKPOINT))
             if plan.indexes is not None and plan.producers is not None:
-                # If the segment was sealed in the meantime, its final indexes are stored; the next flush makes them
-                # durable.
+                # If the segment was sealed in the meantime, its final indexes are already stored. The next flush makes
+                # them durable.
                 if not plan.active.is_sealed:
                     plan.active.write_indexes(*plan.indexes)
                     stored += [plan.active.paths.time_index, plan.active.paths.index]
@@ -210,11 +214,11 @@ class DerivedFiles:
         return stored
 
     def _fsync_sealed(self, segment: SealedSegment) -> None:
-        # Retention may remove the segment at any time.
+        # The file may not exist, because retention may remove the segment at any time.
         file = segment.unflushed_file
         if file is not None:
             self._filesystem.fsync(file)
-            # Close the file immediately: if file descriptors are short, the next step needs the descriptor.
+            # Close the file immediately, because the next step may need its descriptor if descriptors are short.
             segment.unflushed_file = file = None
         else:
             self._fsync_if_there(segment.paths.log)
@@ -250,10 +254,10 @@ def _put_off_if_short(shortages: Collection[int] = SHORTAGES) -> Iterator[None]:
 
 
 class LogFlusher:
-    """The part of a log that makes it durable.
+    """The part of a log that makes records durable.
 
-    :param is_as_closed: True if all files match the log, so that a log without changes needs no flush when it is
-        closed.
+    :param is_as_closed: True if all files match the state of the log. If the log does not change, it then needs no
+        flush when it is closed.
     :param has_new_names: True if files were created or renamed since the last fsync of the directory.
     """
 
@@ -313,48 +317,49 @@ class LogFlusher:
     def flush(self) -> None:
         """Make all records durable that were appended before this call.
 
-        :raises StorageError: a write failed, now or earlier; the recovery point does not move.
+        :raises StorageError: a write has failed, in this call or earlier. The recovery point does not move.
         """
         with self.file_lock:
             self._health.check()
             self._flush(closing=False)
 
     def flush_at_end(self) -> None:
-        """Make all records durable before the log is closed. The caller holds `file_lock`.
+        """Make all records durable before the log is closed. The caller must hold `file_lock`.
 
-        :raises StorageError: a write failed, now or earlier.
+        :raises StorageError: a write has failed, in this call or earlier.
         """
         self._health.check()
         if not self._is_as_closed or self._segments.active.is_changed:
             self._flush(closing=True)
 
     def seal(self, indexes: tuple[bytes, bytes], base_offset: int, index_interval_bytes: int) -> ActiveSegment:
-        """Store the final indexes of the active segment, and the producer states; create and return a new, empty
-        segment.
+        """Store the final indexes of the active segment and the producer states.
+
+        Create and return a new, empty segment.
 
         :raises OSError: the file system returned an error; the active segment remains in use.
         """
         sealed = self._segments.active
         try:
             with self.files.lock:
-                self._health.check()  # after the log was closed, its directory may belong to another log
+                self._health.check()  # after the log is closed, its directory may belong to another log
                 sealed.write_indexes(*indexes)
                 sealed.is_sealed = True
                 starts = self._segments.base_offsets
                 self.files.write_snapshot(base_offset, self._producers.entries(), starts, durable=False)
                 return ActiveSegment.create(self._filesystem, Path(self._folder), base_offset, index_interval_bytes)
         except OSError:
-            sealed.is_sealed = False  # the `.log` file of the new segment is created last, so it does not exist
+            sealed.is_sealed = False  # the new segment does not exist, because its `.log` file is created last
             raise
 
-    # --- calls of other parts ---
+    # --- methods for other parts of the log ---
 
     def note_change(self) -> None:
-        """Record that the log changes in another way than by an append."""
+        """Record a change of the log that is not an append."""
         self._is_as_closed = False
 
     def note_new_segment(self) -> None:
-        """Record that the active segment is a new file. The caller holds the state lock."""
+        """Record that the active segment is a new file. The caller must hold the state lock."""
         self._has_new_names = True
         self._stored_size = 0
 

@@ -1,13 +1,15 @@
-"""The partition directories: created durably with their topic id, found at start, renamed when deleted.
+"""The partition directories of a data directory.
+
+They are created durably with their topic id, found at start, and renamed when they are deleted.
 
 Invariants. `partition.metadata` contains the topic id. Its content and name are durable before the first file of the
-log is created, so a loss of power leaves no records without a topic id. A directory without records is removed or
-reused: all its content can be created again.
+log is created. So a power failure never leaves records without a topic id. A directory without records can be removed
+or reused, because all its content can be created again.
 
 Threads. Several threads may use this module, each with different partitions.
 
-Errors. OSError if the file system returns one. The directory is then unchanged, or contains a part of the change, which
-a start repairs.
+Errors. OSError is raised if the file system returns an error. The directory is then either unchanged or partly changed,
+and a start repairs a partly changed directory.
 """
 
 from __future__ import annotations
@@ -47,8 +49,9 @@ logger = logging.getLogger(__name__)
 class LogFolders:
     """The partition directories of a data directory.
 
-    :param deleted: receives the renamed directories.
-    :param new_id: makes their names unique.
+    :param deleted: the object that later removes the renamed directories.
+    :param new_id: returns a new id, which makes
+    the names of renamed directories unique.
     """
 
     def __init__(
@@ -61,7 +64,8 @@ class LogFolders:
         self.half_deleted: set[TopicPartition] = set()
         """Deleted logs whose directories could not be renamed."""
         self.deleted_logs: set[TopicPartition] = set()
-        """Logs that were deleted since this broker started, and earlier ones whose directories still exist."""
+        """The logs that were deleted since this broker started, and logs deleted earlier whose directories still exist.
+        """
 
     def path_of(self, partition: TopicPartition) -> Path:
         """Return the partition directory of a log."""
@@ -83,7 +87,7 @@ class LogFolders:
             replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
 
     def remove_unfinished(self, partition: TopicPartition) -> None:
-        """Remove the directory of a failed creation; if that fails, too, the directory is harmless."""
+        """Remove the directory of a failed creation. If the removal also fails, the directory is harmless."""
         folder = self.path_of(partition)
         try:
             self._filesystem.remove_folder(folder)
@@ -91,11 +95,11 @@ class LogFolders:
             logger.warning("cannot remove the directory %s of a failed creation: %s; it can stay", folder, error)
 
     def topic_id_of(self, partition: TopicPartition) -> uuid.UUID | None:
-        """Return the topic id in a partition directory, or None if it is missing or damaged.
+        """Return the topic id in a partition directory; None if the file with the id is missing or damaged.
 
         :raises OSError: the file system returned an error.
         """
-        # A string, not a Path: a start reads one file for each log.
+        # The path is a string for speed, because a start reads one file for each log.
         path = f"{self.data_dir}/{partition}/{PARTITION_METADATA}"
         try:
             content = read_file(self._filesystem, path)
@@ -114,7 +118,7 @@ class LogFolders:
             return None
 
     def has_no_records(self, partition: TopicPartition) -> bool:
-        """Return whether a partition directory exists and contains only the files of a new log, without records.
+        """Return whether a partition directory exists and contains only the files of a new log without records.
 
         False if the directory cannot be read.
         """
@@ -127,7 +131,7 @@ class LogFolders:
             return False
 
     def rename_deleted(self, partition: TopicPartition) -> None:
-        """Rename the directory of a deleted log; its removal follows later.
+        """Rename the directory of a deleted log, and schedule its removal.
 
         :raises StorageError: the file system returned an error; the partition is in `half_deleted`.
         """
@@ -136,7 +140,7 @@ class LogFolders:
         self.deleted_logs.add(partition)
         try:
             self._filesystem.open(folder / DELETION_NOTE, create=True).close()
-            # Otherwise a loss of power could keep the new name and lose the note, so that the directory would remain
+            # Otherwise, a power failure could keep the new name but lose the note, and the directory would remain
             # forever.
             self._filesystem.fsync_folder(folder)
         except OSError as error:
@@ -161,7 +165,7 @@ class LogFolders:
         return self.data_dir / future_folder_name(partition, self._new_id().hex)
 
     def note_move(self, folder: Path, source_id: str, topic_id: uuid.UUID | None) -> None:
-        """Store durably that a directory replaces the partition directory in the data directory with this id.
+        """Record durably that a directory replaces the partition directory in the data directory with this id.
 
         :raises OSError: the file system returned an error.
         """
@@ -172,7 +176,7 @@ class LogFolders:
             replace_file(self._filesystem, folder / PARTITION_METADATA, content, durable=True)
 
     def moved_from(self, folder: Path) -> list[str]:
-        """Return the ids of the data directories whose log this directory replaces, from its note.
+        """Return the ids of the data directories whose log this directory replaces, according to its note.
 
         :raises OSError: the file system returned an error.
         """
@@ -182,7 +186,7 @@ class LogFolders:
             return []
 
     def is_own_future(self, name: str) -> bool:
-        """Return whether a broker created the directory of this name for a future log.
+        """Return whether a broker created the directory with this name for a future log.
 
         :raises OSError: the file system returned an error.
         """
@@ -192,8 +196,9 @@ class LogFolders:
         return MOVE_NOTE in names or names <= {MOVE_NOTE + TEMPORARY_SUFFIX}
 
     def note_replaced(self, partition: TopicPartition, folder_ids: Iterable[str]) -> None:
-        """Store durably the data directories that may contain an obsolete log of a partition; without any, remove the
-        note.
+        """Durably store the ids of the data directories that may contain an obsolete log of a partition.
+
+        If there are none, remove the note.
 
         :raises OSError: the file system returned an error.
         """
@@ -205,7 +210,7 @@ class LogFolders:
             self._filesystem.fsync_folder(folder)
 
     def read_leaving(self) -> dict[TopicPartition, str]:
-        """Return the content of the note of `store_leaving`.
+        """Return the logs in the note that `store_leaving` writes.
 
         :raises OSError: the file system returned an error.
         """
@@ -217,7 +222,7 @@ class LogFolders:
         return {where: folder_id for folder_id, _, name in pairs if (where := partition_of(name)) is not None}
 
     def store_leaving(self, leaving: Mapping[TopicPartition, str]) -> None:
-        """Store durably the logs that leave this data directory, with the ids of their new data directories.
+        """Durably store the logs that move away from this data directory, with the ids of their new data directories.
 
         :raises OSError: the file system returned an error.
         """
@@ -229,9 +234,9 @@ class LogFolders:
             remove_if_there(self._filesystem, path)
 
     def promote_future(self, future: Path, partition: TopicPartition) -> None:
-        """Rename the directory of a future log to that of the partition, durably.
+        """Durably rename the directory of a future log to the name of the partition directory.
 
-        :raises OSError: the file system returned an error; the directory may have the new name.
+        :raises OSError: the file system returned an error. The directory may already have the new name.
         """
         self._filesystem.fsync_folder(future)
         self._filesystem.replace(future, self.path_of(partition))
@@ -248,8 +253,10 @@ class LogFolders:
         self._deleted.add([target], at_once=True)
 
     def find_deleted(self, names: Iterable[str]) -> None:
-        """Schedule the removal of directories that a broker deleted. Directories without a deletion note are not
-        changed."""
+        """Schedule the removal of the deleted directories that a broker has renamed.
+
+        Directories without a deletion note are not changed.
+        """
         for name in names:
             if name.endswith(DELETED_FOLDER_SUFFIX):
                 folder = self.data_dir / name

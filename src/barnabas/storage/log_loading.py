@@ -1,10 +1,11 @@
-"""The loader of the logs of a data directory: at start on several threads, later one log at a time.
+"""Loads the logs of a data directory: all logs on several threads at start, later one log at a time.
 
-Invariants. A log that cannot be loaded is offline: the loader does not change its files, and the other logs are usable.
+Invariants. If a log cannot be loaded, it is offline. The loader does not change the files of an offline log, and the
+other logs are usable.
 
-Threads. Several threads may load logs at once, each one different partitions.
+Threads. Several threads may load logs at the same time, each with different partitions.
 
-Errors. DataFolderError if file descriptors or memory are short, because no single log is the cause.
+Errors. DataFolderError is raised if file descriptors or memory are short, because no single log is the cause.
 """
 
 from __future__ import annotations
@@ -38,10 +39,13 @@ _AT_ONCE = 16
 """The number of logs in a task of a loading thread, if there are many logs."""
 
 _LOADING_THREADS = 4
-"""The number of loading threads. With an empty page cache, a start mostly waits for the disk, once per file. More
-threads would wait for the interpreter lock."""
+"""The number of loading threads.
+
+With an empty page cache, a start mostly waits for the disk, so several threads are faster. More threads than this would
+wait for the interpreter lock.
+"""
 _ONE_BY_ONE_MAX = 1_000
-"""The number of logs up to which each log is a task of its own, because some logs may have many batches to check."""
+"""Up to this number of logs, each log is a separate task, because recovery may take long for some logs."""
 
 
 class Found(NamedTuple):
@@ -54,8 +58,8 @@ class Found(NamedTuple):
 class LogLoader:
     """Opens the logs of one data directory.
 
-    :param config: the settings of logs whose topic has no settings of its own.
-    :param open_segments: limits the number of sealed segments, of all logs, with open files.
+    :param config: the settings of logs whose topics have no settings of their own.
+    :param open_segments: limits the number of sealed segments with open files, over all logs.
     :param on_truncated: see `Log`.
     :param on_rolled: see `Log`.
     """
@@ -81,7 +85,7 @@ class LogLoader:
         self._checkpoints = checkpoints
         self._open_segments = open_segments
         self._new_threads = new_threads
-        self._on_truncated, self._on_rolled = on_truncated, on_rolled  # all logs share these callbacks
+        self._on_truncated, self._on_rolled = on_truncated, on_rolled  # bound once for all logs
 
     def load_all(
         self, partitions: list[TopicPartition], *, clean: bool, lost_memory: bool, configs: Mapping[str, LogConfig]
@@ -105,7 +109,7 @@ class LogLoader:
     def load(
         self, partition: TopicPartition, *, clean: bool, lost_memory: bool, config: LogConfig | None
     ) -> Found | None:
-        """Load a log. Return an offline log if that fails, or None if the path is not a directory.
+        """Load a log. If this fails, return an offline log. Return None if the path is not a directory.
 
         :raises DataFolderError: file descriptors or memory are short; no single log is the cause.
         """
@@ -114,7 +118,7 @@ class LogLoader:
             log = self.open(partition, config or self._config, stored, clean=clean, lost_memory=lost_memory)
             return Found(log, self._folders.topic_id_of(partition))
         except Exception as error:
-            # An error in one log must not prevent the load of the others.
+            # An error in one log must not prevent the loading of other logs.
             cause = error.__cause__ or error
             if isinstance(cause, OSError) and is_shortage(cause) and cause.errno not in NO_ROOM:
                 raise DataFolderError(f"{self._data_dir / str(partition)}: cannot load the log: {error}") from error
@@ -160,7 +164,7 @@ class LogLoader:
         :param stored: the offsets of the log in the checkpoints.
         :param clean: True if the log was closed cleanly.
         :param lost_memory: True if the machine has crashed since the last write to the log.
-        :param folder: the directory of a future log, which differs from the partition directory.
+        :param folder: the directory of a future log; None for the partition directory.
         :raises StorageError: the file system returned an error.
         """
         return Log.open(

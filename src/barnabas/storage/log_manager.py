@@ -1,17 +1,18 @@
 """The logs of one data directory, which one process uses at a time.
 
-Layout: `<topic>-<partition>/` for each log, `meta.properties` (cluster id and broker id), `.lock`, the checkpoints with
-an offset of each log (`barnabas.storage.checkpoints`), and `.kafka_cleanshutdown`. The last one exists while no broker
-runs, if the last shutdown was clean. `LogManager` does not change other directories and files.
+A data directory contains `<topic>-<partition>/` for each log, `meta.properties` (cluster id and broker id), `.lock`,
+the checkpoints with an offset of each log (`barnabas.storage.checkpoints`), and `.kafka_cleanshutdown`. The file
+`.kafka_cleanshutdown` exists after a clean shutdown until the next start. `LogManager` does not change other
+directories and files.
 
-Invariants. A log that cannot be loaded is offline: its files are not changed, and the other logs are usable. The
+Invariants. If a log cannot be loaded, it is offline: its files are not changed, and the other logs are usable. The
 clean-shutdown marker is written only after every log was fsynced without an error. At start the marker is removed
 durably before anything else is written.
 
-Threads. One thread. Any thread may call `flush_sealed`, `remove_deleted_records`, `checkpoint_...` and `purge_deleted`,
-and `create` and `restore` with partitions that no other thread passes.
+Threads. Not thread-safe, with these exceptions. Any thread may call `flush_sealed`, `remove_deleted_records`,
+`checkpoint_...` and `purge_deleted`, and `create` and `restore` with partitions that no other thread passes.
 
-Errors. DataFolderError if the directory is unusable, StorageError if a log or a checkpoint is.
+Errors. DataFolderError is raised if the directory is unusable, and StorageError if a log or a checkpoint is unusable.
 """
 
 from __future__ import annotations
@@ -54,36 +55,40 @@ from barnabas.storage.segment_list import SEALED_OPEN_MAX, OpenSegments
 logger = logging.getLogger(__name__)
 
 _SERIAL_MAX = 32
-"""The number of logs up to which `close` closes them one by one. More logs are closed on several threads, which wait
-for the disk in parallel."""
+"""Up to this number of logs, `close` closes them one by one.
+
+More logs are closed on several threads, which wait for the disk in parallel.
+"""
 
 _CLOSING_THREADS = 16
 _AT_ONCE = 16
 """The number of logs in a task of a closing thread."""
 
 SEALED_UNFLUSHED_MAX = 16
-"""The number of sealed and unflushed segments, over all logs, from which a flush is due. Each keeps a file open."""
+"""The number of sealed and unflushed segments over all logs at which a flush is due. Each of them keeps a file open."""
 
 
 class LogManager:
     """The logs of a data directory. The constructor locks the directory, and loads and recovers every log.
 
     :param config: the settings of logs whose topic has no settings of its own.
-    :param topic_configs: returns the settings of the other logs, by topic. Called after an unclean shutdown, because
-        the settings of a log decide whether a gap is damage.
+    :param topic_configs: returns the settings of the other logs, by topic. It is called after an unclean shutdown,
+        because the settings of a log determine whether a gap is damage.
     :param file_delete_delay_ms: the time from the deletion of a file to its removal.
-    :param segments_open_max: the maximum number of sealed segments, of all logs, that keep their files open after a
+    :param segments_open_max: the maximum number of sealed segments over all logs that keep their files open after a
         read.
-    :param open_segments: an object shared with other data directories, instead of `segments_open_max`.
-    :param cluster_id: the id of the broker's cluster. It is stored in a new directory, and compared with the id of an
-        existing one. None: any cluster id is accepted.
-    :param boot_id: the id of the current boot of the machine. If it differs after an unclean shutdown, unsynced data is
-        lost, and `lost_memory` is true until `note_boot`.
-    :param on_flush_due: called when `flush_sealed` should run soon, on the thread that rolls a segment.
-    :param loads: False if the caller calls `load` itself.
-    :param process_id: the owner in the lock file; None: this process.
-    :raises DataFolderError: another broker uses the directory, it belongs to another broker, or it cannot be read or
-        written. The message names the path.
+    :param open_segments: the object that limits the open segments. Several data directories may share it; then
+        `segments_open_max` is not used.
+    :param cluster_id: the id of the broker's cluster. It is stored in a new directory, and compared with the id in an
+        existing directory. None accepts any cluster id.
+    :param boot_id: the id of the current boot of the machine. If it differs from the stored id after an unclean
+        shutdown, unsynced data may be lost, and `lost_memory` is true until `note_boot`.
+    :param on_flush_due: called on the thread that rolls a segment, when `flush_sealed` should run soon.
+    :param loads:
+    True to load the logs in the constructor; False if the caller calls `load`.
+    :param process_id: the process id of the owner, for the lock file; None for this process.
+    :raises DataFolderError: another process uses the directory, the directory belongs to another broker, or it cannot
+        be read or written. The message contains the path.
     """
 
     def __init__(
@@ -111,9 +116,12 @@ class LogManager:
         self.topic_ids: dict[TopicPartition, uuid.UUID] = {}
         """The topic ids from `partition.metadata`, for partitions with this file."""
         self.missing: set[TopicPartition] = set()
-        """The partitions whose log was missing, so that `restore` created it."""
+        """The partitions whose log was missing at start. `restore` created an empty log for each of them."""
         self.gone: set[TopicPartition] = set()
-        """The partitions of `missing` whose log may have contained records; an administrator can copy it back."""
+        """The partitions in `missing` whose lost log may have contained records.
+
+        An administrator can copy the log back.
+        """
         self._on_flush_due = on_flush_due
         self._rolled = 0
         self._boot_id = boot_id
@@ -138,16 +146,16 @@ class LogManager:
             self._note_roll,
         )
         self.future_logs = FutureLogs(self._logs, self._folders, self._loader, self._checkpoint)
-        """The logs that move to this data directory or from it."""
+        """The moves of logs to this data directory and from it."""
         self._closed = False
         self.failure: str | None = None
-        """The reason that the whole data directory is offline, or None."""
+        """The reason if the whole data directory is offline, otherwise None."""
         self._lock_file = self._lock(process_id)
         try:
             self.meta = identify(filesystem, data_dir, broker_id, cluster_id, new_id)
             self.life = LifeCounter(filesystem, data_dir)
             self.was_clean = self.lost_memory = False
-            # A new directory may be the mount point of an existing one that is not mounted.
+            # The directory may look new because it is the mount point of a data directory that is not mounted.
             self.is_old = bool(self.meta and self.meta.boot_id)
             if loads:
                 self.load(topic_configs)
@@ -177,9 +185,9 @@ class LogManager:
         self._load_logs(topic_configs, contested)
 
     def note_boot(self, folder_ids: Collection[str] = ()) -> None:
-        """Store the id of the current boot: from now on the directory is not new, and `lost_memory` is false.
+        """Store the id of the current boot. From now on, the directory is not new, and `lost_memory` is false.
 
-        Until this call, each start sets `lost_memory` again, or treats the directory as new.
+        Without this call, the next start sets `lost_memory` again, or treats the directory as new again.
 
         :param folder_ids: the ids of all data directories of the broker, if there are several.
         :raises DataFolderError: the directory cannot be written.
@@ -204,7 +212,7 @@ class LogManager:
 
     @property
     def must_stay_ahead(self) -> bool:
-        """True if the life counter must not grow: its value shows that the metadata store is older than some log."""
+        """True if the life counter must not increase: its value shows that the metadata store is older than a log."""
         return any(log.is_newer_than_tree for log in self.all().values())
 
     def report_age(self) -> None:
@@ -216,7 +224,7 @@ class LogManager:
 
     @property
     def folder_id(self) -> str:
-        """The id of the data directory, or an empty string."""
+        """The id of the data directory; empty if it has none."""
         return self.meta.directory_id if self.meta else ""
 
     @property
@@ -225,7 +233,10 @@ class LogManager:
         return self.meta.cluster_id if self.meta else None
 
     def fail(self, reason: str) -> None:
-        """Put the data directory offline with all its logs, to stop all writes to it. Any thread may call this."""
+        """Put the data directory offline with all its logs, so that nothing is written to it.
+
+        Any thread may call this method.
+        """
         self.failure = reason
         for log in self.all().values():
             log.put_offline(reason)
@@ -247,15 +258,18 @@ class LogManager:
     def create(
         self, partition: TopicPartition, config: LogConfig | None = None, topic_id: uuid.UUID | None = None
     ) -> Log:
-        """Create a log, or return the existing one. Several threads may call this, with different partitions.
+        """Create a log, or return the existing log.
 
-        :raises StorageError: the file system returned an error, or a directory with files has this name.
+        Several threads may call this method, each with different partitions.
+
+        :raises StorageError: the file system returned an error, or a directory with unknown files has the name of the
+            partition directory.
         """
         log = self._logs.get(partition)
         if log is not None:
             return log
         if any(self._checkpoints.of(partition)) or self._checkpoints.first_dirty_offset(partition):
-            # The checkpoints contain offsets of a deleted log; the new log must not inherit them.
+            # The checkpoints may contain offsets of a deleted log. The new log must not inherit them.
             self._checkpoint()
         folders, folder = self._folders, self._folders.path_of(partition)
         if partition in folders.half_deleted:
@@ -277,7 +291,7 @@ class LogManager:
         return partition in self._folders.half_deleted
 
     def is_checkpointed(self, partition: TopicPartition) -> bool:
-        """Return whether the checkpoints contain offsets of this partition, so that its log had records."""
+        """Return whether the checkpoints contain offsets of this partition. They show that its log had records."""
         return any(self._checkpoints.of(partition))
 
     def topic_id_of(self, partition: TopicPartition) -> uuid.UUID | None:
@@ -296,12 +310,16 @@ class LogManager:
     def restore(
         self, partition: TopicPartition, config: LogConfig | None, topic_id: uuid.UUID, *, in_doubt: bool = False
     ) -> Log:
-        """Return the log of a partition that should exist; create a missing log at the offsets of the checkpoints.
+        """Return the log of a partition that should exist.
 
-        The returned log is offline if that fails, or if another topic's directory has the name. An empty directory of
-        another topic is renamed. Several threads may call this, with different partitions.
+        Create a missing log, starting at the offsets in the checkpoints.
 
-        :param in_doubt: True if a directory without a topic id may belong to an earlier topic of this name.
+        The returned log is offline if this fails, or if the partition directory belongs to another topic. A directory
+        of another topic that has no records is renamed. Several threads may call this method, each with different
+        partitions.
+
+        :param in_doubt: True if a partition directory without a topic id may belong to an earlier topic with the same
+            name.
         """
         if self.is_known(partition, topic_id):
             return self._logs[partition]
@@ -323,12 +341,15 @@ class LogManager:
         return False
 
     def is_known(self, partition: TopicPartition, topic_id: uuid.UUID) -> bool:
-        """Return whether the log of this topic exists, so that `restore` returns it unchanged."""
+        """Return whether the log of this topic is loaded. In this case, `restore` returns it unchanged."""
         log, known_id = self._logs.get(partition), self.topic_ids.get(partition)
         return log is not None and (known_id == topic_id or (log.is_offline and known_id is None))
 
     def _what_is_in_the_way(self, partition: TopicPartition, topic_id: uuid.UUID, in_doubt: bool) -> str | None:
-        """Return the reason that a log cannot use its partition directory, or None; rename an empty directory."""
+        """Return the reason if a log cannot use its partition directory, otherwise None.
+
+        Rename a directory of another topic that has no records.
+        """
         known_id = self.topic_ids.get(partition)
         is_other = known_id not in {None, topic_id}
         if is_other or (in_doubt and known_id is None and partition in self._logs):
@@ -348,13 +369,14 @@ class LogManager:
         return None
 
     def _begin_again(self, partition: TopicPartition, config: LogConfig, topic_id: uuid.UUID) -> Log:
-        """Store the topic id of a log; create the log if it is missing."""
+        """Store the topic id of a log. If the log is missing, create it."""
         folder, log = self._folders.path_of(partition), self._logs.get(partition)
         if log is None:
             self._forget_checkpoints_of_deleted(partition)
             self.missing.add(partition)
-            # The first flush of a log makes the name of its directory durable. So a missing log was never flushed,
-            # unless the data directory is new or the checkpoints contain offsets of the log.
+            # The first flush of a log makes the name of its directory durable. So a missing log was never flushed and
+            # has lost no flushed records, unless the data directory is new or the checkpoints contain offsets of the
+            # log.
             if not self.is_old or any(self._checkpoints.of(partition)):
                 self.gone.add(partition)
         try:
@@ -371,9 +393,9 @@ class LogManager:
         return self._keep(log, topic_id)
 
     def _forget_checkpoints_of_deleted(self, partition: TopicPartition) -> None:
-        """Remove the offsets of deleted logs from the checkpoints: they belong to an earlier topic of this name.
+        """Remove the offsets of deleted logs from the checkpoints. They belong to an earlier topic with the same name.
 
-        The offsets of other missing logs remain, because they may be the only evidence of a loss.
+        The offsets of other missing logs remain, because they may be the only evidence that records were lost.
         """
         if partition in self._folders.deleted_logs and any(self._checkpoints.of(partition)):
             deleted = self._folders.deleted_logs - self._logs.keys()
@@ -403,16 +425,16 @@ class LogManager:
         self._folders.rename_deleted(partition)
 
     def remove_deleted_records(self) -> None:
-        """Store the log start offsets durably, and rename the files of segments whose records are all deleted.
+        """Store the log start offsets durably, and rename the files of segments whose records were all deleted.
 
-        A background thread calls this after `Log.delete_records_before`; from then on no crash makes the deleted
-        records visible again. A log with a file system error goes offline.
+        A background thread calls this method after `Log.delete_records_before`. After this call, deleted records cannot
+        become visible again after a crash. A log with a file system error goes offline.
 
-        :raises StorageError: the log start offsets could not be stored; no file was changed.
+        :raises StorageError: the log start offsets could not be stored. No file was renamed.
         """
         logs = [log for log in self.all().values() if not log.is_offline]
         for log in logs:
-            # Without this flush, a loss of power could leave a log end offset below the log start offset.
+            # Without this flush, the log end offset could be below the log start offset after a power failure.
             if log.recovery_point < log.log_start_offset:
                 _succeeds(log.flush)
         self.checkpoint_log_starts()
@@ -436,8 +458,8 @@ class LogManager:
         :raises StorageError: the file system returned an error.
         """
         if self._deleted.has_due_folders:
-            # While these directories exist, a start can attribute offsets in the checkpoints to deleted logs. So the
-            # checkpoints are written first.
+            # As long as these directories exist, a start can attribute offsets in the checkpoints to deleted logs. So
+            # the checkpoints are written before the directories are removed.
             self._checkpoint()
         try:
             self._deleted.purge()
@@ -447,10 +469,12 @@ class LogManager:
     # --- durability ---
 
     def flush_sealed(self) -> None:
-        """Flush the logs with sealed segments or many unflushed bytes; store the recovery points and high watermarks.
+        """Flush the logs that have sealed segments or many unflushed bytes.
 
-        A background thread calls this periodically, which limits the batches that a recovery checks. A log with a file
-        system error goes offline, and the others are flushed.
+        Store the recovery points and high watermarks.
+
+        A background thread calls this method periodically, which limits the number of batches that recovery must check.
+        A log with a file system error goes offline, and the other logs are flushed.
 
         :raises StorageError: the recovery points could not be stored.
         """
@@ -490,7 +514,7 @@ class LogManager:
         self._store(HIGH_WATERMARK_CHECKPOINT, lambda log: log.high_watermark_to_store)
 
     def checkpoint_first_dirty_offsets(self) -> None:
-        """Store the first dirty offset of each log, up to which it is compacted.
+        """Store the first dirty offset of each log. The log is compacted up to this offset.
 
         :raises StorageError: the write failed.
         """
@@ -510,9 +534,9 @@ class LogManager:
     def close(self) -> None:
         """Close all logs durably, and write the clean-shutdown marker. A second call does nothing.
 
-        The next start recovers logs that are offline, and logs with an error during this call.
+        The next start recovers the logs that are offline or had an error during this call.
 
-        :raises StorageError: the shutdown is not clean; the message names the logs.
+        :raises StorageError: the shutdown is not clean. The message names the logs with errors.
         """
         if self._closed:
             return
@@ -531,7 +555,7 @@ class LogManager:
             self.abandon()
 
     def _close_logs(self) -> list[str]:
-        """Close all logs, on several threads if they are many; return the names of the logs with errors."""
+        """Close all logs, on several threads if there are many; return the names of the logs with errors."""
         logs = list(self._logs.values())
         if len(logs) <= _SERIAL_MAX:
             closed = [_succeeds(log.close) for log in logs]
@@ -548,7 +572,7 @@ class LogManager:
             raise StorageError(f"{self.data_dir}: not closed cleanly: {error}") from error
 
     def abandon(self) -> None:
-        """Close all files without a flush, as a crash would."""
+        """Close all files without a flush, as in a crash."""
         self._closed = True
         for log in self._logs.values():
             log.abandon()
@@ -588,7 +612,7 @@ class LogManager:
                 self._keep(*loaded)
 
     def load_one(self, partition: TopicPartition, config: LogConfig | None = None) -> None:
-        """Load a contested log, with recovery.
+        """Load a log that several data directories contain, with recovery.
 
         :raises DataFolderError: file descriptors or memory are short.
         """
@@ -605,12 +629,15 @@ class LogManager:
         return self._keep(self._loader.make_offline(partition, reason), None)
 
     def make_offline(self, partition: TopicPartition, reason: str) -> Log:
-        """Return an offline log without installing it; its reason was logged before."""
+        """Return an offline log without installing it. The caller must have logged the reason."""
         return self._loader.make_offline(partition, reason, is_logged=True)
 
 
 def _succeeds(action: Callable[[], None]) -> bool:
-    """Run an action of one log; log its error, so that the caller continues with the other logs."""
+    """Run an action on one log; return whether it succeeded.
+
+    An error is logged, so the caller can continue with the other logs.
+    """
     try:
         action()
     except BarnabasError as error:

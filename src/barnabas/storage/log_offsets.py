@@ -1,18 +1,18 @@
 """The offsets of one log: log start offset, log end offset, high watermark, last stable offset and recovery point.
 
-Invariants. `OffsetTracker` asserts these after every change, and no other module does:
+Invariants. Only `OffsetTracker` asserts these invariants, after each change:
 
     log_start_offset <= local_log_start_offset <= last_stable_offset <= high_watermark <= log_end_offset
     recovery_point <= log_end_offset
 
-There is one exception. If the log start offset of a follower is inside a batch of its leader, `Log.lower_log_end_to`
-lowers the end of the empty log to the base offset of that batch. Until the batch is appended, the log end offset is
-below the log start offset.
+There is one exception. If the log start offset of a follower is inside a batch of its leader's log,
+`Log.lower_log_end_to` lowers the end of the empty log to the base offset of that batch. Until the batch is appended,
+the log end offset is below the log start offset.
 
 Threads. A `LogOffsets` is immutable, so its six offsets belong to the same moment. `OffsetTracker` replaces it under
 the state lock of the log. Any thread may read `OffsetTracker.current` without a lock.
 
-Errors: none. A violated invariant is an AssertionError.
+Errors. A violated invariant raises AssertionError.
 """
 
 from __future__ import annotations
@@ -22,28 +22,38 @@ from typing import NamedTuple
 
 
 class LogOffsets(NamedTuple):
-    """The offsets of a log at one moment. One class or method is responsible for each offset."""
+    """The offsets of a log at one moment."""
 
     log_start_offset: int
-    """The first offset that clients can read. Retention, DeleteRecords, and a truncation below it change it, all in
-    `Log`."""
+    """The first offset that clients can read.
+
+    Retention, DeleteRecords, and a truncation below this offset change it; all of them are methods of `Log`.
+    """
     local_log_start_offset: int
-    """The first offset on the broker's own disk. It equals the log start offset, because all segments are local."""
+    """The first offset on the broker's own disk.
+
+    It is equal to the log start offset, because all segments are local.
+    """
     last_stable_offset: int
-    """The offset below which `read_committed` consumers read. It equals the high watermark, because no transaction is
-    ever open."""
+    """The offset below which `read_committed` consumers read.
+
+    It is equal to the high watermark, because there are no open transactions.
+    """
     high_watermark: int
-    """The offset below which consumers read. The role of the replica sets it (`Log.move_high_watermark`). If the log
-    has a sole replica and no flush policy, it equals the log end offset."""
+    """The offset below which consumers read.
+
+    The leader or follower role of the replica sets it (`Log.move_high_watermark`). If the partition has only one
+    replica and no flush policy, it is equal to the log end offset.
+    """
     log_end_offset: int
     """The offset of the next record. `LogAppender` raises it; a truncation in `Log` lowers it."""
     recovery_point: int
     """The offset below which all records are durable. `LogFlusher` raises it; a truncation in `Log` lowers it."""
 
     def are_in_order(self) -> bool:
-        """Return whether the offsets are in the order that the module docstring defines."""
+        """Return whether the offsets have the order in the module docstring."""
         start, local_start, stable, high_watermark, end, recovery_point = self
-        if start > end:  # the exception, see the module docstring
+        if start > end:  # the exception in the module docstring
             return recovery_point <= stable == high_watermark == end
         return start <= local_start <= stable <= high_watermark <= end >= recovery_point
 
@@ -54,11 +64,11 @@ _new_tuple = tuple.__new__
 class OffsetTracker:
     """The current offsets of one log, with a method for each change.
 
-    The callers of `move_log_start`, `move_log_end` and `end_truncation` hold the state lock, because they change
-    segments at the same time. The other methods acquire it.
+    Callers of `move_log_start`, `move_log_end` and `end_truncation` must hold the state lock, because they also change
+    segments. The other methods acquire the state lock themselves.
 
-    :param high_watermark: the stored high watermark, if the log contains records. It applies only if the log gets a
-        role with other replicas (`hold_high_watermark`).
+    :param high_watermark: the stored high watermark; None if the log contains no records. It is used only if the log
+        gets a role with other replicas (`hold_high_watermark`).
     """
 
     __slots__ = ("_follows_end", "_stored_high_watermark", "current", "state_lock")
@@ -77,11 +87,14 @@ class OffsetTracker:
             log_start_offset, log_start_offset, log_end_offset, log_end_offset, min(recovery_point, log_end_offset)
         )
 
-    # --- the high watermark ---
+    # --- high watermark ---
 
     @property
     def high_watermark_to_store(self) -> int:
-        """The high watermark for the checkpoint. For a log without a role since its opening, this is the stored one."""
+        """The high watermark to store in the checkpoint.
+
+        If the log has had no role since it was opened, it is the stored high watermark.
+        """
         stored = self._stored_high_watermark
         return self.current.high_watermark if stored is None else stored
 
@@ -92,19 +105,19 @@ class OffsetTracker:
             self._set(start, local_start, min(max(offset, start), end), end, recovery_point)
 
     def release_high_watermark(self, *, follows_end: bool) -> None:
-        """Start the role of a sole replica.
+        """Start the role of the only replica.
 
-        :param follows_end: True if the high watermark equals the log end offset from the next append on. False if each
-            flush raises it.
+        :param follows_end: True if the high watermark follows the log end offset, from the next append on. False if
+            only flushes raise it.
         """
         self._follows_end = follows_end
         self._stored_high_watermark = None
 
     def hold_high_watermark(self) -> None:
-        """Start a role with other replicas: from now on only `move_high_watermark` raises the high watermark.
+        """Start a role with other replicas. From now on, only `move_high_watermark` raises the high watermark.
 
-        In a log that was just opened, the high watermark returns to the stored one: other replicas may lack the records
-        above.
+        In a log that was just opened, the high watermark returns to the stored value, because other replicas may lack
+        the later records.
         """
         self._follows_end = False
         stored = self._stored_high_watermark
@@ -112,7 +125,7 @@ class OffsetTracker:
             self._stored_high_watermark = None
             self.move_high_watermark(stored)
 
-    # --- the other offsets ---
+    # --- other offsets ---
 
     def move_log_start(self, offset: int) -> None:
         """Raise the log start offset. `offset` must not exceed the high watermark."""
@@ -129,7 +142,7 @@ class OffsetTracker:
         self._set(start, local_start, high_watermark, offset, recovery_point)
 
     def move_recovery_point(self, offset: int) -> None:
-        """Raise the recovery point to `offset`: all records below are durable."""
+        """Raise the recovery point to `offset`, because all records below `offset` are durable."""
         with self.state_lock:
             start, local_start, _, high_watermark, end, recovery_point = self.current
             self._set(start, local_start, high_watermark, end, max(recovery_point, offset))
@@ -151,9 +164,8 @@ class OffsetTracker:
         self._set(log_start_offset, log_start_offset, high_watermark, log_end_offset, recovery_point)
 
     def _set(self, start: int, local_start: int, high_watermark: int, end: int, recovery_point: int) -> None:
-        # No transaction is ever open, so the last stable offset is the high watermark. This is the only code that
-        # assumes it. Each append calls this method once per batch: `tuple.__new__` takes half the time of
-        # `LogOffsets(...)`.
+        # There are no open transactions, so the last stable offset is the high watermark. No other code assumes this.
+        # Each append calls this method, and `tuple.__new__` takes half the time of `LogOffsets(...)`.
         values = (start, local_start, high_watermark, high_watermark, end, recovery_point)
         offsets = _new_tuple(LogOffsets, values)
         assert start <= local_start <= high_watermark <= end >= recovery_point or offsets.are_in_order(), offsets

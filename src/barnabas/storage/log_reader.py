@@ -1,18 +1,18 @@
-"""The reads of a log, by offset and by time.
+"""Reads of a log, by offset and by timestamp.
 
-Invariants. A read returns whole batches of one segment, and the offsets of the log at the time of the read. If
-compaction removed all batches from the requested offset up to `max_offset`, the read returns an empty batch that covers
-the gap. So a reader always reaches `max_offset`. A read never parses records.
+Invariants. A read returns complete batches of one segment, and the offsets of the log at the time of the read. If
+compaction has removed all batches from the requested offset up to `max_offset`, the read returns an empty batch that
+covers the gap. So a reader always reaches `max_offset`. A read never parses records.
 
-Extensions. `LogReader` makes every `ReadResult`, so it will also find the aborted transactions of the batches. Remote
-segments will contain the offsets below the local log start offset; `read_remote` awaits them.
+Extensions. `LogReader` creates each `ReadResult`, so a later version can add the aborted transactions there. A later
+version may also store the offsets below the local log start offset in remote segments; `read_remote` reads them.
 
 Threads. The owner of the log reads; any thread may call `bytes_of`. A `TimeSearch` reads a snapshot of the segments, on
-any thread. A truncation on another thread locks readers out (`shut_out_readers`): until it ends, reads return nothing.
+any thread. During a truncation on another thread, reads return no batches (`shut_out_readers`).
 
-Errors. OFFSET_OUT_OF_RANGE below the log start offset and above the log end offset. `IndexDamagedError` if an index of
-a sealed segment must be rebuilt, which takes too long for the owner. If a read fails in the file system, the log goes
-offline, unless file descriptors or memory are short.
+Errors. A read below the log start offset or above the log end offset raises OFFSET_OUT_OF_RANGE. `IndexDamagedError` is
+raised if an index of a sealed segment must be rebuilt, because a rebuild would block the owner too long. If the file
+system returns an error, the log goes offline, unless file descriptors or memory are short.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from barnabas.storage.segment_list import SegmentList
 from barnabas.storage.time_search import TimeSearch
 
 Batches = FileRegion | bytearray | bytes
-"""Whole batches: a region of a segment's file, or bytes that no local file contains. May be empty."""
+"""Complete batches: a region of a segment's file, or bytes that are not in a local file. The batches may be empty."""
 
 NO_BATCHES = b""
 
 
 class AbortedTransaction(NamedTuple):
-    """A transaction that was aborted. `read_committed` consumers must skip its records in the batches of a read."""
+    """An aborted transaction. `read_committed` consumers must skip its records."""
 
     producer_id: int
     first_offset: int
@@ -62,7 +62,7 @@ class RemoteSegments(Protocol):
     """The segments of a log below its local log start offset, in remote storage."""
 
     def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool) -> Awaitable[bytes]:
-        """Return whole batches as `LogReader.read` does.
+        """Return complete batches; see `LogReader.read`.
 
         :raises BarnabasError: the segment cannot be read.
         """
@@ -105,11 +105,14 @@ class LogReader:
         """The number of truncations that have started since the log was opened."""
 
     def read(self, offset: int, max_bytes: int, max_offset: int, min_one_batch: bool = True) -> ReadResult:
-        """Return whole batches of one local segment, from the first one that ends at or after `offset`.
+        """Return complete batches of one local segment.
 
-        :param max_bytes: the maximum size of the batches. With `min_one_batch` the first batch may exceed it.
-        :param max_offset: the result excludes batches that reach this offset; for consumers, the high watermark.
-        :returns: no batches if there are none, or during a truncation.
+        The first of them is the first batch that ends at or after `offset`.
+
+        :param max_bytes: the maximum size of the batches. With `min_one_batch`, the first batch may be larger.
+        :param max_offset: the end of the readable offsets, for consumers the high watermark. Batches that do not end
+            below it are left out.
+        :returns: the batches. They are empty if there are none, or during a truncation.
         :raises ApiError: OFFSET_OUT_OF_RANGE: the offset is below the local log start offset or above the log end
             offset.
         :raises IndexDamagedError: an index of a sealed segment must be rebuilt first.
@@ -117,7 +120,7 @@ class LogReader:
         :raises StorageError: the file system returned an error.
         """
         self._health.check()
-        # Read the count before the flag: a truncation that starts in between changes the count.
+        # The count is read before the flag. So if a truncation starts in between, the count will differ after the read.
         truncation_count = self.truncation_count
         if self._is_truncating:
             return ReadResult(NO_BATCHES, self._offsets.current)
@@ -136,17 +139,19 @@ class LogReader:
             try:
                 found = self._find(offset, max_bytes, end, min_one_batch=min_one_batch)
             except SegmentReplacedError:
-                # The second lookup finds the compacted segment, whose files are open.
+                # The cleaner has just replaced the segment. A second lookup finds the new segment, whose files are
+                # open.
                 found = self._find(offset, max_bytes, end, min_one_batch=min_one_batch)
         except Exception as error:
             if self.truncation_count != truncation_count:
-                # ignore any error: files and sizes were inconsistent
+                # ignore all errors, because files and sizes were inconsistent
                 return ReadResult(NO_BATCHES, self._offsets.current)
             if isinstance(error, OSError):
                 raise self._health.failed("read", error, even_if_short=False) from error
             raise
         if self.truncation_count != truncation_count:
-            # The batches may be wrong, too: an empty batch for a gap that does not exist.
+            # During the truncation, even batches without an error may be wrong, for example an empty batch for a gap
+            # that does not exist.
             return ReadResult(NO_BATCHES, self._offsets.current)
         return _new_tuple(ReadResult, (found, offsets, ()))  # takes half the time of `ReadResult(...)`
 
@@ -174,7 +179,7 @@ class LogReader:
         return self._segments.filesystem.pread(batches.file, batches.length, batches.position)
 
     def time_search(self) -> TimeSearch:
-        """Return a search by timestamp over the current records of the log.
+        """Return a search by timestamp in the current records of the log.
 
         :raises StorageError: the log is offline.
         """
@@ -184,13 +189,13 @@ class LogReader:
 
     @contextmanager
     def shut_out_readers(self) -> Iterator[None]:
-        """Make reads return nothing while a truncation changes files and sizes."""
+        """A context in which reads return no batches, because a truncation changes files and sizes."""
         self._is_truncating = True
         self.truncation_count += 1
         try:
             yield
         finally:
-            # A read that started before the truncation may have added a hint for the old end.
+            # A read that started before the truncation may have added a hint for the old log end.
             self._segments.active.forget_hints()
             self._is_truncating = False
 

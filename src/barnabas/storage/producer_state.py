@@ -6,18 +6,21 @@ flight. This module does no I/O: it encodes and decodes snapshots, `DerivedFiles
 Snapshot file (Kafka's `<offset>.snapshot`): version i16, CRC-32C u32 of the rest, entry count i32. Each entry is
 producer id i64, epoch i16, last sequence i32, last offset i64, offset delta i32, timestamp i64, coordinator epoch i32,
 first offset of the open transaction i64. Kafka stores one batch per producer. Barnabas stores an entry for each of the
-five batches, oldest first, to detect a retry after a restart. Kafka's reader uses the last entry of a producer.
+five batches, oldest first, to detect retries after a restart. If Kafka reads such a file, it uses the last entry of
+each producer.
 
-Expiry. An entry contains the monotonic time at which the broker received the batch. Timestamps of records are not used:
-a producer that sends last year's events is not idle. Wall time is not used either: a temporarily wrong clock would
-expire active producers. A snapshot stores wall time, as Kafka does. A start uses only the differences between its
-entries, and the newest entry has age 0. So a producer expires after the broker has run for a day without its batches.
+Expiry. An entry contains the monotonic time at which the broker received the batch. Record timestamps are not used,
+because a producer that sends last year's events is still active. Wall-clock time is not used either, because active
+producers would expire if the clock was temporarily wrong. A snapshot stores wall-clock time, as Kafka does. A start
+uses only the differences between the entries of the snapshot, and gives the newest entry the age 0. So a producer
+expires if the broker runs for a day without receiving a batch from it.
 
 Invariant. An update replaces an entry as a whole, so a shallow copy of all entries is a consistent snapshot.
 
-Threads. The owner of the log. The owner holds the state lock while a roll or a flush may copy the entries.
+Threads. Only the owner of the log uses this module. While a roll or a flush may copy the entries, the owner holds the
+state lock.
 
-Errors. ApiError for a batch that is not the producer's next batch.
+Errors. ApiError is raised for a batch that is not the producer's next batch.
 """
 
 from __future__ import annotations
@@ -39,10 +42,13 @@ PRODUCER_EXPIRATION_S = 24 * 60 * 60
 """The time without batches after which the state of a producer expires (Kafka's producer.id.expiration.ms)."""
 
 STRANGERS_MAX = 1_000
-"""The maximum number of remembered refusals of unknown producers. The oldest one is dropped first."""
+"""The maximum number of remembered rejections of unknown producers. The oldest rejection is dropped first."""
 STRANGER_EXPIRATION_S = 10 * 60
-"""The time for which a refusal is remembered. Producers drop a record earlier: delivery.timeout.ms is two minutes, and
-librdkafka's message.timeout.ms is five."""
+"""The time for which a rejection is remembered.
+
+It is longer than producers retry: the default of delivery.timeout.ms is two minutes, and of librdkafka's
+message.timeout.ms five minutes.
+"""
 
 _VERSION = 1
 _SNAPSHOT_HEAD = struct.Struct(">hI")
@@ -77,9 +83,12 @@ class ProducerStates:
     def __init__(self, entries: dict[int, ProducerEntry] | None = None) -> None:
         self._entries = entries if entries is not None else {}
         self.highest_id = _highest_plausible(self._entries)
-        """The highest producer id that a broker may have allocated, or -1. It remains when the producer expires."""
+        """The highest producer id that a broker may have allocated; -1 if there is none.
+
+        The value stays when the producer expires.
+        """
         self._strangers: dict[tuple[int, int, int], float] = {}
-        """The monotonic time of each refused batch of an unknown producer, by producer id, epoch and sequence."""
+        """The monotonic time of each rejection of an unknown producer's batch, by producer id, epoch and sequence."""
 
     def __len__(self) -> int:
         return len(self._entries)
@@ -95,7 +104,7 @@ class ProducerStates:
         """Check the sequence of a producer's batch.
 
         :param now_s: the monotonic time.
-        :returns: the batch in the log if `header` is a retry of it, otherwise None.
+        :returns: the batch in the log if `header` belongs to a retry of this batch, otherwise None.
         :raises ApiError: INVALID_PRODUCER_EPOCH, OUT_OF_ORDER_SEQUENCE_NUMBER; NOT_LEADER_OR_FOLLOWER if the producer
             must send all its unacknowledged batches again.
         """
@@ -123,7 +132,7 @@ class ProducerStates:
         return None
 
     def accepts_next(self, producer_id: int, epoch: int, base_sequence: int) -> bool:
-        """Return whether `check` would accept a batch with any number of records as new, and not as a retry.
+        """Return whether `check` would accept a batch with this sequence as a new batch, with any number of records.
 
         >>> ProducerStates().accepts_next(7, 0, 0)
         True
@@ -171,7 +180,7 @@ class ProducerStates:
         self._entries[producer_id] = ProducerEntry(epoch, (*earlier, *found)[-BATCHES_KEPT:])
 
     def replace_with(self, other: ProducerStates) -> None:
-        """Replace all states with those of another object, after a truncation of the log."""
+        """Replace all states with the states in another object, after a truncation of the log."""
         self._entries, self._strangers = other._entries, other._strangers
         self.highest_id = other.highest_id
 
@@ -188,17 +197,18 @@ class ProducerStates:
         return self._entries.get(producer_id)
 
     def _check_stranger(self, header: BatchHeader, now_s: float) -> None:
-        """Refuse a batch of an unknown producer with a sequence above 0 the first time, and accept its retry.
+        """Reject a batch from an unknown producer with a sequence above 0 the first time, and accept its retry.
 
-        Such a batch has two possible causes, and the batch does not show which one applies. Either the state of the
-        producer has expired, and the producer continues its sequence (KIP-360). Or an earlier batch is still on its
-        way, for instance at the former leader. In the second case an acknowledgement would lose or reorder records:
-        librdkafka would count the earlier batch as stored, and other clients would send it too late. So the log refuses
-        the batch once, with an error after which every producer sends all unacknowledged batches again, in order. After
-        that, no earlier batch is missing.
+        There are two possible causes, and the batch does not show which one applies. Either the state of the producer
+        has expired, and the producer continues its sequence (KIP-360). Or an earlier batch has not arrived yet, for
+        example because the producer sent it to the former leader. In the second case, an acknowledgement would lose or
+        reorder records: librdkafka would treat the earlier batch as stored, and other clients would send it too late.
+        So the log rejects the batch once, with an error after which all producers send their unacknowledged batches
+        again, in order. Then no earlier batch is missing.
 
-        If more than `STRANGERS_MAX` producers are unknown at once, as after the deletion of all records of a busy log,
-        the log accepts every other one of them at once. Otherwise each refusal would be dropped before the retry.
+        More than `STRANGERS_MAX` producers may be unknown at the same time, for example after the deletion of all
+        records of a busy log. Then each rejection could be dropped before the retry. So the log accepts every second
+        batch immediately in this case.
         """
         stranger = header.producer_id, header.producer_epoch, header.base_sequence
         if header.base_sequence == 0:
@@ -207,7 +217,7 @@ class ProducerStates:
         if refused_s is not None:
             if now_s - refused_s < STRANGER_EXPIRATION_S:
                 return
-            del self._strangers[stranger]  # the entries stay in the order of time
+            del self._strangers[stranger]  # the entries stay in the order of their times
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
             if now_s - self._strangers.pop(oldest) < STRANGER_EXPIRATION_S:
@@ -221,9 +231,9 @@ class ProducerStates:
 
 
 class PendingProducers(ProducerStates):
-    """The producer states after the write of an append group. It contains only the entries that change.
+    """The producer states after the write of an append group. The object contains only the entries that change.
 
-    :param states: the producers of the log; `commit` changes them.
+    :param states: the producer states of the log; `commit` changes them.
     """
 
     def __init__(self, states: ProducerStates) -> None:
@@ -232,7 +242,7 @@ class PendingProducers(ProducerStates):
         self._strangers = states._strangers
 
     def commit(self) -> None:
-        """Apply the changes to the producers of the log, after the batches were written."""
+        """Apply the changes to the producer states of the log, after the batches were written."""
         states = self._states
         states._entries.update(self._entries)
         for producer_id in self._entries:
@@ -241,7 +251,7 @@ class PendingProducers(ProducerStates):
         self._entries.clear()
 
     def discard(self) -> None:
-        """Drop the changes: the batches were not written, so a retry of one of them is not a duplicate."""
+        """Drop the changes, because the batches were not written. So a retry of such a batch is not a duplicate."""
         self._entries.clear()
 
     def _entry(self, producer_id: int) -> ProducerEntry | None:
@@ -259,7 +269,7 @@ def _following(sequence: int) -> int:
 
 def encode_snapshot(entries: dict[int, ProducerEntry], clock: Clock) -> bytes:
     """Return the content of a snapshot file."""
-    # offset from monotonic to wall time; a single offset keeps the differences
+    # the offset from monotonic to wall-clock time; a single offset preserves the differences
     ahead_ms = clock.time_ms() - clock.monotonic() * 1000
     rows = [
         _ENTRY.pack(
@@ -282,7 +292,7 @@ def encode_snapshot(entries: dict[int, ProducerEntry], clock: Clock) -> bytes:
 def decode_snapshot(data: bytes, now_s: float) -> ProducerStates:
     """Decode the content of a snapshot file.
 
-    :param now_s: the monotonic time; the newest entry gets this time.
+    :param now_s: the current monotonic time. The newest entry gets this time.
     :raises ValueError: the content is damaged.
     """
     head_size = _SNAPSHOT_HEAD.size + _COUNT.size

@@ -2,25 +2,26 @@
 
 `docs/explanation/storage.md` lists the steps.
 
-Invariants. The batches in the `.log` files are the log; all other files are derived from them. Recovery trusts derived
-files only below the recovery point. From the recovery point on, recovery checks each batch (length, CRC, contiguous
-offsets, order of epochs), and truncates the log before the first damaged batch. After a clean shutdown the recovery
-point is the log end offset.
+Invariants. The batches in the `.log` files are the log, and all other files are derived from them. Recovery trusts
+derived files only below the recovery point. From the recovery point on, recovery checks each batch (length, CRC,
+contiguous offsets, order of epochs), and truncates the log before the first damaged batch. After a clean shutdown, the
+recovery point is the log end offset.
 
 Gaps. Compaction leaves gaps between batches and between segments, and it leaves empty segments. Recovery accepts gaps
-below the recovery point. In a compacted log recovery accepts gaps everywhere, because an administrator may have copied
-the directory without its checkpoints. In another log, a gap above the recovery point is damage: a crash of the machine
-removed the end of a segment, and kept the next segment. After a crash of the machine, a gap between two segments of a
-compacted log is damage, too. The cleaner compacts only below the stored recovery point, and a follower starts a segment
-at the end of the previous one.
+below the recovery point. In a compacted log, recovery accepts gaps everywhere, because an administrator may have copied
+the directory without its checkpoints. In other logs, a gap above the recovery point is treated as damage: a crash of
+the machine may have removed the end of a segment, but not the next segment. After a crash of the machine, a gap above
+the recovery point between two segments of a compacted log is also treated as damage. Neither the cleaner nor a follower
+makes such a gap: the cleaner compacts only below the stored recovery point, and a follower starts a segment at the end
+of the previous segment.
 
-Recovery renames files that may be useful, and does not delete them (`barnabas.storage.damaged_files`): later segments,
-a tail that contains a valid batch, and damaged files. The time of a recovery depends on the number of unflushed bytes
-and of segments, not on the size of the log.
+Recovery does not delete files that may be useful, but renames them (`barnabas.storage.damaged_files`): segments after
+the damage, a tail that contains a valid batch, and damaged files. The duration of a recovery depends on the number of
+unflushed bytes and segments, not on the size of the log.
 
 Threads. One thread loads a log; several threads load several logs.
 
-Errors. No content of a file raises an error. OSError if the file system returns one.
+Errors. Damaged files never raise an error. OSError is raised if the file system returns an error.
 """
 
 from __future__ import annotations
@@ -67,16 +68,16 @@ logger = logging.getLogger(__name__)
 _NO_ROOM = frozenset({errno.ENOSPC, errno.EDQUOT})
 
 TRUST_ALL = 2**63 - 1
-"""The recovery point of a log that was closed cleanly."""
+"""The recovery point that stands for a cleanly closed log."""
 
 
 class GapsAllowed(NamedTuple):
     """The offsets up to which gaps are accepted."""
 
     within: int
-    """The limit for a gap between two batches of a segment."""
+    """The offset up to which gaps between two batches of a segment are accepted."""
     between: int
-    """The limit for a gap between two segments."""
+    """The offset up to which gaps between two segments are accepted."""
 
 
 @dataclass(slots=True)
@@ -90,9 +91,9 @@ class LoadedLog:
     """True if `epochs` differs from the leader epoch checkpoint."""
     log_start_offset: int
     damage: str | None = None
-    """The reason of the truncation, or None if recovery did not truncate the log."""
+    """The reason if recovery has truncated the log, otherwise None."""
     lost_from: int | None = None
-    """The first lost offset, if the log lost records and continues after them."""
+    """The first lost offset if the log has lost records and continues after them; otherwise None."""
     snapshots: list[int] = field(default_factory=list)
     """The offsets of the producer snapshots."""
     stored_epochs: tuple[EpochStart, ...] | None = None
@@ -121,13 +122,13 @@ def load_log(
 ) -> LoadedLog:
     """Load a log, or create it.
 
-    A log without segments starts at the greatest stored offset, so that no offset is used twice.
+    A log without segments starts at the greatest stored offset, so no offset is used twice.
 
     :param stored: the offsets of the log in the checkpoints of the data directory.
     :param clean: True if the log was closed cleanly, so that all its records were fsynced.
     :param lost_memory: True if the machine has crashed since the last write to the log. Each file may then lack bytes
         that were not fsynced.
-    :raises OSError: the file system returned an error; recovery changed no undamaged file.
+    :raises OSError: the file system returned an error. Recovery has not changed undamaged files.
     """
     try:
         names = filesystem.list_folder(folder)
@@ -149,7 +150,7 @@ def load_log(
         loaded = _load_from(filesystem, folder, config, bases, stored, trust_below, gaps)
         _check_end(loaded, folder, stored, config)
         if not clean and (gap := gap_at_end(loaded.active)) is not None:
-            # The gap may also be from an earlier start, if no replica has filled it since.
+            # The empty batch at the end may come from an earlier start, and no replica has filled the gap since then.
             loaded.lost_from = gap
         if not clean and _begins_behind_a_loss(loaded, stored):
             loaded.lost_from = 0
@@ -173,8 +174,11 @@ def _begin(filesystem: FileSystem, folder: Path, config: LogConfig, offset: int)
 
 
 def _begins_behind_a_loss(loaded: LoadedLog, stored: StoredOffsets) -> bool:
-    """Return whether an earlier start created this log with `_begin`: the log is empty, and its log start offset is
-    above the stored one. A deletion of records would have stored the log start offset first."""
+    """Return whether an earlier start created this log with `_begin`, because all segments were missing.
+
+    Such a log is empty, and its log start offset is above the stored log start offset. A deletion of records would have
+    stored the log start offset first.
+    """
     return not loaded.sealed and not loaded.active.size and loaded.log_start_offset > stored.log_start_offset
 
 
@@ -187,13 +191,14 @@ def _load_from(
     trust_below: int,
     gaps: GapsAllowed,
 ) -> LoadedLog:
-    """Load the segments from the log start offset on; rename the earlier segments."""
+    """Load the segments from the log start offset on, and rename the earlier segments."""
     start = stored.log_start_offset
     first = max(0, bisect_right(bases, start) - 1)
     loaded = _load_segments(filesystem, folder, config, bases[first:], trust_below, gaps)
     if start > loaded.active.next_offset:
-        # The log is flushed up to its start before the checkpoint is written. So this checkpoint, which has no CRC, is
-        # damaged. If recovery trusted it, all records would be removed.
+        # The log is always flushed up to its log start offset before the checkpoint is written. So a checkpoint with a
+        # higher offset is damaged; checkpoints have no CRC. If recovery trusted this offset, all records would be
+        # removed.
         logger.error(
             "%s: the checkpoint has log start offset %d, but the log ends at offset %d; ignoring the checkpoint",
             folder, start, loaded.active.next_offset, extra=event(LogEvent.RECORDS_LOST),
@@ -213,7 +218,7 @@ def _load_from(
 
 
 def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: LogConfig) -> None:
-    """If the log ends below the checkpoints' offsets, raise the log end offset, so that no offset is used twice."""
+    """If the log ends below the stored offsets, raise the log end offset, so that no offset is used twice."""
     end, reached = loaded.active.next_offset, max(stored)
     if end >= reached:
         return
@@ -231,8 +236,10 @@ def _check_end(loaded: LoadedLog, folder: Path, stored: StoredOffsets, config: L
 
 
 def _go_on_at(loaded: LoadedLog, offset: int, index_interval_bytes: int) -> None:
-    """Raise the log end offset to `offset`, with an empty batch, or with a new segment if the relative offset is too
-    large."""
+    """Raise the log end offset to `offset` by appending an empty batch.
+
+    If the relative offset is too large for the segment, create a new segment.
+    """
     active = loaded.active
     if offset - 1 - active.base_offset <= RELATIVE_OFFSET_MAX:
         fill_gap(active, offset, loaded.epochs.latest)
@@ -287,12 +294,12 @@ def load_producers(
 ) -> ProducerStates:
     """Return the states of idempotent producers at log end offset `end_offset`.
 
-    This function loads the latest valid producer snapshot, and applies the headers of the batches after it. It renames
-    damaged snapshots.
+    The function loads the latest valid producer snapshot, and applies the headers of the batches after the snapshot. It
+    renames damaged snapshots.
 
-    :param snapshots: the offsets of the snapshots found at start. Snapshots above `end_offset` are renamed, because the
-        log lost its end. Renamed snapshots are removed from this list. None: the log was truncated, and snapshots above
-        `end_offset` are deleted.
+    :param snapshots: the offsets of the snapshots found at start, or None after a truncation of the log. At start,
+        snapshots above `end_offset` are renamed, because the log has lost its end, and they are removed from this list.
+        After a truncation, snapshots above `end_offset` are deleted.
     """
     states, offset, now_s = ProducerStates(), segments[0].base_offset, clock.monotonic()
     found = snapshot_offsets(filesystem, folder) if snapshots is None else snapshots
@@ -318,7 +325,7 @@ def load_producers(
     for scan in _scans_from(segments, offset):
         for producer_id, (epoch, batches) in scan.producers.items():
             states.add_batches(producer_id, epoch, batches, now_s)
-    # `highest_id` also includes the producers that expire now.
+    # The states expire last, so that `highest_id` also includes expired producers.
     states = ProducerStates(states.entries())
     states.expire(now_s)
     return states
@@ -330,7 +337,7 @@ def snapshot_offsets(filesystem: FileSystem, folder: FilePath) -> list[int]:
 
 
 def _tidy_folder(filesystem: FileSystem, folder: Path, names: list[str], found: dict[str, list[int]]) -> None:
-    """Remove files of an interrupted operation; rename index files without a segment."""
+    """Remove the files of interrupted operations, and rename index files without a segment."""
     for name in names:
         if name.endswith((DELETED_SUFFIX, TEMPORARY_SUFFIX)) and (is_deleted_file(name) or is_temporary_file(name)):
             filesystem.unlink(folder / name)
@@ -351,7 +358,10 @@ def _check_segments(
     epoch_check: EpochCheck,
     gaps: GapsAllowed,
 ) -> tuple[ActiveSegment, str | None]:
-    """Check segments in order and append them to `sealed`; return the last segment of the log, and the damage there."""
+    """Check segments in order, and append them to `sealed`.
+
+    Return the last segment of the log, and the damage in it or None.
+    """
     for number, base in enumerate(bases):
         later = bases[number + 1 :]
         segment, damage = load_segment(
@@ -370,14 +380,17 @@ def _check_segments(
 
 
 def _cut(segment: ActiveSegment, damage: str, later: list[int], index_interval_bytes: int) -> ActiveSegment:
-    """Truncate the log after the last valid batch of a segment; keep a copy of a tail that contains valid batches."""
+    """Truncate the log after the last valid batch of a segment.
+
+    If the removed tail contains valid batches, keep a copy of it.
+    """
     filesystem, path = segment.filesystem, segment.paths.log
     size = filesystem.size(path)
     logger.warning(
         "%s: truncated the log at offset %d, position %d of %s: %s; removed %d bytes and %d later segments",
         segment.folder, segment.next_offset, segment.size, path.name, damage, size - segment.size, len(later),
     )  # fmt: skip
-    # The copy is the first step: if the disk is full, no file is changed.
+    # The copy is the first step. If it fails because the disk is full, no file has been changed.
     whole = size > segment.size and has_valid_batch(filesystem, segment.file, segment.size, size)
     if whole and segment.size:
         copy = copy_damaged_tail(filesystem, segment.file, segment.size, size)
@@ -394,7 +407,10 @@ def _cut(segment: ActiveSegment, damage: str, later: list[int], index_interval_b
 
 
 def _store_indexes(segment: ActiveSegment) -> None:
-    """Store the indexes of a segment before it is sealed. If the disk is full, a later read rebuilds them."""
+    """Store the indexes of a segment before it is sealed.
+
+    If the disk is full, do not store them; a later read rebuilds the indexes.
+    """
     try:
         segment.write_indexes(*segment.encode_indexes(closing=True))
     except OSError as error:
@@ -433,8 +449,8 @@ def _epochs_of_batches(segments: list[Segment]) -> LeaderEpochs:
 def _scans_from(segments: list[Segment], offset: int) -> list[SegmentScan]:
     """Scan the headers of all batches from `offset` on; skip unreadable segments.
 
-    Such damage below the recovery point occurred after the flush. The rest of the log stays usable, and a read of the
-    damaged batches raises CorruptBatchError.
+    Damage below the recovery point has occurred after the flush. The rest of the log stays usable, and reads of the
+    damaged batches raise CorruptBatchError.
     """
     scans = []
     for segment in segments:

@@ -1,7 +1,7 @@
-"""The reserve file `.reserve`: an allocated file without content, which keeps disk space free.
+"""The reserve file `.reserve`: an allocated file without content that reserves disk space.
 
-When the disk is full, the broker deletes this file. The freed space lets the broker start and lets administrators
-delete topics. When enough space is free, the broker creates the file again.
+When the disk is nearly full, the broker deletes this file. With the freed space, the broker can start and
+administrators can delete topics. When enough space is free again, the broker creates the file again.
 """
 
 from __future__ import annotations
@@ -17,13 +17,16 @@ from barnabas.storage.filesystem import FileSystem
 logger = logging.getLogger(__name__)
 
 RESERVE_BYTES = 8 * 1024 * 1024
-"""The size of the reserve. The metadata store needs this space for the states of ten thousand partitions."""
+"""The size of the reserve in bytes. The metadata store may need this space for the states of 10,000 partitions."""
 
 _SHARE = 16
-"""The reserve uses at most one part in 16 of the free space."""
+"""The reserve uses at most 1/16 of the free space."""
 
 _TOPIC_BYTES, _PARTITION_BYTES = 64 * 1024, 16 * 1024
-"""The maximum space for a new topic, and for each of its partitions: directories, files, and metadata nodes."""
+"""The maximum space for a new topic, and for each of its partitions, in bytes.
+
+It includes directories, files and nodes of the metadata store.
+"""
 
 
 class Reserve:
@@ -34,7 +37,7 @@ class Reserve:
         self._path = folder / RESERVE
 
     def make(self) -> None:
-        """Create or enlarge the reserve file if enough space is free. An error is logged."""
+        """Create or enlarge the reserve file if enough space is free. Errors are logged."""
         try:
             size = self._filesystem.size(self._path) if self._filesystem.exists(self._path) else 0
             wanted = min(RESERVE_BYTES, (size + self._filesystem.free_bytes(self._path.parent)) // _SHARE)
@@ -57,9 +60,9 @@ class Reserve:
             logger.warning("the disk is nearly full; cannot delete reserve file %s: %s", self._path, error)
 
     def check_room(self, partition_count: int) -> None:
-        """Check that the disk has space for new partitions of a topic, besides the reserve.
+        """Check that the disk has space for new partitions of a topic, in addition to the reserve.
 
-        On a full disk the metadata store could write a topic only partly, and would lack the space to delete it.
+        On a full disk, the metadata store could write only a part of a topic, and would have no space to delete it.
 
         :param partition_count: the number of new partitions.
         :raises StorageError: the disk is full.

@@ -3,16 +3,17 @@
 Invariants. As in Kafka, retention deletes whole segments, oldest first, and only if all of their records are below the
 high watermark:
 
-- by time: while the newest record of the segment is older than `retention.ms`;
-- by size: while the log without the segment still has `retention.bytes`.
+- by time: a segment is deleted if its newest record is older than `retention.ms`;
+- by size: a segment is deleted if the log without it still has at least `retention.bytes`.
 
 If `cleanup.policy` is only compact, or empty, retention keeps all segments. Retention may delete the active segment
-unless it is empty. Before it deletes a segment by time, it reads the headers of all its batches, because a wrong index
-must not cause a deletion.
+unless this segment is empty. Before retention deletes a segment by time, it reads the headers of all batches in the
+segment, because a wrong index must not cause a deletion.
 
-Threads. The owner of the log makes a search, and any thread runs it on snapshots of the segments.
+Threads. The owner of the log creates a search, and any thread may run the search, on snapshots of the segments.
 
-Errors. CorruptBatchError for a segment with damaged batches, which remains. OSError if a file cannot be read.
+Errors. CorruptBatchError is raised for a segment with damaged batches; such a segment is kept. OSError is raised if a
+file cannot be read.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ def count_deletable(
     """Return the number of segments to delete, counted from the oldest one.
 
     :param segments: all segments of the log, oldest first.
-    :param newest_ms: returns the timestamp of a segment's newest record; called only if needed, because it may open a
-        file.
+    :param newest_ms: returns the timestamp of a segment's newest record. It is called only if needed, because it may
+        open a file.
     """
     if not config.deletes_old:
         return 0
@@ -69,11 +70,13 @@ def _is_expired(retention_ms: int, now_ms: int, segment: S, newest_ms: Callable[
 
 
 class RetentionSearch:
-    """A search for the segments of a log to delete, in snapshots of the segments. Any thread may call `find`.
+    """A search for the segments of a log that retention must delete.
+
+    It uses snapshots of the segments, and any thread may call `find`.
 
     :param segments: snapshots of all segments with batches, oldest first.
-    :param is_roll_due: True if the active segment is older than `segment.ms`. The caller then rolls it, regardless of
-        the result.
+    :param is_roll_due: True if the active segment is older than `segment.ms`. In this case, the caller rolls the active
+        segment, regardless of the result.
     """
 
     def __init__(
@@ -95,21 +98,22 @@ class RetentionSearch:
     def of(
         cls, segments: SegmentList, config: LogConfig, now_ms: int, high_watermark: int, active_since_ms: int
     ) -> RetentionSearch | None:
-        """Return a search in the current segments, or None if retention certainly keeps all of them."""
+        """Return a search in the current segments, or None if it is certain that retention keeps all of them."""
         active = segments.active
         is_roll_due = now_ms - active_since_ms > config.roll_ms and active.size > 0
         if not config.deletes_old and not is_roll_due:
             return None
         is_young = config.retention_ms == UNLIMITED or now_ms - active.max_timestamp_ms <= config.retention_ms
         is_small = config.retention_bytes == UNLIMITED or active.size <= config.retention_bytes
-        # Most logs have one segment with a recent append, which remains. This check opens no file for them.
+        # Most logs have only one segment with a recent append, and retention keeps this segment. This check avoids
+        # opening files for such logs.
         if not segments.sealed and not is_roll_due and (not active.size or (is_young and is_small)):
             return None
         filled = [segment.snapshot() for segment in segments.all if segment.size]
         return cls(filled, config, now_ms, high_watermark, is_roll_due=is_roll_due) if filled else None
 
     def find(self) -> int | None:
-        """Return the offset before which all segments are to be deleted, or None.
+        """Return the offset before which all segments must be deleted, or None.
 
         :raises CorruptBatchError: a segment to delete has damaged batches.
         :raises OSError: the files cannot be read.
@@ -118,7 +122,10 @@ class RetentionSearch:
         return self._segments[count - 1].next_offset if count else None
 
     def _newest_ms(self, segment: SealedSegment) -> int:
-        """Return the timestamp of the newest record, or the time of the last write if records have no timestamps."""
+        """Return the timestamp of the newest record.
+
+        If the records have no timestamps, return the time of the last write.
+        """
         newest_ms = _claimed_ms(segment)
         if newest_ms is None or self._now_ms - newest_ms > self._config.retention_ms:
             newest_ms = segment.confirm_timestamp()

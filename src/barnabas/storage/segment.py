@@ -1,27 +1,27 @@
 """One segment of a log: a file of batches, and two sparse indexes.
 
 The last segment of a log is an `ActiveSegment`, which receives the appends. Its indexes are in memory; a flush and a
-roll store them in files. A full segment becomes a `SealedSegment`. It opens its files at the first read, and closes
+roll store them in files. A full segment becomes a `SealedSegment`, which opens its files at the first read and closes
 them on request.
 
-Retention renames files to `.deleted`, and unlinks them later (Kafka's file.delete.delay.ms). A start unlinks files with
-such names. Reads use pread and bounded memory, not mmap: an I/O error in a mapped page would kill the process, and
-pread raises OSError.
+Retention renames files to `.deleted`, and unlinks them after a delay (Kafka's file.delete.delay.ms). A start unlinks
+files with such names. Reads use pread with limited memory and not mmap, because an I/O error in a mapped page would
+kill the process, whereas pread raises OSError.
 
 Invariants. Batches are contiguous from position 0, and their offsets ascend. A segment covers the offsets from
 `base_offset` up to `next_offset`, the base offset of the next segment. Compaction leaves gaps: the first batch may
-begin after the base offset, a batch may begin after the end of the previous one, and a segment may be empty. A lookup
+begin after the base offset, a batch may begin after the end of the previous batch, and a segment may be empty. A lookup
 of an offset in a gap returns the first batch after the gap. `ActiveSegment.write` writes batches to the file, and
 `note_all` makes them visible: readers see only `size` bytes.
 
 Threads. The owner of the log reads. Other threads read a `snapshot`. Any thread may call `rebuild_indexes`. Only one
-append writes at a time. `note_all` and `encode_indexes` run under the state lock of the log.
+append may write at a time. `note_all` and `encode_indexes` run under the state lock of the log.
 
-Errors. A lookup reads a few pages. If an index is missing or wrong, a lookup would have to read the whole file. It
-raises `IndexDamagedError` instead, and the caller rebuilds the indexes on a background thread. Damaged batches raise
-CorruptBatchError. A segment that was compacted before its file was open raises `SegmentReplacedError`. If disk space,
-file descriptors or memory are short, `ActiveSegment.append` truncates the written bytes. If the truncation fails, or
-the write fails for another reason, the log goes offline.
+Errors. A lookup reads only a few pages. If an index is missing or wrong, the lookup would have to read the whole file.
+It raises `IndexDamagedError` instead, and the caller rebuilds the indexes on a background thread. Damaged batches raise
+CorruptBatchError. If a segment was compacted before its file was opened, reads of the segment raise
+`SegmentReplacedError`. If disk space, file descriptors or memory are short, `ActiveSegment.append` truncates the
+written bytes. If the truncation fails, or the write fails for another reason, the log goes offline.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ from barnabas.storage.segment_index import (
     TimeOffset,
 )
 
-# The `.log` file is the last: an interruption leaves a segment whose indexes can be rebuilt.
+# The `.log` file is the last one. So an interruption leaves a segment whose indexes can be rebuilt.
 _SUFFIXES = (TIME_INDEX_SUFFIX, INDEX_SUFFIX, LOG_SUFFIX)
 
 
@@ -89,16 +89,16 @@ class SegmentPaths:
 def delete_segment_files(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> None:
     """Delete the files of segments, in the given order.
 
-    :raises OSError: the file system returned an error; some files may remain.
+    :raises OSError: the file system returned an error. Some files may remain.
     """
     for path in _files_there(filesystem, folder, base_offsets):
         filesystem.unlink(path)
 
 
 def rename_deleted_segments(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
-    """Rename the files of segments, so that no start finds them; return the new paths.
+    """Rename the files of segments so that later starts ignore them; return the new paths.
 
-    :raises OSError: the file system returned an error; some files may still have their old names.
+    :raises OSError: the file system returned an error. Some files may still have their old names.
     """
     renamed = []
     for path in _files_there(filesystem, folder, base_offsets):
@@ -109,13 +109,16 @@ def rename_deleted_segments(filesystem: FileSystem, folder: Path, base_offsets: 
 
 
 def _files_there(filesystem: FileSystem, folder: Path, base_offsets: Sequence[int]) -> list[Path]:
-    names = set(filesystem.list_folder(folder))  # one listing for all segments, because the directory may be long
+    names = set(filesystem.list_folder(folder))  # one listing for all segments
     wanted = [offset_name(base, suffix) for base in base_offsets for suffix in _SUFFIXES]
     return [folder / name for name in wanted if name in names]
 
 
 _HEADERS_BYTES = 8 * 1024
-"""The bytes of a read for headers. Two index intervals, so that a lookup usually needs one read."""
+"""The number of bytes per read in a scan of headers.
+
+It is two index intervals, so a lookup usually needs only one read.
+"""
 
 _SCAN_BYTES = 1024 * 1024
 
@@ -152,7 +155,9 @@ def scan_headers(filesystem: FileSystem, file: DataFile, position: int, end: int
 
 
 def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end: int) -> None:
-    """Feed a file to a scan, from the scan's position up to `end`, to the first damage, or to the end of the file.
+    """Feed a file to a scan, from the scan's position on.
+
+    Stop at `end`, at the first damage, or at the end of the file.
 
     :raises OSError: the file cannot be read.
     """
@@ -163,7 +168,7 @@ def scan_segment(filesystem: FileSystem, file: DataFile, scan: SegmentScan, end:
         chunk = filesystem.pread(file, min(wanted, end - before), before)
         if scan.feed(chunk, before) == before and len(chunk) < wanted:
             return
-        # If batches are large and the scan needs only their headers, the bytes in between are not read.
+        # If the batches are large and the scan needs only the headers, the bytes between the headers are not read.
         sparse = scan.batch_count == count + 1 and scan.size > before + len(chunk)
         read_bytes = BATCH_HEADER_SIZE if sparse else _SCAN_BYTES
 
@@ -173,11 +178,17 @@ T = TypeVar("T")
 _HINTS_MAX = 256
 
 SCANNED_BYTES_MAX = 1024 * 1024
-"""The maximum distance of a batch from its index entry. An undamaged index has an entry every few KiB."""
+"""The maximum distance in bytes between a batch and the previous index entry.
+
+An undamaged index has an entry every few KiB.
+"""
 
 
 class IndexDamagedError(CorruptBatchError):
-    """An index is missing or does not match the batches; `SealedSegment.rebuild_indexes` builds it from the batches."""
+    """An index is missing or does not match the batches.
+
+    `SealedSegment.rebuild_indexes` must rebuild it from the batches.
+    """
 
     def __init__(self, segment: SealedSegment, reason: str) -> None:
         super().__init__(reason)
@@ -185,13 +196,19 @@ class IndexDamagedError(CorruptBatchError):
 
 
 class SegmentReplacedError(BarnabasError):
-    """The cleaner has replaced the segment before its file was opened; another segment contains its records now."""
+    """The cleaner has replaced the segment before the file of the segment was opened.
+
+    Another segment contains the records now.
+    """
 
 
 class Replacement:
-    """Shows whether a compacted segment replaces a segment. The segment and its snapshots share this object.
+    """Shows whether a segment is being replaced by a compacted segment.
 
-    `has_begun` is set before the first file is renamed. So a file that was opened before belongs to the old segment.
+    The segment and its snapshots share this object.
+
+    `has_begun` is set before the first file is renamed. So if it is still false after a file was opened, the file
+    belongs to the old segment.
     """
 
     __slots__ = ("has_begun",)
@@ -202,7 +219,7 @@ class Replacement:
     def open(self, filesystem: FileSystem, path: FilePath) -> DataFile:
         """Open a file of the segment for reading.
 
-        :raises SegmentReplacedError: the file may belong to the new segment, or may be removed.
+        :raises SegmentReplacedError: the file may belong to the new segment, or was removed.
         :raises OSError: the file cannot be opened.
         """
         try:
@@ -219,7 +236,7 @@ class Replacement:
 
 
 class Segment(ABC):
-    """The reads that active and sealed segments have in common."""
+    """The base class of active and sealed segments, with the reads that both have in common."""
 
     def __init__(
         self, filesystem: FileSystem, folder: FilePath, base_offset: int, *, size: int, next_offset: int
@@ -229,8 +246,9 @@ class Segment(ABC):
         self.base_offset = base_offset
         self.next_offset = next_offset
         self.size = size
-        # The position of the first batch that ends at or after each of these offsets. A consumer continues at the end
-        # of its last read, so the end of a read is a hint for the next read, which needs neither index nor scan.
+        # The hints: for some offsets, the position of the first batch that ends at or after the offset. A consumer
+        # continues at the end of its previous read. So the end of each read becomes a hint, and the next read needs
+        # neither an index lookup nor a scan.
         self._hints: dict[int, int] = {}
 
     @property
@@ -288,9 +306,10 @@ class Segment(ABC):
         """Return whole batches, from the batch at position `start` on.
 
         :param max_bytes: the maximum size of the result.
-        :param max_offset: the result excludes batches that reach this offset.
+        :param max_offset: the end of the readable offsets. Batches that do not end below it are left out.
         :param min_one_batch: True to return the first batch even if it is larger than `max_bytes`.
-        :returns: None if there is no such batch.
+        :returns: None if
+        there is no such batch.
         :raises IndexDamagedError: an index does not match the batches.
         :raises CorruptBatchError: the batches are damaged.
         """
@@ -307,7 +326,7 @@ class Segment(ABC):
         return next(scan_headers(self.filesystem, self.file, position, self.size)).header
 
     def hint(self, offset: int, position: int) -> None:
-        """Remember the position of the first batch that ends at or after `offset`, which a later append may write."""
+        """Remember the position of the first batch that ends at or after `offset`. The batch may not exist yet."""
         if len(self._hints) >= _HINTS_MAX:
             del self._hints[next(iter(self._hints))]
         self._hints[offset] = position
@@ -317,7 +336,9 @@ class Segment(ABC):
         self._hints.clear()
 
     def locate(self, offset: int) -> PlacedBatch | None:
-        """Return the first batch that ends at or after `offset`. If needed, rebuild the indexes, which may take long.
+        """Return the first batch that ends at or after `offset`.
+
+        If needed, rebuild the indexes, which may take a long time.
 
         :returns: None if this segment has no such batch.
         :raises CorruptBatchError: the batches are damaged.
@@ -325,16 +346,18 @@ class Segment(ABC):
         return self._surely(lambda: self._locate(offset))
 
     def end_before(self, offset: int) -> int:
-        """Return the offset after the last batch that ends before `offset`, or the base offset if there is none.
+        """Return the offset after the last batch that ends before `offset`.
 
-        As with `locate`, this may take long.
+        Return the base offset if there is no such batch.
+
+        Like `locate`, this may take a long time.
 
         :raises CorruptBatchError: the batches are damaged.
         """
         return self._surely(lambda: self._end_before(offset))
 
     def headers(self, offset: int) -> Iterator[PlacedBatch]:
-        """Yield the batches of the segment, from the first one that ends at or after `offset`."""
+        """Yield the batches of the segment, beginning with the first batch that ends at or after `offset`."""
         first = self.locate(offset)
         if first is not None:
             yield from scan_headers(self.filesystem, self.file, first.position, self.size)
@@ -343,7 +366,7 @@ class Segment(ABC):
         return self.filesystem.pread(self.file, batch.header.size, batch.position)
 
     def _surely(self, look: Callable[[], T]) -> T:
-        """Run a lookup; if an index is wrong, rebuild the indexes and run the lookup again."""
+        """Run a lookup. If an index is wrong, rebuild the indexes and run the lookup again."""
         try:
             return look()
         except CorruptBatchError as error:
@@ -365,7 +388,7 @@ class Segment(ABC):
     def _locate(self, offset: int) -> PlacedBatch | None:
         if not self.size:
             return None
-        # A reader that starts at the base offset needs no index.
+        # A reader that starts at the base offset needs no index lookup.
         entry = self.offset_index.floor(offset - self.base_offset) if offset > self.base_offset else None
         for batch in self._scan_from(entry, self.size):
             if batch.header.last_offset >= offset:
@@ -382,7 +405,7 @@ class Segment(ABC):
         return end
 
     def _end_within(self, start: int, limit: int, max_bytes: int, *, min_one_batch: bool) -> int:
-        """Return the end position of the last whole batch within `max_bytes` after `start`."""
+        """Return the end position of the last complete batch within `max_bytes` after `start`."""
         next_offset = NO_OFFSET
         entry = self.offset_index.floor_position(start + max_bytes)
         if entry and entry.position > start:
@@ -400,12 +423,12 @@ class Segment(ABC):
         raise CorruptBatchError(f"{self.paths.log}: no batch ends after {start + max_bytes}")
 
     def _scan_from(self, entry: OffsetPosition | None, end: int) -> Iterator[PlacedBatch]:
-        """Yield the batches from an index entry on, or all batches.
+        """Yield the batches from an index entry on, or all batches if there is no entry.
 
-        The offset of an entry may be above the last offset of its batch: Kafka makes one entry for all batches of a
-        write.
+        The offset of an entry may be above the last offset of its batch, because Kafka adds only one entry for all
+        batches of a write.
 
-        :raises CorruptBatchError: the entry does not match its batch, or an entry nearer to a batch is missing.
+        :raises CorruptBatchError: the entry does not match its batch, or a later entry is missing.
         """
         start = entry.position if entry else 0
         for batch in scan_headers(self.filesystem, self.file, start, end):
@@ -426,12 +449,12 @@ class Segment(ABC):
         """Close all files; `FileRegion`s in use keep their files open."""
 
     def _blamed(self, error: CorruptBatchError) -> CorruptBatchError:
-        """Return the error, or an `IndexDamagedError` if an index may be the cause."""
+        """Return the error to raise: `error`, or an `IndexDamagedError` if an index may be the cause."""
         return error
 
 
 class SealedSegment(Segment):
-    """A segment that receives no more appends. It opens its files at the first read."""
+    """A segment that gets no further appends. It opens its files at the first read."""
 
     def __init__(
         self,
@@ -446,10 +469,11 @@ class SealedSegment(Segment):
     ) -> None:
         super().__init__(filesystem, folder, base_offset, size=size, next_offset=next_offset)
         self.replacement = replacement or Replacement()
-        # The file stays open until its flush: an fsync through another descriptor might not report an earlier error.
+        # The file stays open until it is flushed, because an fsync through another descriptor might not report an
+        # earlier write error.
         self.unflushed_file = unflushed_file
         self.confirmed_timestamp_ms: int | None = None
-        """The greatest timestamp of all batches, after all their headers were read, or None before."""
+        """The greatest timestamp of all batches; None until all headers were read."""
         self._file: DataFile | None = None
         self._offset_index: OffsetLookup | None = None
         self._time_index: TimeLookup | None = None
@@ -484,7 +508,7 @@ class SealedSegment(Segment):
         return last.timestamp_ms if last else NO_TIMESTAMP
 
     def check_time_index(self) -> None:
-        """Check the last entry of the time index against its batch; rebuild the indexes if it does not match.
+        """Compare the last entry of the time index with its batch. If they do not match, rebuild the indexes.
 
         :raises CorruptBatchError: the batches are damaged.
         """
@@ -496,9 +520,9 @@ class SealedSegment(Segment):
             self.rebuild_indexes()
 
     def find_timestamp(self, timestamp_ms: int) -> Iterator[PlacedBatch]:
-        """Yield, in order, the batches whose greatest timestamp is `timestamp_ms` or later.
+        """Yield, in order, the batches whose greatest timestamp is not before `timestamp_ms`.
 
-        If the indexes are wrong, this rebuilds them, which may take long.
+        If the indexes are wrong, rebuild them, which may take a long time.
 
         :raises CorruptBatchError: the batches are damaged.
         """
@@ -518,7 +542,7 @@ class SealedSegment(Segment):
     def _check_time(self, entry: TimeOffset | None, *, must_exist: bool = False) -> None:
         """Check that a time index entry exists and matches its batch.
 
-        :raises CorruptBatchError: the entry differs from its batch, or is missing.
+        :raises CorruptBatchError: the entry does not match its batch, or is missing.
         """
         if entry is None:
             if must_exist:
@@ -529,9 +553,11 @@ class SealedSegment(Segment):
             raise CorruptBatchError(f"{self.paths.time_index}: {entry} does not match {batch}")
 
     def confirm_timestamp(self) -> int:
-        """Return the greatest timestamp of all batches, or -1. The first call reads all headers, which takes long.
+        """Return the greatest timestamp of all batches, or -1.
 
-        Retention calls it, because a wrong index must not cause a deletion.
+        The first call reads all headers, which takes a long time.
+
+        Retention calls this method, because a wrong index must not cause a deletion.
 
         :raises CorruptBatchError: a batch is damaged.
         """
@@ -556,28 +582,28 @@ class SealedSegment(Segment):
         return copy
 
     def rebuild_indexes(self, *, store: bool = False) -> None:
-        """Build the indexes from the batches. Any thread may call this.
+        """Rebuild the indexes from the batches. Any thread may call this method.
 
-        :param store: True to write the index files, too. If the write fails, the indexes stay in memory only.
+        :param store: True to also write the index files. If the write fails, the indexes exist only in memory.
         :raises OSError: the batches cannot be read.
         """
         scan = self._scan()
         offset_index, time_index = OffsetIndex.of_scan(scan), TimeIndex.of_scan(scan)
         if store and not self.replacement.has_begun:
             with suppress(OSError):
-                # The order matters: a crash between the two steps leaves no offset entry without its time entry.
+                # The time index comes first, so a crash in between leaves no offset entry without its time entry.
                 replace_file(self.filesystem, self.paths.time_index, time_index.encode(), durable=False)
                 replace_file(self.filesystem, self.paths.index, offset_index.encode(), durable=False)
         self._time_index, self._offset_index = time_index, offset_index
         self._rebuilt = True
 
     def release(self) -> None:
-        """Close the files. The next read opens them again; `FileRegion`s in use keep theirs."""
+        """Close the files. The next read opens them again. `FileRegion`s in use keep their files open."""
         self._file = self._offset_index = self._time_index = None
         self._rebuilt = False
 
     def close(self) -> None:
-        """Close all files, including an unflushed one."""
+        """Close all files, even if the file of batches is not flushed."""
         self.release()
         self.unflushed_file = None
 
@@ -603,7 +629,7 @@ class SealedSegment(Segment):
 
 
 class ActiveSegment(Segment):
-    """A segment that grows: `write` writes bytes to the file, then `note_all` makes the batches visible."""
+    """A segment that gets appends: `write` writes bytes to the file, and then `note_all` makes the batches visible."""
 
     def __init__(
         self,
@@ -630,7 +656,7 @@ class ActiveSegment(Segment):
         self.is_changed = False
         """True if batches were written since this object was created."""
         self.is_sealed = False
-        """True if the final indexes are stored, so that no more batches are appended."""
+        """True if the final indexes are stored. No more batches are appended then."""
 
     @classmethod
     def create(cls, filesystem: FileSystem, folder: Path, base_offset: int, index_interval_bytes: int) -> ActiveSegment:
@@ -662,13 +688,14 @@ class ActiveSegment(Segment):
     def write(self, chunks: Sequence[Chunk]) -> None:
         """Write batches to the end of the file.
 
-        :raises OSError: the write failed; the file may end with a part of the batches.
+        :raises OSError: the write failed. The file may end with a part of the batches.
         """
         write_fully(self.filesystem, self.file, chunks)
 
     def append(self, chunks: Sequence[Chunk], health: LogHealth) -> None:
-        """Write batches to the end of the file; if the content of the file is unknown after an error, put the log
-        offline.
+        """Write batches to the end of the file.
+
+        If the content of the file is unknown after an error, put the log offline.
 
         :raises StorageError: the write failed.
         """
@@ -683,7 +710,7 @@ class ActiveSegment(Segment):
             raise health.go_offline("append", error) from error
 
     def _is_taken_back(self) -> bool:
-        """Remove the written part of a failed append from the file; return False if that fails, too."""
+        """Remove the written part of a failed append from the file. Return False if the removal also fails."""
         try:
             self.filesystem.truncate(self.file, self.size)
         except OSError:
@@ -691,12 +718,15 @@ class ActiveSegment(Segment):
         return True
 
     def note(self, position: int, size: int, last_offset: int, max_timestamp_ms: int) -> None:
-        """Make the batch at `position` visible. It follows all visible batches."""
+        """Make the batch at `position` visible. It must follow all visible batches."""
         self.size = position
         self.note_all([(size, last_offset, max_timestamp_ms)])
 
     def note_all(self, batches: Sequence[StampedBatch]) -> None:
-        """Make contiguous batches in the file visible, and add their index entries. They follow all visible batches."""
+        """Make contiguous batches in the file visible, and add their index entries.
+
+        The batches must follow all visible batches.
+        """
         if self.first_timestamp_ms is None:
             self.first_timestamp_ms = batches[0][2]
         position, since_entry, interval = self.size, self._bytes_since_entry, self._index_interval_bytes
@@ -715,7 +745,9 @@ class ActiveSegment(Segment):
         self.next_offset = batches[-1][1] + 1
 
     def begin_scan(self, entry: OffsetPosition | None, end: int, epoch: int, gaps_up_to: int) -> SegmentScan:
-        """Return a scan that checks the batches from an entry of `load_indexes` on, or all batches.
+        """Return a scan that checks the batches from an index entry on, or all batches if there is no entry.
+
+        `load_indexes` returns the entry.
 
         :param gaps_up_to: see `SegmentScan`.
         :raises ValueError, OverflowError: the stored indexes contradict each other.
@@ -728,7 +760,7 @@ class ActiveSegment(Segment):
             epoch=epoch,
             position=entry.position if entry else 0,
             end=end,
-            # So the scan adds the entry of this batch again.
+            # With this value, the scan adds the entry of this batch again.
             bytes_since_entry=interval + 1 if entry else 0,
             max_timestamp_ms=self._max_timestamp_ms,
             max_timestamp_offset=self._max_timestamp_offset,
@@ -736,7 +768,7 @@ class ActiveSegment(Segment):
         )
 
     def note_scan(self, scan: SegmentScan) -> None:
-        """Make the valid batches of a scan of `begin_scan` visible."""
+        """Make the valid batches of a scan visible. `begin_scan` has created the scan."""
         self._offset_index.extend(*scan.offset_entries)
         self._time_index.extend(*scan.time_entries)
         self.index_bytes = len(self._offset_index) * OFFSET_ENTRY_SIZE
@@ -748,9 +780,9 @@ class ActiveSegment(Segment):
             self.next_offset = scan.next_offset
 
     def load_indexes(self, offset_index: OffsetIndex, time_index: TimeIndex, trust_below: int) -> OffsetPosition | None:
-        """Load the entries below an offset from stored indexes.
+        """Load the entries below an offset from the stored indexes.
 
-        :returns: the last entry, whose batch and all later batches must be scanned. None: all batches must be scanned.
+        :returns: the last entry. Its batch and all later batches must be scanned. None if all batches must be scanned.
         """
         offset_index.truncate(max(0, trust_below - self.base_offset))
         offset_index.truncate_positions(self.size)
@@ -758,10 +790,10 @@ class ActiveSegment(Segment):
         if last is None:
             time_index.truncate(0)
         else:
-            # A time entry is added together with an offset entry, or when the segment is sealed.
+            # A time entry is only added together with an offset entry, or when the segment is sealed.
             time_index.truncate(last.relative_offset + 1)
             offset_index.truncate(last.relative_offset)
-            # So `note` adds the entry of this batch again.
+            # With this value, `note` adds the entry of this batch again.
             self._bytes_since_entry = self._index_interval_bytes + 1
         self._offset_index, self._time_index = offset_index, time_index
         self.index_bytes = len(offset_index) * OFFSET_ENTRY_SIZE
@@ -774,11 +806,11 @@ class ActiveSegment(Segment):
     def truncate(self, batch: PlacedBatch) -> None:
         """Truncate the segment before one of its batches.
 
-        :raises OSError: the file system returned an error; the file may be truncated.
+        :raises OSError: the file system returned an error. The file may be truncated.
         """
         self.filesystem.truncate(self.file, batch.position)
         self.size = batch.position
-        self.next_offset = self.base_offset  # `note` raises it to the end of the last remaining batch
+        self.next_offset = self.base_offset  # `note` raises it again, to the end of the last remaining batch
         self._hints.clear()
         self._bytes_since_entry = 0
         self._max_timestamp_ms, self._max_timestamp_offset = NO_TIMESTAMP, NO_OFFSET
@@ -790,23 +822,23 @@ class ActiveSegment(Segment):
     def encode_indexes(self, *, closing: bool) -> tuple[bytes, bytes]:
         """Return the contents of the offset index file and the time index file.
 
-        :param closing: True if no batch follows, so that the greatest timestamp gets an entry.
+        :param closing: True if no batch will follow. Then the greatest timestamp also gets an entry.
         """
         if closing:
             self._note_time()
         return self._offset_index.encode(), self._time_index.encode()
 
     def write_indexes(self, offset_index: bytes, time_index: bytes, *, durable: bool = False) -> None:
-        """Store the indexes. The caller makes the new file names durable.
+        """Store the indexes. The caller must make the new file names durable.
 
-        :raises OSError: the write failed; each file is either the old one or the new one.
+        :raises OSError: the write failed. Each file has either its old or its new content.
         """
-        # The order matters: a crash between the two steps leaves no offset entry without its time entry.
+        # The time index comes first, so a crash in between leaves no offset entry without its time entry.
         replace_file(self.filesystem, self.paths.time_index, time_index, durable=durable)
         replace_file(self.filesystem, self.paths.index, offset_index, durable=durable, name_later=True)
 
     def seal(self) -> SealedSegment:
-        """Return the segment as a sealed one. Its indexes must have been written."""
+        """Return a sealed segment for this segment. The indexes must have been written."""
         sealed = SealedSegment(
             self.filesystem,
             self._folder,

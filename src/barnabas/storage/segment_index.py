@@ -1,19 +1,20 @@
 """The sparse indexes of a segment, in Kafka's file formats: the offset index and the time index.
 
-Offset index: entries of 8 bytes, big-endian, ascending. An entry is the last offset of a batch relative to the base
-offset of the segment, u32, and the position of that batch in the segment, u32. There is about one entry per
-`index.interval.bytes` (paper, 3.1: the sorted list of offsets that the broker keeps in memory). A lookup detects a
-wrong entry: the batch at the position must end with the offset.
+The offset index has big-endian entries of 8 bytes, in ascending order. An entry contains the last offset of a batch
+relative to the base offset of the segment (u32), and the position of this batch in the segment (u32). There is about
+one entry per `index.interval.bytes` (paper, 3.1: the sorted list of offsets that the broker keeps in memory). A lookup
+can detect a wrong entry, because the batch at the position must end with the offset.
 
-Time index: entries of 12 bytes, big-endian: timestamp in ms, i64, and offset relative to the base offset of the
-segment, u32. The entry (T, O) means: T is the greatest timestamp of all batches up to the one that ends with O, and
-this batch contains T. So every record later than T has an offset above O. Timestamps and offsets ascend.
+The time index has big-endian entries of 12 bytes: a timestamp in ms (i64), and an offset relative to the base offset of
+the segment (u32). The entry (T, O) means that T is the greatest timestamp of all batches up to the batch that ends with
+O, and that this batch contains T. So all records with a later timestamp have offsets above O. Timestamps and offsets
+ascend.
 
 The indexes of the active segment grow in memory (`OffsetIndex`, `TimeIndex`). The indexes of a sealed segment are read
-from their files (`FileOffsetIndex`, `FileTimeIndex`), which are never mapped and never trusted. A lookup in a file does
-a binary search with single reads, and then reads the last few hundred entries at once.
+from their files (`FileOffsetIndex`, `FileTimeIndex`), which are never memory-mapped and never trusted. A lookup in a
+file does a binary search that reads single entries, and then reads the last few hundred entries with one read.
 
-Errors. A truncated file raises CorruptBatchError; the caller can rebuild the index.
+Errors. A truncated file raises CorruptBatchError, and the caller can rebuild the index.
 """
 
 from __future__ import annotations
@@ -30,13 +31,13 @@ from barnabas.records.scan import SegmentScan
 from barnabas.storage.filesystem import DataFile, FileSystem
 
 _BLOCK_ENTRIES = 256
-"""The number of remaining entries from which a binary search reads all of them at once."""
+"""If a binary search has at most this number of entries left, it reads all of them with one read."""
 
 
 class FileIndex:
     """Entries of one size in a file, in ascending order.
 
-    :param size: the size of the file, in bytes; bytes after the last whole entry are ignored.
+    :param size: the size of the file, in bytes; bytes after the last complete entry are ignored.
     """
 
     __slots__ = ("_entry", "_file", "_filesystem", "_length")
@@ -92,7 +93,7 @@ _NONE = array(_UINT32)
 
 
 class OffsetPosition(NamedTuple):
-    """An entry of the offset index: the last offset of a batch, relative to the base offset, and its position."""
+    """An entry of the offset index: the relative last offset of a batch, and the position of the batch."""
 
     relative_offset: int
     position: int
@@ -171,7 +172,7 @@ class OffsetIndex:
         self._positions.append(position)
 
     def extend(self, relative_offsets: array[int], positions: array[int]) -> None:
-        """Append entries, which must be above the existing ones."""
+        """Append entries. They must be greater than the existing entries."""
         if relative_offsets:
             self._offsets, self._positions = self._offsets + relative_offsets, self._positions + positions
 
@@ -235,7 +236,7 @@ _NO_TIMESTAMPS, _NO_OFFSETS = array("q"), array("I")
 
 
 class TimeOffset(NamedTuple):
-    """An entry of the time index: the greatest timestamp so far, and the last offset of the batch that contains it."""
+    """An entry of the time index: the greatest timestamp up to a batch, and the last offset of this batch."""
 
     timestamp_ms: int
     relative_offset: int
@@ -300,13 +301,13 @@ class TimeIndex:
         return len(self._offsets)
 
     def maybe_append(self, timestamp_ms: int, relative_offset: int) -> None:
-        """Append an entry, unless the timestamp is not above that of the last entry."""
+        """Append an entry if its timestamp is greater than the timestamp of the last entry."""
         if not self._offsets or timestamp_ms > self._timestamps_ms[-1]:
             assert not self._offsets or relative_offset > self._offsets[-1]
             self._append(timestamp_ms, relative_offset)
 
     def extend(self, timestamps_ms: array[int], relative_offsets: array[int]) -> None:
-        """Append entries, which must be above the existing ones."""
+        """Append entries. They must be greater than the existing entries."""
         if timestamps_ms:
             self._timestamps_ms, self._offsets = self._timestamps_ms + timestamps_ms, self._offsets + relative_offsets
 

@@ -1,14 +1,15 @@
-"""The segments of a log in order: the sealed segments, the active segment at the end, and their files.
+"""The segments of a log in order, with their files: the sealed segments, followed by the active segment.
 
-Invariants. Each segment covers the offsets up to the base offset of the next segment; it may contain records for all,
-some or none of these offsets. There is always an active segment. Files are deleted from the last segment backwards, so
-that a crash in between leaves no gap.
+Invariants. Each segment covers the offsets up to the base offset of the next segment. It may contain records for all,
+some or none of these offsets. There is always an active segment. A truncation deletes the files of the last segment
+first, so a crash in between leaves no gap.
 
-Threads. The owner of the log reads; the state lock of the log guards every change of the list. `replace_some` makes a
-new list of sealed segments, so that a search in the old list can continue. One thread, which holds
-`LogFlusher.file_lock`, truncates and deletes files while readers are locked out.
+Threads. The owner of the log reads the list, and the state lock of the log guards each change of the list.
+`replace_some` creates a new list of sealed segments, so a search in the old list can continue. Files are truncated and
+deleted only by a thread that holds `LogFlusher.file_lock`, while reads return nothing.
 
-Errors. OSError if the file system returns one, CorruptBatchError if batches are damaged. The log handles both.
+Errors. OSError is raised if the file system returns an error, and CorruptBatchError if batches are damaged. The log
+handles both errors.
 """
 
 from __future__ import annotations
@@ -28,9 +29,11 @@ SEALED_OPEN_MAX = 8
 
 
 class OpenSegments:
-    """The sealed segments, of any number of logs, that keep their files open, in the order of their last reads.
+    """The sealed segments that keep their files open, in the order of their last reads.
 
-    Each such segment has two open files: its batches and an index. Only the reading thread uses this object.
+    Several logs may share this object.
+
+    Each of these segments has two open files: the batches and an index. Only the thread that reads uses this object.
     """
 
     __slots__ = ("_segments", "_segments_max")
@@ -40,7 +43,10 @@ class OpenSegments:
         self._segments_max = segments_max
 
     def touch(self, segment: SealedSegment) -> None:
-        """Record a read of a segment; above the limit, close the files of the segment with the oldest read."""
+        """Record a read of a segment.
+
+        If more segments than the limit are open, close the segment with the oldest read.
+        """
         self._segments.pop(segment, None)
         self._segments[segment] = None
         if len(self._segments) > self._segments_max:
@@ -49,14 +55,14 @@ class OpenSegments:
             oldest.release()
 
     def forget(self, segment: SealedSegment) -> None:
-        """Remove a segment that was closed."""
+        """Remove a closed segment."""
         self._segments.pop(segment, None)
 
 
 class SegmentList:
     """All segments of one log.
 
-    :param opened: the open segments of all logs, or None if this log has its own.
+    :param opened: the open segments, shared by all logs; None creates a separate object for this log.
     """
 
     __slots__ = ("_folder", "_open", "active", "filesystem", "sealed")
@@ -104,11 +110,11 @@ class SegmentList:
         return [each for each in self.sealed if each.unflushed_file is not None or each.next_offset > recovery_point]
 
     def find(self, offset: int) -> tuple[Segment, int]:
-        """Return the segment with the first batch that ends at or after `offset`, and the position of that batch.
+        """Return the segment with the first batch that ends at or after `offset`, and the position of this batch.
 
         If there is no such batch, return the active segment and its size.
 
-        :raises CorruptBatchError: as `Segment.position_of` does.
+        :raises CorruptBatchError: the batches are damaged.
         :raises OSError: a file cannot be read.
         """
         if offset < self.active.base_offset:
@@ -121,14 +127,16 @@ class SegmentList:
         return self.active, self.active.position_of(offset)
 
     def end_before(self, offset: int) -> int:
-        """Return the log end offset after the loss of all batches that end at or after `offset`; see
-        `Segment.end_before`."""
+        """Return the log end offset without the batches that end at or after `offset`; see `Segment.end_before`."""
         if offset >= self.active.base_offset:
             return self.active.end_before(offset)
         return self.sealed[_number_covering(self.sealed, offset)].end_before(offset)
 
     def seal_active(self, active: ActiveSegment) -> None:
-        """Seal the active segment, whose indexes were stored, and add a new active segment."""
+        """Seal the active segment, and add a new active segment.
+
+        The indexes of the sealed segment must have been stored.
+        """
         sealed = self.active.seal()
         sealed.next_offset = active.base_offset
         self.sealed.append(sealed)
@@ -150,14 +158,14 @@ class SegmentList:
         self.sealed, self.active = sealed, active
 
     def replace_some(self, old: Sequence[SealedSegment], new: SealedSegment) -> bool:
-        """Replace adjacent segments with a compacted segment; return False if some of them are not in the list.
+        """Replace adjacent segments with a compacted segment. Return False if one of the segments is not in the list.
 
         After this call, opening a file of an old segment raises SegmentReplacedError.
         """
         first = next((number for number, each in enumerate(self.sealed) if each is old[0]), len(self.sealed))
         if self.sealed[first : first + len(old)] != list(old):
             return False
-        # A reader may be searching in the old list, so this makes a new one.
+        # A reader may be searching in the old list, so the list is replaced and not changed.
         self.sealed = [*self.sealed[:first], new, *self.sealed[first + len(old) :]]
         for segment in old:
             segment.replacement.has_begun = True
@@ -167,9 +175,9 @@ class SegmentList:
     # --- files ---
 
     def cut(self, offset: int, index_interval_bytes: int) -> tuple[list[SealedSegment], ActiveSegment]:
-        """Truncate the files before the first batch that ends at or after `offset`; return the segments that remain.
+        """Truncate the files before the first batch that ends at or after `offset`; return the remaining segments.
 
-        The list itself does not change; the caller passes the result to `replace`.
+        The list itself does not change; the caller must pass the result to `replace`.
 
         :raises OSError: the file system returned an error, or a sealed segment is damaged.
         """
@@ -191,21 +199,24 @@ class SegmentList:
         return kept, active
 
     def _store_indexes(self, active: ActiveSegment) -> None:
-        """Store the indexes of a truncated segment. If the disk is full, remove the stored indexes: they contain
-        entries of removed batches, and a later read rebuilds them."""
+        """Store the indexes of a truncated segment.
+
+        If the disk is full, remove the stored indexes instead, because they contain entries of removed batches. A later
+        read rebuilds the indexes.
+        """
         try:
             active.write_indexes(*active.encode_indexes(closing=False), durable=True)
         except OSError as error:
             if not is_shortage(error):
                 raise
-            # The order matters: a crash between the two steps leaves no offset entry without its time entry.
+            # The offset index comes first, so a crash in between leaves no offset entry without its time entry.
             for path in (active.paths.index, active.paths.time_index):
                 remove_if_there(self.filesystem, path)
 
     def delete_files(self, segments: Sequence[Segment]) -> None:
         """Delete the files of segments, the last segment first.
 
-        :raises OSError: some of the files may remain.
+        :raises OSError: the file system returned an error. Some of the files may remain.
         """
         bases = [segment.base_offset for segment in reversed(segments)]
         delete_segment_files(self.filesystem, Path(self._folder), bases)

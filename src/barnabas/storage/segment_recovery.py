@@ -1,13 +1,13 @@
-"""Recovery of one segment: checks its batches, rebuilds its indexes, and returns its end and the damage there.
+"""Recovery of one segment: checks its batches, rebuilds its indexes, and finds the end of the valid batches.
 
-`fill_gap` writes an empty batch for offsets that are lost and must not be used again. Kafka's cleaner leaves similar
-batches.
+`fill_gap` writes an empty batch for lost offsets, which must not be used again. Kafka's cleaner writes similar batches.
 
-Invariants. The first batch that is damaged or out of order ends the segment. Recovery changes no batch before it.
+Invariants. The valid part of a segment ends before the first batch that is damaged or out of order. Recovery does not
+change the valid part.
 
 Threads. One thread loads a segment.
 
-Errors. No content of a file raises an error. OSError if the file system returns one.
+Errors. Damaged files never raise an error. OSError is raised if the file system returns an error.
 """
 
 from __future__ import annotations
@@ -28,25 +28,27 @@ from barnabas.storage.segment_index import OffsetIndex, OffsetPosition, TimeInde
 logger = logging.getLogger(__name__)
 
 EPOCH_JUMP_MAX = 2**20
-"""The greatest accepted step from one leader epoch to the next. A greater step is damage: the CRC does not cover the
-epoch."""
+"""The maximum plausible difference between one leader epoch and the next in a log.
+
+A greater difference is treated as damage, because the CRC does not cover the epoch.
+"""
 
 
 class EpochCheck:
     """Compares the leader epochs of batches with the checkpoint, and collects later epochs from the batches.
 
-    The checkpoint may lack the latest epochs: the first batch of an epoch may be written before the checkpoint.
+    The checkpoint may lack the latest epochs, because the first batch of an epoch may be written before the checkpoint.
 
     :param stored: the checkpoint, or None if it is missing or damaged.
-    :param may_have_gaps: True if compaction may have removed some or all batches of an epoch. The checkpoint is then
-        valid unless a batch contradicts it.
+    :param may_have_gaps: True if compaction may have removed some or all batches of an epoch. In this case, the
+        checkpoint is valid unless a batch contradicts it.
     """
 
     def __init__(self, stored: LeaderEpochs | None, *, may_have_gaps: bool = False) -> None:
         self.last_epoch = NO_LEADER_EPOCH
         """The epoch of the last scanned batch, or -1."""
         self.seen: list[EpochStart] = []
-        """The epochs of the scanned batches. The first epoch may start before the scanned batches."""
+        """The epochs of the scanned batches. The first epoch may have started before these batches."""
         self._stored = stored.entries if stored else ()
         self._may_have_gaps = may_have_gaps
 
@@ -56,9 +58,9 @@ class EpochCheck:
         self.last_epoch = scan.epoch
 
     def implausible_epoch(self, scan: SegmentScan, following: BatchHeader | None) -> EpochStart | None:
-        """Return the first implausible epoch of a scan, or None.
+        """Return the first implausible epoch in a scan, or None.
 
-        :param following: the header of the batch that ended the scan, if it is readable.
+        :param following: the header of the batch at which the scan ended; None if it cannot be read.
         """
         latest = self.latest
         for epoch, start_offset in scan.epochs:
@@ -67,7 +69,7 @@ class EpochCheck:
             latest = max(latest, epoch)
         if scan.epochs and following is not None and following.leader_epoch < scan.epoch:
             last = EpochStart(*scan.epochs[-1])
-            # One of the two epochs is wrong; the checkpoint decides.
+            # One of the two epochs is wrong. The checkpoint shows which one.
             if following.base_offset >= scan.next_offset and last.epoch > self._latest_stored:
                 return last
         return None
@@ -114,15 +116,16 @@ def load_segment(
     epoch_check: EpochCheck,
     gaps_up_to: int,
 ) -> tuple[ActiveSegment, str | None]:
-    """Load one segment for appends; check all batches from the last index entry below `trust_below` on.
+    """Load one segment as an active segment. Check all batches from the last index entry below `trust_below` on.
 
-    :param gaps_up_to: the offset up to which a gap between two batches is accepted.
-    :returns: the segment, up to the last valid batch, and the damage after it, or None. The file is not truncated yet.
+    :param gaps_up_to: the offset up to which gaps between two batches are accepted.
+    :returns: the segment up to the last valid batch, and the damage after this batch or None. The file is not truncated
+        yet.
     """
     file = filesystem.open(f"{folder}/{offset_name(base_offset, LOG_SUFFIX)}")
     size = filesystem.size_of(file)
     segment = ActiveSegment(filesystem, folder, base_offset, file, size=size, index_interval_bytes=index_interval_bytes)
-    # A smaller segment has no index entry.
+    # A smaller segment is expected to have no index entries.
     entry = _load_indexes(segment, trust_below) if size > index_interval_bytes else None
     scan = _scan(segment, entry, size, epoch_check.last_epoch, gaps_up_to)
     if scan is None or (entry and not 0 <= scan.first_last_offset <= base_offset + entry.relative_offset):
@@ -144,7 +147,7 @@ def load_segment(
 
 
 def _load_indexes(segment: ActiveSegment, trust_below: int) -> OffsetPosition | None:
-    """Load the stored index entries below an offset; return the last one, where the scan starts."""
+    """Load the stored index entries below an offset. Return the last entry, at which the scan starts."""
     indexes = _read_indexes(segment.filesystem, segment.paths)
     return segment.load_indexes(*indexes, trust_below) if indexes else None
 
@@ -152,7 +155,10 @@ def _load_indexes(segment: ActiveSegment, trust_below: int) -> OffsetPosition | 
 def _scan(
     segment: ActiveSegment, entry: OffsetPosition | None, end: int, epoch: int, gaps_up_to: int
 ) -> SegmentScan | None:
-    """Scan the batches from an index entry on, or all of them; return None if the stored indexes are invalid."""
+    """Scan the batches from an index entry on, or all batches if there is no entry.
+
+    Return None if the stored indexes are invalid.
+    """
     try:
         scan = segment.begin_scan(entry, end, epoch, gaps_up_to)
     except (ValueError, OverflowError):
@@ -166,14 +172,15 @@ def _scan(
 def _find_implausible_epoch(
     segment: ActiveSegment, entry: OffsetPosition | None, scan: SegmentScan, epoch_check: EpochCheck
 ) -> tuple[int, int, int] | None:
-    """Return the first implausible epoch of a scan, with the offset and the position of its first batch, or None."""
+    """Return the first implausible epoch in a scan with the offset and the position of its first batch, or None."""
     wrong = epoch_check.implausible_epoch(scan, _header_behind(segment, scan))
     if wrong is None:
         return None
     start = entry.position if entry else 0
     for batch in scan_headers(segment.filesystem, segment.file, start, scan.size):
         if batch.header.base_offset == wrong.start_offset:
-            # If two epochs contradict each other, the later one is damaged, unless a single batch has it.
+            # If the epochs of two adjacent batches contradict each other, the second batch is treated as damaged. But
+            # if no other batch has the epoch of the first batch, the first batch is treated as damaged.
             if wrong.epoch > epoch_check.latest + EPOCH_JUMP_MAX or batch.end == scan.size:
                 return wrong.epoch, wrong.start_offset, batch.position
             break
@@ -181,7 +188,7 @@ def _find_implausible_epoch(
 
 
 def _header_behind(segment: ActiveSegment, scan: SegmentScan) -> BatchHeader | None:
-    """Return the header of the batch that ended a scan, or None."""
+    """Return the header of the batch at which a scan ended, or None if it cannot be read."""
     if scan.damage is None:
         return None
     data = segment.filesystem.pread(segment.file, BATCH_HEADER_SIZE, scan.size)
@@ -191,8 +198,10 @@ def _header_behind(segment: ActiveSegment, scan: SegmentScan) -> BatchHeader | N
 def _without_entry(
     segment: ActiveSegment, entry: OffsetPosition | None, position: int, index_interval_bytes: int
 ) -> tuple[ActiveSegment, OffsetPosition | None]:
-    """Return the segment without the batches from `position` on, and the index entry to start at; without an entry, the
-    segment is empty."""
+    """Return the segment without the batches from `position` on, and the index entry at which the next scan starts.
+
+    If there is no entry, the segment is empty.
+    """
     if entry is not None and entry.position < position:
         return segment, entry
     file = segment.file
@@ -211,7 +220,8 @@ def _read_indexes(filesystem: FileSystem, paths: SegmentPaths) -> tuple[OffsetIn
     except ValueError as error:
         logger.warning("cannot use the indexes of %s: %s; rebuilding them", paths.log, error)
         return None
-    # An offset entry never exists without a time entry.
+    # An offset index with entries requires a time index with entries, because no offset entry is stored without a time
+    # entry.
     return None if len(offset_index) and not len(time_index) else (offset_index, time_index)
 
 
@@ -226,7 +236,7 @@ def fill_gap(segment: ActiveSegment, end_offset: int, leader_epoch: int) -> None
 
 
 def gap_at_end(segment: ActiveSegment) -> int | None:
-    """Return the first offset of a gap that `fill_gap` filled at the end of a segment, or None if there is none.
+    """Return the first offset of the gap that `fill_gap` has filled at the end of a segment; None without a gap.
 
     :raises CorruptBatchError: the batches are damaged.
     """

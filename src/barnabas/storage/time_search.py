@@ -1,14 +1,14 @@
-"""The search for records by timestamp. Besides compaction, only this module of storage parses records.
+"""The search for records by timestamp. Apart from compaction, no other module of the storage package parses records.
 
-Invariants. A search reads a snapshot of a log's segments, with its own open files, while the log changes. It finds
-candidate batches by their headers. A header can contradict the records, because the producer wrote it. So a search
-decompresses a limited number of batches, of limited size. Beyond these limits, and for unreadable records (the broker
-has checked only the CRC and the number of records), the search trusts the header and returns the first offset of the
-batch.
+Invariants. A search reads a snapshot of a log's segments with its own open files. So the log may change during the
+search. It finds candidate batches by their headers. Producers write the headers, so a header may contradict the
+records. Therefore, a search decompresses and checks the records, up to a maximum number and size of batches. The search
+trusts the header and returns the first offset of the batch in two cases: beyond these limits, and if the records are
+unreadable. Records may be unreadable because the broker has checked only the CRC and the number of records.
 
-Threads. Any thread may run a search; it runs once.
+Threads. Any thread may run a search. A search object can be used only once.
 
-Errors. CorruptBatchError for damaged batches, OSError if a file cannot be read.
+Errors. CorruptBatchError is raised for damaged batches, and OSError if a file cannot be read.
 """
 
 from __future__ import annotations
@@ -32,10 +32,10 @@ SEARCHED_RECORDS_IN_ALL_MAX = 1_000_000
 
 
 class TimeSearch:
-    """A search by timestamp over the segments of a log.
+    """A search by timestamp in the segments of a log.
 
     :param segments: snapshots of the segments, oldest first.
-    :param min_offset: the log start offset; earlier records are deleted.
+    :param min_offset: the log start offset. Records before it are ignored, because they are deleted.
     """
 
     def __init__(self, segments: Sequence[SealedSegment], min_offset: int) -> None:
@@ -45,7 +45,7 @@ class TimeSearch:
         self._records_left = SEARCHED_RECORDS_IN_ALL_MAX
 
     def first_at(self, timestamp_ms: int) -> OffsetAndTimestamp | None:
-        """Return the first record with timestamp `timestamp_ms` or a later one, or None.
+        """Return the first record whose timestamp is at least `timestamp_ms`, or None.
 
         :raises CorruptBatchError: the batches are damaged.
         :raises OSError: the files cannot be read.
@@ -63,8 +63,8 @@ class TimeSearch:
         :raises CorruptBatchError: the batches are damaged.
         :raises OSError: the files cannot be read.
         """
-        # The record with the greatest timestamp of a segment may be deleted or compacted. Then the search continues in
-        # the next segment.
+        # The record with the greatest timestamp in a segment may have been deleted or compacted. In this case, the
+        # search continues in the next segment.
         latest = OffsetAndTimestamp(NO_OFFSET, NO_TIMESTAMP)
         for claimed_ms, _, segment in sorted(
             (-_latest_ms(segment), number, segment) for number, segment in enumerate(self._segments)
@@ -105,7 +105,7 @@ class TimeSearch:
         if self._batches_left and header.record_count <= min(SEARCHED_RECORDS_MAX, self._records_left):
             self._batches_left -= 1
             self._records_left -= header.record_count
-            with suppress(CorruptBatchError):  # if the records are damaged, the header counts
+            with suppress(CorruptBatchError):  # if the records are damaged, the search trusts the header
                 data = segment.read_batch(batch)
                 return read_records(data, "", 0, self._min_offset, max_batch_bytes=SEARCHED_BYTES_MAX)
         return [OffsetAndTimestamp(max(header.base_offset, self._min_offset), header.max_timestamp_ms)]

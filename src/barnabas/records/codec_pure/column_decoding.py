@@ -58,7 +58,8 @@ class ColumnDecoder:
         """Add at most `max_records` records of a batch with `min_offset <= offset < max_offset`.
 
         :param body: the decompressed bytes after the header.
-        :returns: the number of added records. :raises CorruptBatchError: the body does not match the header; nothing
+        :returns: the number of added records.
+        :raises CorruptBatchError: the body does not match the header; nothing
         was added.
         :raises OverflowError: a column would be larger than 2 GiB; call `finish` first.
         """

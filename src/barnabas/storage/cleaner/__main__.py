@@ -25,7 +25,7 @@ PROGRESS_INTERVAL_S = 1.0
 
 def main() -> None:
     """Process jobs until standard input ends."""
-    # The terminal sends these signals to the broker, too; the broker then closes the input of this process.
+    # A terminal also sends these signals to the broker, and the broker then closes the input of this process.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
     os.nice(NICENESS)
@@ -40,7 +40,8 @@ def main() -> None:
 def _read_lines(source: BinaryIO, lines: queue.SimpleQueue[bytes]) -> None:
     while line := source.readline(LINE_BYTES_MAX):
         lines.put(line)
-    # The main thread may be inside a job. The next start or the next cleaning removes the files of that job.
+    # The process exits although the main thread may be inside a job. The next start or cleaning removes the files of
+    # that job.
     os._exit(0)
 
 

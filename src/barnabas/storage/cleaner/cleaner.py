@@ -1,4 +1,4 @@
-"""The cleaner: runs the jobs of a broker, one at a time, in a process of its own, or inline in a test or simulation.
+"""The cleaner. It runs the jobs of a broker one at a time, in a separate process, or inline in tests and simulations.
 
 `IoThrottle` limits the rate of reads and writes (Kafka's log.cleaner.io.max.bytes.per.second).
 """
@@ -16,7 +16,7 @@ SLEEP_S_MAX = 1.0
 """The maximum time between two progress reports."""
 
 SLEEP_S_MIN = 0.01
-"""The minimum pause. Shorter waits are added to the next pause."""
+"""The minimum duration of a pause. Shorter pauses are added to the next pause."""
 
 
 class IoThrottle:
@@ -24,7 +24,7 @@ class IoThrottle:
 
     :param bytes_per_second: the maximum rate.
     :param now_s: returns monotonic seconds.
-    :param on_step: called at each step and after each pause, to report progress.
+    :param on_step: a function that reports progress. It is called after each I/O and each pause.
     """
 
     def __init__(
@@ -39,10 +39,10 @@ class IoThrottle:
         self._sleep = sleep
         self._on_step = on_step
         self._due_s = now_s()
-        """The earliest monotonic time at which the I/O until now complies with the rate."""
+        """The earliest monotonic time of the next I/O that keeps the rate."""
 
     def note(self, size: int) -> None:
-        """Count `size` bytes that were read or written; wait until the next I/O complies with the rate."""
+        """Count `size` bytes that were read or written, and wait until the rate allows the next I/O."""
         self._on_step()
         self._due_s = max(self._due_s, self._now_s() - SLEEP_S_MAX) + size / self._bytes_per_second
         while (left_s := self._due_s - self._now_s()) > SLEEP_S_MIN:
@@ -54,10 +54,10 @@ SECRET_BYTES = 16
 
 
 class Cleaner:
-    """Processes the messages of a broker.
+    """Processes the messages from a broker.
 
-    :param pace_of: returns a function for a rate in bytes per second. The cleaner calls that function with each number
-        of bytes.
+    :param pace_of: returns a throttle for a rate in bytes per second. The cleaner calls the throttle with the size of
+        each read and write.
     :param new_secret: returns the given number of random bytes.
     """
 
@@ -73,7 +73,7 @@ class Cleaner:
         self._cleaning: Cleaning | None = None
 
     def ask(self, message: Message) -> Message:
-        """Return the plan of a new job, the next rewritten group of segments, or the error that ends the job."""
+        """Send a message; return the plan of a new job, the next cleaned group, or the error that ends the job."""
         try:
             return self._answer(message)
         except (UncleanableError, CleaningFailedError) as error:

@@ -1,8 +1,8 @@
-"""The messages between a broker and its cleaner process: one line of JSON each, of bounded length.
+"""The messages between a broker and its cleaner process. Each message is one line of JSON of limited length.
 
 The broker sends a job. The cleaner reads the keys of the dirty part and responds with its plan. Then the broker
-requests one group of segments after the other, and swaps the files of each group before the next request. The cleaner
-may send progress lines at any time.
+requests the groups of segments one by one, and swaps the files of each group before the next request. The cleaner may
+send progress lines at any time.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 from barnabas.errors import BarnabasError
 
 LINE_BYTES_MAX = 64 * 1024 * 1024
-"""The maximum length of a line. A producer in a job takes about 30 bytes."""
+"""The maximum length of a line in bytes. Each active producer in a job takes about 30 bytes."""
 
 
 class SegmentRef(NamedTuple):
@@ -30,32 +30,35 @@ class CleaningJob(NamedTuple):
 
     folder: str
     segments: tuple[SegmentRef, ...]
-    """All segments from the first one of the log to the end of the cleanable part."""
+    """All segments from the first segment of the log to the end of the cleanable part."""
     first_dirty_offset: int
     now_ms: int
     delete_retention_ms: int
     last_of_producers: Mapping[int, int]
-    """For each active producer id, the last offset of its newest batch, if the cleaned segments contain it."""
+    """For each active producer id, the last offset of its newest batch, if the segments of this job contain this batch.
+    """
     segment_bytes: int
     """The maximum size of a merged segment."""
     segment_index_bytes: int
     index_interval_bytes: int
     map_bytes: int
-    """The memory for the map of keys. If it is too small, the job cleans a part of the log, and the next job the rest.
+    """The memory for the map of keys, in bytes.
+
+    If it is too small, this job cleans only a part of the log, and the next job continues.
     """
     buffer_bytes: int
-    """The number of bytes per read, unless a batch is larger."""
+    """The size of a read in bytes. It is increased if a batch is larger."""
     bytes_per_second: float
     """The maximum rate of reads and writes together."""
 
     @property
     def end_offset(self) -> int:
-        """The end of the cleanable part."""
+        """The end offset of the cleanable part."""
         return self.segments[-1].next_offset
 
 
 class CleaningPlan(NamedTuple):
-    """The response to a job: the part of the log that the job cleans."""
+    """The response to a job: the part of the log that will be cleaned."""
 
     end_offset: int
     """The first dirty offset after the job."""
@@ -63,30 +66,36 @@ class CleaningPlan(NamedTuple):
 
 
 class CleanedGroup(NamedTuple):
-    """Segments that the cleaner merged into one. Its files exist durably, with the suffix `.cleaned`."""
+    """A new segment that the cleaner made from one or more segments.
+
+    Its files are durable and have the suffix `.cleaned`.
+    """
 
     base_offsets: tuple[int, ...]
-    """The base offsets of the segments to replace; the first one is also that of the new segment."""
+    """The base offsets of the segments to replace. The first of them is also the base offset of the new segment."""
     size: int
-    """The size of the new segment in bytes; may be 0."""
+    """The size of the new segment in bytes. It may be 0."""
     bytes_read: int
     records_read: int
     records_kept: int
 
 
 class UncleanableError(BarnabasError):
-    """The log cannot be cleaned in its current state; another attempt would also fail."""
+    """The log cannot be cleaned in its current state. Another attempt would also fail."""
 
 
 class CleaningFailedError(BarnabasError):
-    """A job failed for a temporary reason; another attempt may succeed."""
+    """A job failed for a temporary reason. Another attempt may succeed."""
 
 
 Message = CleaningJob | CleaningPlan | CleanedGroup | UncleanableError | CleaningFailedError | None
-"""A decoded line. None from the cleaner: there are no more groups. None from the broker: rewrite the next group."""
+"""A decoded line.
+
+None from the cleaner means that there are no more groups. None from the broker requests the next group.
+"""
 
 PROGRESS = b"{}\n"
-"""A progress line, which shows that the cleaner is alive."""
+"""A progress line. It shows that the cleaner is alive."""
 
 
 def encode(message: Message) -> bytes:

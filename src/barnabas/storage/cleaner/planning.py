@@ -1,11 +1,12 @@
 """The plan of a cleaning: the cleanable part of a compacted log, and the groups of segments to merge.
 
-The rules are those of Kafka's LogCleanerManager and Cleaner. A log has a clean part, in which each key occurs once. The
-dirty part follows; it begins at the first dirty offset. A cleaning reads the keys of the cleanable dirty part, and then
-rewrites both parts. The active segment is never cleaned. The same holds for records that are not flushed, not stable,
-or younger than `min.compaction.lag.ms`.
+The rules are the same as in Kafka's LogCleanerManager and Cleaner. A log has a clean part, in which each key occurs
+once. The dirty part follows and begins at the first dirty offset. A cleaning reads the keys of the cleanable dirty
+part, and then rewrites the clean part and the cleanable dirty part. The active segment is never cleaned. Records that
+are not flushed, not stable, or younger than `min.compaction.lag.ms` are not cleaned either.
 
-The functions do no I/O. `CleaningSearch` reads the files of one log, from a snapshot, on any thread.
+The functions of this module do no I/O. Only `CleaningSearch` reads the files of a log. It uses a snapshot of the
+segments and may run on any thread.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ class CleanableRange(NamedTuple):
 
     first_dirty_offset: int
     end_offset: int
-    """The first offset after the cleanable part; a segment begins there."""
+    """The first offset after the cleanable part. It is the base offset of a segment."""
     clean_bytes: int
     """The total size of the clean segments, in bytes."""
     dirty_bytes: int
@@ -53,18 +54,19 @@ class CleanableRange(NamedTuple):
 
     @property
     def dirty_ratio(self) -> float:
-        """The dirty share of the bytes to rewrite. Logs with a larger share are cleaned first."""
+        """The dirty bytes as a share of all bytes to rewrite. Logs with a larger share are cleaned first."""
         return self.dirty_bytes / (self.clean_bytes + self.dirty_bytes)
 
     def is_due(self, config: LogConfig) -> bool:
-        """Return whether the dirty share exceeds `min.cleanable.dirty.ratio`, or a record is overdue."""
+        """Return whether the dirty ratio exceeds `min.cleanable.dirty.ratio`, or a record is overdue."""
         return self.is_overdue or self.dirty_ratio > config.min_cleanable_dirty_ratio
 
 
 def first_dirty_offset(checkpoint: int, log_start_offset: int, active_base_offset: int) -> int:
     """Return the offset at which the dirty part of a log begins.
 
-    An impossible checkpoint, as after an exchange of files, makes the whole log dirty. To clean too much is harmless.
+    If the stored offset is outside the log, for example because files were replaced, the whole log is dirty. Cleaning
+    too much is harmless.
     """
     return checkpoint if log_start_offset <= checkpoint <= active_base_offset else log_start_offset
 
@@ -82,10 +84,11 @@ def find_range(
     """Return the cleanable part of a log, or None if it is empty.
 
     :param sealed: all segments except the active one, oldest first.
-    :param limit_offset: segments that extend beyond it are not cleaned: they are not flushed, or not stable.
-    :param newest_ms: returns the timestamp of a segment's newest record; called only if `min.compaction.lag.ms` is set.
-    :param oldest_ms: returns the timestamp of a segment's first batch, or less than 1 if it has none; called only if
-        `max.compaction.lag.ms` is set.
+    :param limit_offset: the end of the flushed and stable records. Segments that extend beyond it are not cleaned.
+    :param newest_ms: returns the timestamp of a segment's newest record. It is called only if `min.compaction.lag.ms`
+        is set.
+    :param oldest_ms: returns the timestamp of a segment's first batch, or a number below 1 if the batch has no
+        timestamp. It is called only if `max.compaction.lag.ms` is set.
     """
     cleanable: list[S] = []
     for segment in sealed:
@@ -128,11 +131,11 @@ class IndexedExtent(NamedTuple):
 def group_segments(
     segments: Sequence[IndexedExtent], segment_bytes_max: int, index_bytes_max: int
 ) -> list[list[IndexedExtent]]:
-    """Return groups of adjacent segments, each of which the cleaner merges into one segment.
+    """Return groups of adjacent segments. The cleaner merges each group into one segment.
 
-    A group grows while its segments would fit into one segment without any removal: by the size of batches, by the size
-    of each index, and by the greatest relative offset of an index. So a later cleaning merges the small segments that a
-    cleaning leaves.
+    A group contains as many segments as fit into one segment, even if no record is removed. The limits are the size of
+    the batches, the size of each index, and the greatest relative offset in an index. A cleaning may leave small
+    segments, and a later cleaning merges them.
     """
     groups: list[list[IndexedExtent]] = []
     for segment in segments:
@@ -157,7 +160,7 @@ class CleaningSearch:
     """A search for the cleanable part of a log. Any thread may call `find`.
 
     :param sealed: snapshots of all segments except the active one, oldest first.
-    :param limit_offset: segments that extend beyond it are not cleaned.
+    :param limit_offset: the end of the flushed and stable records. Segments that extend beyond it are not cleaned.
     """
 
     def __init__(
@@ -173,7 +176,7 @@ class CleaningSearch:
     def of(
         cls, segments: SegmentList, first_dirty: int, limit_offset: int, config: LogConfig, now_ms: int
     ) -> CleaningSearch | None:
-        """Return a search in the current segments of a log, or None if certainly nothing can be cleaned."""
+        """Return a search over the current segments of a log, or None if it is certain that nothing can be cleaned."""
         sealed = segments.sealed
         if not any(first_dirty < each.next_offset <= limit_offset and each.unflushed_file is None for each in sealed):
             return None

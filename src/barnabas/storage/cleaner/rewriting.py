@@ -1,8 +1,8 @@
-"""The rewriting of segments: removes all records except the last one of each key.
+"""Rewrites segments without superseded records: only the last record of each key remains.
 
-The cleaner first reads the keys of the dirty part into a map with the latest offset of each key, until the memory is
-full. Then it rewrites groups of segments, one after the other, into new files beside them. It does not change files of
-the log; the broker swaps them. `barnabas.records.compaction` decides which records remain.
+The cleaner first reads the keys of the dirty part into a map from each key to its latest offset, until the map is full.
+Then it rewrites the groups of segments, one after the other, into new files in the same directory. The cleaner does not
+change files of the log; the broker swaps the files. `barnabas.records.compaction` decides which records remain.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from barnabas.storage.segment import SealedSegment
 from barnabas.storage.segment_index import OffsetIndex, TimeIndex
 
 MAP_BYTES_PER_RECORD = 24
-"""The memory of the map for each possible record. More memory would not help."""
+"""The memory of the map in bytes for each record that may be added. More memory would not be used."""
 MAP_BYTES_MIN = 1024
 
 Pace = Callable[[int], None]
-"""A function that the cleaner calls after it has read or written a number of bytes. The function may wait."""
+"""A throttle. The cleaner calls it with the size of each read and write, and the throttle may wait."""
 
 
 class Cleaning:
     """One cleaning job.
 
-    :param secret: 16 random bytes for the hash, so that no client can choose keys with equal hashes.
+    :param secret: 16 random bytes for the hash. They prevent clients from choosing keys with equal hashes.
     """
 
     def __init__(self, filesystem: FileSystem, job: CleaningJob, secret: bytes, pace: Pace = lambda _: None) -> None:
@@ -48,7 +48,7 @@ class Cleaning:
     def plan(self) -> CleaningPlan:
         """Read the keys of the dirty part into the map; return the plan.
 
-        :raises UncleanableError: a batch is damaged, or has more keys than the memory can contain.
+        :raises UncleanableError: a batch is damaged, or has more keys than fit into the map.
         :raises CleaningFailedError: the file system returned an error.
         """
         with _naming_the_log(self._folder):
@@ -149,7 +149,7 @@ class _Rewriting:
             self._filesystem.fsync(target)
         finally:
             target.close()
-        # Retention uses this time for records without timestamps.
+        # The new file keeps this time, because retention uses it for records without timestamps.
         self._filesystem.set_modified_ms(log, modified_ms)
         self._write(time_index, TimeIndex.of_scan(scan).encode())
         self._write(index, OffsetIndex.of_scan(scan).encode())
@@ -190,7 +190,7 @@ def _note(scan: SegmentScan, batches: Buffer, target: DataFile) -> None:
 
 
 class _Chunk:
-    """Bytes of a segment, starting with a batch."""
+    """A range of bytes in a segment. It starts with a batch."""
 
     __slots__ = ("data", "taken")
 
@@ -199,12 +199,12 @@ class _Chunk:
         self.taken = 0
 
     def take(self, size: int) -> None:
-        """Set the size of the whole batches at the start of this chunk."""
+        """Record that the first `size` bytes of this chunk were processed. They are complete batches."""
         self.taken = size
 
 
 class _Chunks:
-    """Iterates over a segment from `start` to `end`, in chunks that contain at least one whole batch."""
+    """Iterates over the batches of a segment from `start` to `end`, in chunks."""
 
     def __init__(self, filesystem: FileSystem, file: DataFile, start: int, end: int, chunk_bytes: int) -> None:
         self._filesystem = filesystem
@@ -222,7 +222,7 @@ class _Chunks:
             self._position += chunk.taken
 
     def _size_of_batch(self, data: bytes) -> int:
-        """Return the size of a batch of which the chunk contains only a part."""
+        """Return the size of the first batch in a chunk that is too small for it."""
         left = self._end - self._position
         size = read_header(data).size if len(data) >= BATCH_HEADER_SIZE else left + 1
         if not len(data) < size <= left:

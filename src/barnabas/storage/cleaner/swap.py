@@ -1,13 +1,14 @@
-"""The swap, which replaces segments with a cleaned segment, in Kafka's steps:
+"""The swap: replaces segments with a cleaned segment, in the same steps as Kafka:
 
-1. The cleaner writes `.log.cleaned` and its indexes, with fsync. A start removes such files.
-2. The broker renames them to `.swap`, the `.log` file last. Once `.log.swap` exists, a start completes the swap.
-3. The broker renames the old segments to `.deleted`, in ascending order, and removes them later.
+1. The cleaner writes and fsyncs `.log.cleaned` and its indexes. If the broker restarts now, it removes these files.
+2. The broker renames these files to `.swap`, the `.log` file last. If the broker restarts when `.log.swap` exists, it
+  completes the swap.
+3. The broker renames the files of the old segments to `.deleted`, in ascending order, and removes them later.
 4. The broker removes the suffix `.swap` from the new files, the `.log` file last.
 
-Invariants. The directory is fsynced between the steps, so a loss of power cannot reorder them. After a crash at any
-step, each segment is either old or has its new content, and no old segment precedes a new one. This order is safe,
-because newer records supersede all records that a cleaning removes.
+Invariants. The directory is fsynced between the steps, so a power failure cannot reorder them. After a crash at any
+step, each segment has either its old or its new content, and no old segment precedes a new one. This order is safe,
+because the records that supersede removed records are never lost.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ def cleaned_paths(folder: Path, base_offset: int) -> tuple[Path, Path, Path]:
 
 
 def remove_cleaned(filesystem: FileSystem, folder: Path) -> None:
-    """Remove the files of cleanings that were not swapped.
+    """Remove the files of cleaned segments whose swap has not started.
 
     :raises OSError: some of the files may remain.
     """
@@ -58,9 +59,10 @@ def remove_cleaned(filesystem: FileSystem, folder: Path) -> None:
 
 
 def begin_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None:
-    """Rename the files of a cleaned segment, so that a start completes the swap.
+    """Start a swap: rename the files of a cleaned segment to `.swap`. After a crash, the next start completes the swap.
 
-    :raises OSError: the state is unknown: a start may complete the swap or discard the cleaned segment.
+    :raises OSError: the state of the files is unknown. The next start either completes the swap or removes the cleaned
+        segment.
     """
     for suffix in _BATCHES_LAST:
         name = offset_name(base_offset, suffix)
@@ -69,11 +71,11 @@ def begin_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None:
 
 
 def end_swap(filesystem: FileSystem, folder: Path, base_offset: int, replaced: Sequence[int]) -> list[Path]:
-    """Rename the files of the old segments, and remove the suffix of the new files.
+    """Complete a swap: rename the files of the old segments, and remove the suffix `.swap` from the new files.
 
     :param replaced: the base offsets of the old segments, in order.
     :returns: the new paths of the old files, which the caller removes later.
-    :raises OSError: the state is unknown; a start completes the swap.
+    :raises OSError: the state of the files is unknown. The next start completes the swap.
     """
     set_aside_paths = rename_deleted_segments(filesystem, folder, replaced)
     filesystem.fsync_folder(folder)
@@ -95,7 +97,7 @@ def finish_swaps(filesystem: FileSystem, folder: Path, names: list[str]) -> list
 
     :param names: the names of the files in the partition directory.
     :returns: the names after the swaps.
-    :raises OSError: the file system returned an error; the next start continues.
+    :raises OSError: the file system returned an error. The next start continues with the swaps.
     """
     cleaned = [found for name in names if (found := segment_file_of(name, CLEANED_SUFFIX)) is not None]
     swaps = [found for name in names if (found := segment_file_of(name, SWAP_SUFFIX)) is not None]
@@ -103,7 +105,8 @@ def finish_swaps(filesystem: FileSystem, folder: Path, names: list[str]) -> list
         return names
     whole = sorted(base for base, suffix in swaps if suffix == LOG_SUFFIX)
     if cleaned:
-        # Kafka splits a segment into several: if some of them were not renamed, none of them may be used.
+        # Kafka also splits a segment into several `.swap` segments. If some of them are still `.cleaned`, none of them
+        # may be used.
         first_cleaned = min(base for base, _ in cleaned)
         whole = [base for base in whole if base < first_cleaned]
     for base, suffix in swaps:
@@ -121,7 +124,7 @@ def _finish_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None
     path = folder / (offset_name(base_offset, LOG_SUFFIX) + SWAP_SUFFIX)
     end_offset, damage = _end_of(filesystem, path, base_offset)
     if damage is not None and base_offset in bases:
-        # The file was fsynced, so the disk has damaged it since. The old segments still exist.
+        # The file was intact when it was fsynced, so the disk has damaged it. The old segments still exist.
         message = "compacted segment %s is damaged: %s; keeping the old segments"
         logger.error(message, path, damage, extra=event(LogEvent.COMPACTED_DAMAGED))
         for suffix in _BATCHES_LAST:
@@ -139,7 +142,7 @@ def _finish_swap(filesystem: FileSystem, folder: Path, base_offset: int) -> None
 
 
 def _end_of(filesystem: FileSystem, path: Path, base_offset: int) -> tuple[int, str | None]:
-    """Return the offset after the last batch of a file, and its damage or None."""
+    """Return the offset after the last valid batch of a file, and the damage that follows it, or None."""
     file = filesystem.open(path, writable=False)
     try:
         size = filesystem.size_of(file)
@@ -151,8 +154,9 @@ def _end_of(filesystem: FileSystem, path: Path, base_offset: int) -> tuple[int, 
 
 
 class CleanedSegment(SealedSegment):
-    """A segment that the cleaner wrote. Its files are open from the start, and stay open until they have their final
-    names.
+    """A segment that the cleaner wrote.
+
+    Its files stay open until the end of the swap, when they have their final names.
 
     :param size: the expected size, in bytes.
     :raises OSError: the file cannot be opened, or has another size.
@@ -171,7 +175,8 @@ class CleanedSegment(SealedSegment):
     def snapshot(self) -> SealedSegment:
         copy = super().snapshot()
         if self._is_held:
-            # Until the swap ends, the final names belong to the files of the old segment, or to no file.
+            # The snapshot shares the open files, because the final names may still belong to the files of the old
+            # segment.
             copy._file, copy._offset_index, copy._time_index = self._file, self._offset_index, self._time_index
         return copy
 
@@ -180,6 +185,6 @@ class CleanedSegment(SealedSegment):
             super().release()
 
     def end_hold(self) -> None:
-        """Release the open files after the swap: they have their final names now."""
+        """Release the open files after the swap, because they have their final names now."""
         self._is_held = False
         self.release()
