@@ -158,6 +158,35 @@ def event(what: LogEvent, subject: TopicPartition | str | None = None) -> dict[s
     return {"event": what.value, **({} if subject is None else about(subject))}
 
 
+class LimitedLog:
+    """Logs warnings that any client can cause: at most `LINES_MAX` lines in `PERIOD_S`, and later the number of others.
+
+    :param now_s: returns monotonic seconds.
+    :param others: the text for the number of lines that were left out, such as `%d further TLS handshakes failed`.
+    """
+
+    PERIOD_S = 10.0
+    LINES_MAX = 10
+
+    def __init__(self, logger: logging.Logger, now_s: Callable[[], float], others: str) -> None:
+        self._log = logger
+        self._now_s = now_s
+        self._others = others
+        self._period_ends_s = 0.0
+        self._count = 0
+
+    def warning(self, message: str, *arguments: object, extra: dict[str, str | int] | None = None) -> None:
+        """Log a warning, or only count it."""
+        now_s = self._now_s()
+        if now_s >= self._period_ends_s:
+            if self._count > self.LINES_MAX:
+                self._log.warning(self._others, self._count - self.LINES_MAX)
+            self._period_ends_s, self._count = now_s + self.PERIOD_S, 0
+        self._count += 1
+        if self._count <= self.LINES_MAX:
+            self._log.warning(message, *arguments, extra=extra)
+
+
 def about(what: TopicPartition | str) -> dict[str, str | int]:
     """Return the `extra` argument for a log line that concerns a partition, or a whole topic.
 

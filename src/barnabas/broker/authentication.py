@@ -14,42 +14,16 @@ connection, as the same principal.
 from __future__ import annotations
 
 import asyncio
-import logging
-from collections.abc import Awaitable, Callable, Mapping
-from concurrent.futures import Executor
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
+from barnabas.broker.fair_threads import FairThreads
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, AuthenticationError, ErrorCode
-from barnabas.log_lines import LogEvent, event
+from barnabas.log_lines import LimitedLog, LogEvent, event
+from barnabas.net.server_connection import Endpoints
 from barnabas.security.principal import ANONYMOUS, Principal
 from barnabas.security.sasl import SaslServer
-
-log = logging.getLogger(__name__)
-
-FAILURE_PERIOD_S = 10.0
-FAILURES_PER_PERIOD = 10
-
-
-class FailureLog:
-    """Logs failed authentications, at most `FAILURES_PER_PERIOD` lines in `FAILURE_PERIOD_S` seconds."""
-
-    def __init__(self, now_s: Callable[[], float]) -> None:
-        self._now_s = now_s
-        self._period_ends_s = 0.0
-        self._count = 0
-
-    def report(self, address: str, mechanism: str, reason: str) -> None:
-        """Log a failed authentication, or only count it."""
-        now_s = self._now_s()
-        if now_s >= self._period_ends_s:
-            if self._count > FAILURES_PER_PERIOD:
-                log.warning("%d further authentications failed", self._count - FAILURES_PER_PERIOD)
-            self._period_ends_s, self._count = now_s + FAILURE_PERIOD_S, 0
-        self._count += 1
-        if self._count <= FAILURES_PER_PERIOD:
-            extra = event(LogEvent.AUTHENTICATION_FAILED)
-            log.warning("%s failed to authenticate with %s: %s", address, mechanism, reason, extra=extra)
 
 
 class AuthenticationCounts:
@@ -70,33 +44,48 @@ class ListenerAuthentication:
     """The authentication at one SASL listener.
 
     :param mechanisms: creates the server side of each offered mechanism, by name in upper case.
-    :param threads: runs the steps of mechanisms.
+    :param threads: run the steps of mechanisms.
     :param failures: logs failed authentications.
     :param session_ms_max: the maximum lifetime of a session in ms; 0 for no limit.
     :param failure_delay_s: the delay of the response to a failed authentication, in seconds.
     """
 
     mechanisms: Mapping[str, Callable[[], SaslServer]]
-    threads: Executor
+    threads: FairThreads
     clock: Clock
-    failures: FailureLog
+    failures: LimitedLog
     session_ms_max: int = 0
     failure_delay_s: float = 0.1
     counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
 
-    def of_connection(self, address: str) -> ConnectionAuthentication:
+    def of_connection(self, endpoints: Endpoints) -> ConnectionAuthentication:
         """Return the state of a new connection."""
-        return ConnectionAuthentication(self, address)
+        return ConnectionAuthentication(self, endpoints)
+
+    def report(self, address: str, mechanism: str, reason: str) -> None:
+        """Log a failed authentication."""
+        extra = event(LogEvent.AUTHENTICATION_FAILED)
+        self.failures.warning("%s failed to authenticate with %s: %s", address, mechanism, reason, extra=extra)
 
 
 class ConnectionAuthentication:
     """The authentication of one connection. Used from the event loop's thread."""
 
-    __slots__ = ("_address", "_mechanism", "_of_listener", "_server", "principal", "session_ends_s", "takes_raw_frames")
+    __slots__ = (
+        "_address",
+        "_mechanism",
+        "_of_listener",
+        "_server",
+        "_share",
+        "principal",
+        "session_ends_s",
+        "takes_raw_frames",
+    )
 
-    def __init__(self, of_listener: ListenerAuthentication, address: str) -> None:
+    def __init__(self, of_listener: ListenerAuthentication, endpoints: Endpoints) -> None:
         self._of_listener = of_listener
-        self._address = address
+        self._address = endpoints.address
+        self._share = of_listener.threads.share_of(endpoints.host)
         self._mechanism = ""
         self._server: SaslServer | None = None
         self.principal: Principal = ANONYMOUS
@@ -125,7 +114,7 @@ class ConnectionAuthentication:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "an authentication is in progress")
         new_server = self._of_listener.mechanisms.get(mechanism)
         if new_server is None:
-            self._of_listener.failures.report(self._address, "SASL", "the client asked for another mechanism")
+            self._of_listener.report(self._address, "SASL", "the client asked for another mechanism")
             offered = ", ".join(self.mechanisms)
             raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"this listener offers {offered}")
         if self.session_ends_s and mechanism != self._mechanism:
@@ -144,9 +133,8 @@ class ConnectionAuthentication:
         server = self._server
         if server is None:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "no authentication is in progress; SaslHandshake comes first")
-        loop = asyncio.get_running_loop()
         try:
-            response = await self._in_thread(loop, server.respond, message)
+            response = await self._of_listener.threads.run(self._share, server.respond, message)
             if not server.is_complete:
                 return response, 0
             principal = Principal("User", server.principal)
@@ -154,7 +142,7 @@ class ConnectionAuthentication:
         except AuthenticationError as error:
             self._server, self.session_ends_s = None, 0.0
             self._of_listener.counts.failed += 1
-            self._of_listener.failures.report(self._address, self._mechanism, str(error))
+            self._of_listener.report(self._address, self._mechanism, str(error))
             await asyncio.sleep(self._of_listener.failure_delay_s)
             raise
         if self.session_ends_s:
@@ -177,8 +165,3 @@ class ConnectionAuthentication:
         if server.expires_ms is not None:
             limits.append(max(1, server.expires_ms - self._of_listener.clock.time_ms()))
         return min(limits, default=0)
-
-    def _in_thread(
-        self, loop: asyncio.AbstractEventLoop, respond: Callable[[bytes], bytes], message: bytes
-    ) -> Awaitable[bytes]:
-        return loop.run_in_executor(self._of_listener.threads, respond, message)

@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Executor
 
 from barnabas.addresses import host_port
-from barnabas.broker.authentication import FailureLog, ListenerAuthentication
+from barnabas.broker.authentication import ListenerAuthentication
 from barnabas.broker.environment import Environment
+from barnabas.broker.fair_threads import FairThreads
 from barnabas.broker.pipeline.call import ListenerName, ServedApis
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.settings.listeners import (
@@ -31,7 +32,7 @@ from barnabas.broker.settings.static import BrokerConfig
 from barnabas.clock import Clock
 from barnabas.coordination.values import BrokerEndpoint
 from barnabas.errors import ConfigurationError, UnavailableError
-from barnabas.log_lines import LogEvent, event
+from barnabas.log_lines import LimitedLog, LogEvent, event
 from barnabas.net.client_connection import ConnectionSecurity
 from barnabas.net.listener import ConnectionResources, Listener
 from barnabas.net.server_connection import Limits
@@ -99,7 +100,8 @@ class Listeners:
             for each in self.configs
             if each.protocol.uses_tls
         }
-        self._failures = FailureLog(clock.monotonic)
+        self._fair_threads = None if self._threads is None else FairThreads(self._threads, clock.monotonic)
+        self._failures = LimitedLog(log, clock.monotonic, "%d further authentications failed")
         self.open: list[OpenListener] = []
 
     @property
@@ -188,10 +190,10 @@ class Listeners:
     def _authentication(self, listener: ListenerConfig, new_servers: NewServers) -> ListenerAuthentication | None:
         if not listener.protocol.uses_sasl:
             return None
-        assert self._threads is not None
+        assert self._fair_threads is not None
         return ListenerAuthentication(
             mechanisms=new_servers(sasl_mechanisms(self._config, listener)),
-            threads=self._threads,
+            threads=self._fair_threads,
             clock=self._clock,
             failures=self._failures,
             session_ms_max=reauthentication_ms(self._config, listener),

@@ -14,7 +14,7 @@ from concurrent.futures import Executor
 from functools import partial
 
 from barnabas.errors import AuthenticationError
-from barnabas.log_lines import LogEvent, event
+from barnabas.log_lines import LimitedLog, LogEvent, event
 from barnabas.net.server_connection import (
     Endpoints,
     HandlerFactory,
@@ -29,8 +29,6 @@ from barnabas.net.tls_stream import TlsStream
 
 ACCEPT_PAUSE_S = 0.5
 SWEEP_S = 1.0
-FAILURE_PERIOD_S = 10.0
-FAILURES_PER_PERIOD = 10
 
 log = logging.getLogger(__name__)
 
@@ -68,27 +66,6 @@ class ConnectionResources:
         self.waiting_memory = WaitingMemory(limits.queued_bytes_max // WaitingMemory.PARTS)
 
 
-class HandshakeFailures:
-    """Logs failed TLS handshakes, at most `FAILURES_PER_PERIOD` lines in `FAILURE_PERIOD_S` seconds."""
-
-    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._loop = loop
-        self._period_ends_s = 0.0
-        self._count = 0
-
-    def report(self, address: str, reason: str) -> None:
-        """Log the failure of a handshake, or only count it."""
-        now_s = self._loop.time()
-        if now_s >= self._period_ends_s:
-            if self._count > FAILURES_PER_PERIOD:
-                log.warning("%d further TLS handshakes failed", self._count - FAILURES_PER_PERIOD)
-            self._period_ends_s, self._count = now_s + FAILURE_PERIOD_S, 0
-        self._count += 1
-        if self._count <= FAILURES_PER_PERIOD:
-            extra = event(LogEvent.HANDSHAKE_FAILED)
-            log.warning("the TLS handshake with %s failed: %s; closed the connection", address, reason, extra=extra)
-
-
 class Listener:
     """Accepts connections on one address; a handler responds to their requests.
 
@@ -121,7 +98,11 @@ class Listener:
         """The number of connections that the limits refused since the start."""
         self.failed_handshake_count = 0
         """The number of TLS handshakes that failed since the start."""
-        self._refusals = HandshakeFailures(self.loop)
+        self._handshake_log = LimitedLog(log, self.loop.time, "%d further TLS handshakes failed")
+        self._refusal_log = LimitedLog(log, self.loop.time, "refused %d further connections")
+        self.stranger_log = LimitedLog(
+            log, self.loop.time, "closed %d further connections of clients that had not authenticated"
+        )
         self.is_finishing = False
         self._sock: socket.socket | None = None
         self._sweeping: asyncio.TimerHandle | None = None
@@ -244,7 +225,7 @@ class Listener:
         if refusal:
             self.refused_count += 1
             extra = event(LogEvent.CONNECTION_REFUSED)
-            log.warning("refusing the connection from %s: %s", endpoints.address, refusal, extra=extra)
+            self._refusal_log.warning("refusing the connection from %s: %s", endpoints.address, refusal, extra=extra)
             return False
         self.accepted_count += 1
         return True
@@ -270,7 +251,9 @@ class Listener:
                 secured.close()
             if error is not None:
                 self.failed_handshake_count += 1
-                self._refusals.report(endpoints.address, reason_of_failure(error))
+                message = "the TLS handshake with %s failed: %s; closed the connection"
+                extra = event(LogEvent.HANDSHAKE_FAILED)
+                self._handshake_log.warning(message, endpoints.address, reason_of_failure(error), extra=extra)
 
         try:
             handshake = TlsHandshake(self.loop, sock, context, threads, on_done)

@@ -28,8 +28,8 @@ from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias
 
 from barnabas.addresses import host_port
-from barnabas.errors import BarnabasError
-from barnabas.log_lines import LogEvent, event
+from barnabas.errors import BarnabasError, MalformedMessageError
+from barnabas.log_lines import LimitedLog, LogEvent, event
 from barnabas.net.stream import RECEIVE_BYTES, FrameReader, OpenStream
 from barnabas.protocol.codec import Chunk
 from barnabas.security.principal import DistinguishedName
@@ -208,8 +208,12 @@ WAITING_BYTES_MAX = 1024 * 1024
 TURN_S = 0.005
 """The time in seconds after which a connection yields to the event loop, so that it can serve other connections."""
 UNSENT_BYTES_MAX = 1024 * 1024
+UNAUTHENTICATED_FRAME_BYTES_MAX = 32 * 1024
+"""The maximum size of a request of a client that has not authenticated. A token has at most 16 KB."""
 UNAUTHENTICATED_BYTES_MAX = 64 * 1024
-"""The maximum size of a request, and of all queued requests, of a client that has not authenticated."""
+"""The maximum size of all requests in memory of a client that has not authenticated."""
+UNAUTHENTICATED_REQUESTS_MAX = 32
+"""The maximum number of requests of a client until it has authenticated. An authentication needs four."""
 SMALL_BYTES = 64 * 1024
 """The maximum size in bytes of a small request. A connection reads small requests even if other connections wait for
 memory.
@@ -343,6 +347,8 @@ class Acceptor(Protocol):
     loop: asyncio.AbstractEventLoop
     memory: RequestMemory
     waiting_memory: WaitingMemory
+    stranger_log: LimitedLog
+    """The log for the ends of connections whose clients have not authenticated."""
     is_finishing: bool
     """True if the listener is closing, so that no further request starts."""
 
@@ -372,6 +378,7 @@ class ServerConnection:
         "_reader",
         "_reserved",
         "_scheduled",
+        "_stranger_requests",
         "_stream",
         "_unread",
         "_used_at_s",
@@ -388,7 +395,8 @@ class ServerConnection:
         self._frames: deque[Frame] = deque()
         limits = listener.limits
         must_authenticate = limits.must_authenticate
-        self._reader = FrameReader(UNAUTHENTICATED_BYTES_MAX if must_authenticate else limits.frame_bytes_max)
+        self._reader = FrameReader(UNAUTHENTICATED_FRAME_BYTES_MAX if must_authenticate else limits.frame_bytes_max)
+        self._stranger_requests = 0  # the number of requests before the authentication
         # The deadline of the authentication; 0 for an admitted client.
         self._authenticates_until_s = listener.loop.time() + limits.authentication_s_max if must_authenticate else 0.0
         self._closing_reason: str | None = None  # the reason to close after the response; None to stay open
@@ -411,6 +419,10 @@ class ServerConnection:
         self._stream = open_stream(self._on_bytes, self._on_drained, self._on_closed)
 
     @property
+    def _log(self) -> logging.Logger | LimitedLog:
+        return self._listener.stranger_log if self._authenticates_until_s else log
+
+    @property
     def under_way(self) -> asyncio.Task[None] | None:
         """The task of the waiting request, or None."""
         return self._answering
@@ -421,7 +433,7 @@ class ServerConnection:
         :param reason: the reason to log. It is empty if the client has made no error.
         """
         if reason and self._stream.is_open:
-            log.warning("closing the connection from %s: %s", self.endpoints.address, reason)
+            self._log.warning("closing the connection from %s: %s", self.endpoints.address, reason)
         self._drop_frames()
         self._stream.close()
 
@@ -498,12 +510,28 @@ class ServerConnection:
             self._partial_since_s = self._used_at_s
         self._frames.extend(frames)
         self._waiting_bytes += sum(map(len, frames))
+        if self._authenticates_until_s and self._exceeds_limits_of_strangers(len(frames)):
+            return
         if not self._answering and not self._scheduled:
             self._process()
         else:
             self._own_waiting_frames()
             self._hurry()
             self._read_on_or_wait()
+
+    def _exceeds_limits_of_strangers(self, number: int) -> bool:
+        """End the connection if its client sends too much before it has authenticated; return True if it has ended.
+
+        :param number: the number of requests that have just arrived.
+        """
+        self._stranger_requests += number
+        if self._stranger_requests > UNAUTHENTICATED_REQUESTS_MAX:
+            self._fail(MalformedMessageError("the client sent too many requests before it authenticated"))
+        elif self._count() > UNAUTHENTICATED_BYTES_MAX:
+            self._fail(MalformedMessageError("the client sent too many bytes before it authenticated"))
+        else:
+            return False
+        return True
 
     def _hurry(self) -> None:
         """Notify the handler if another request has arrived after the waiting request."""
@@ -558,8 +586,7 @@ class ServerConnection:
         held = self._count()
         if not self._stream.is_open or self._in_line or self._listener.is_finishing:
             return
-        bytes_max = UNAUTHENTICATED_BYTES_MAX if self._authenticates_until_s else WAITING_BYTES_MAX
-        too_many = len(self._frames) > REQUESTS_WAITING_MAX or self._waiting_bytes > bytes_max
+        too_many = len(self._frames) > REQUESTS_WAITING_MAX or self._waiting_bytes > WAITING_BYTES_MAX
         if too_many or self._stream.unsent_bytes > UNSENT_BYTES_MAX:
             self._stream.pause_reading()
         elif has_memory or self._has_memory(held):
@@ -748,7 +775,7 @@ class ServerConnection:
         program with its traceback.
         """
         if isinstance(error, BarnabasError):
-            log.warning("closing the connection from %s: %s", self.endpoints.address, error)
+            self._log.warning("closing the connection from %s: %s", self.endpoints.address, error)
         else:
             extra = event(LogEvent.UNEXPECTED_ERROR)
             log.error("a request from %s failed", self.endpoints.address, exc_info=error, extra=extra)

@@ -252,7 +252,7 @@ class RequestPipeline:
         principal = ANONYMOUS if subject is None or self._principal_of is None else self._principal_of(subject)
         authentication = None
         if self.authentication is not None:
-            authentication = self.authentication.of_connection(link.endpoints.address)
+            authentication = self.authentication.of_connection(link.endpoints)
         return ConnectionRequests(self, ConnectionState(self.listener, link, principal, authentication))
 
 
