@@ -67,6 +67,23 @@ def encoded(value: Any) -> str:
     return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
 
 
+def settings_of_users(folder: Path, tokens: Tokens) -> dict[str, str]:
+    """Return the settings of a broker with a super user, and with the issuer of tokens."""
+    users = folder / "users.json"
+    credentials = {
+        each.value: credential_from_password(each, PASSWORD, os.urandom(16)).text() for each in ScramMechanism
+    }
+    users.write_text(json.dumps({"users": {USER: credentials}}))
+    return {
+        "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
+        "sasl.oauthbearer.jwks.endpoint.url": tokens.url,
+        "sasl.oauthbearer.expected.issuer": ISSUER,
+        "sasl.oauthbearer.expected.audience": AUDIENCE,
+        "bootstrap.users.file": str(users),
+        "super.users": f"User:{USER}",
+    }
+
+
 class CaughtLogs(logging.Handler):
     """All log lines of a broker, with their tracebacks."""
 
@@ -102,11 +119,6 @@ class SecuredBroker:
         self.certificates = Certificates(folder / "pki")
         self.key_store = self.certificates.server("broker")
         self.tokens = Tokens(folder / "jwks.json")
-        users = folder / "users.json"
-        credentials = {
-            each.value: credential_from_password(each, PASSWORD, os.urandom(16)).text() for each in ScramMechanism
-        }
-        users.write_text(json.dumps({"users": {USER: credentials}}))
         self.settings = {
             "data": str(folder / "data"),
             "listeners": ",".join(f"{each}://127.0.0.1:0" for each in LISTENERS),
@@ -114,13 +126,8 @@ class SecuredBroker:
             "ssl.truststore.location": str(self.certificates.ca),
             "listener.name.ssl.ssl.client.auth": "required",
             "ssl.principal.mapping.rules": "RULE:^CN=([a-z]+)$/$1/,DEFAULT",
-            "sasl.enabled.mechanisms": "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER",
             "listener.name.sasl_plaintext.sasl.enabled.mechanisms": "SCRAM-SHA-256,SCRAM-SHA-512",
-            "sasl.oauthbearer.jwks.endpoint.url": self.tokens.url,
-            "sasl.oauthbearer.expected.issuer": ISSUER,
-            "sasl.oauthbearer.expected.audience": AUDIENCE,
-            "bootstrap.users.file": str(users),
-            "super.users": f"User:{USER}",
+            **settings_of_users(folder, self.tokens),
             "log.cleaner.enable": "false",
             **settings,
         }

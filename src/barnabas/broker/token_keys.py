@@ -11,6 +11,7 @@ import logging
 import threading
 import urllib.request
 from collections.abc import Callable
+from http.client import HTTPException
 from typing import NamedTuple
 from urllib.parse import urlsplit
 
@@ -105,7 +106,7 @@ class TokenKeys:
                 clock_skew_s=checks.clock_skew_s,
                 principal_claim=checks.principal_claim,
             )
-        except (OSError, ValueError, ConfigurationError) as error:
+        except (OSError, HTTPException, ValueError, ConfigurationError) as error:
             state = "tokens are refused until then" if self.validator is None else "the last keys remain in use"
             extra = event(LogEvent.KEYS_NOT_READ)
             message = "cannot read the key set from %s: %s; %s"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import functools
 import json
 import logging
@@ -17,11 +18,17 @@ from typing import Any, NamedTuple
 
 from barnabas.broker.metadata_store_access import InMetadataThread
 from barnabas.coordination import configs, paths
-from barnabas.coordination.metadata_store import MetadataStore, NodeExistsError, NoNodeError
+from barnabas.coordination.metadata_store import BadVersionError, MetadataStore, NodeExistsError, NoNodeError
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.security.principal import is_valid_name
-from barnabas.security.scram import ScramCredential, ScramDecoys, ScramMechanism, credential_from_salted_password
+from barnabas.security.scram import (
+    DECOY_SECRET_BYTES_MIN,
+    ScramCredential,
+    ScramDecoys,
+    ScramMechanism,
+    credential_from_salted_password,
+)
 
 log = logging.getLogger(__name__)
 
@@ -128,16 +135,21 @@ class UserCredentials:
         return found
 
     def _load_decoy_secret(self) -> bytes:
+        """Return the secret that all brokers share. The first broker creates it, and replaces a damaged one."""
+        secret = base64.b64encode(self._random_bytes(DECOY_SECRET_BYTES))
+        ensure_paths(self._tree, [paths.ADMIN])
         try:
-            return self._tree.get(paths.DECOY_SECRET).data
+            data, stat = self._tree.get(paths.DECOY_SECRET)
+            if len(data) >= DECOY_SECRET_BYTES_MIN:
+                return data
+            self._tree.set(paths.DECOY_SECRET, secret, stat.version)
         except NoNodeError:
-            secret = base64.b64encode(self._random_bytes(DECOY_SECRET_BYTES))
-            ensure_paths(self._tree, [paths.ADMIN])
-            try:
+            with contextlib.suppress(NodeExistsError):  # another broker created it
                 self._tree.create(paths.DECOY_SECRET, secret)
-            except NodeExistsError:  # another broker created it
-                return self._tree.get(paths.DECOY_SECRET).data
-            return secret
+        except BadVersionError:  # another broker replaced it
+            pass
+        data = self._tree.get(paths.DECOY_SECRET).data
+        return data if len(data) >= DECOY_SECRET_BYTES_MIN else secret
 
     def _import_users(self, file: Path) -> list[str]:
         """Create the users of a file that do not exist yet; return their names. Later starts ignore the file."""
@@ -193,15 +205,19 @@ def read_bootstrap_users(file: Path) -> dict[str, dict[ScramMechanism, ScramCred
 
     :raises ConfigurationError: the file cannot be read or is malformed.
     """
+    malformed = f"{file} is not a file of barnabas security init"
     try:
         with file.open("rb") as opened:
             data = opened.read(BOOTSTRAP_BYTES_MAX + 1)
         users: Any = json.loads(data)["users"]
-        return {
+        found = {
             str(user): {MECHANISMS[name]: ScramCredential.parse(text, MECHANISMS[name]) for name, text in texts.items()}
             for user, texts in users.items()
         }
     except OSError as error:
         raise ConfigurationError(f"cannot read {file}: {error.strerror}") from None
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, ConfigurationError):
-        raise ConfigurationError(f"{file} is not a file of barnabas security init") from None
+        raise ConfigurationError(malformed) from None
+    if not all(map(is_valid_name, found)):
+        raise ConfigurationError(malformed)
+    return found

@@ -86,16 +86,23 @@ def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
 
 
 def read_user_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
-    """Return the SCRAM credentials in Kafka's format, by user and mechanism, without those in damaged nodes."""
-    return _read_configs(tree, paths.USER_CONFIGS, paths.user_config)
+    """Return the SCRAM credentials in Kafka's format, by user and mechanism, without those in damaged nodes.
+
+    The log lines about damaged nodes do not contain values.
+    """
+    return _read_configs(tree, paths.USER_CONFIGS, paths.user_config, are_secret=True)
 
 
-def _read_configs(tree: MetadataStore, parent: str, path_of: Callable[[str], str]) -> dict[str, dict[str, str]]:
+def _read_configs(
+    tree: MetadataStore, parent: str, path_of: Callable[[str], str], *, are_secret: bool = False
+) -> dict[str, dict[str, str]]:
     try:
         parts = tree.children(parent)
     except NoNodeError:
         return {}
-    found = {name: _read_config(tree, path_of(name)) for name in usable_names(tree, parent, parts)}
+    found = {
+        name: _read_config(tree, path_of(name), are_secret=are_secret) for name in usable_names(tree, parent, parts)
+    }
     return {name: config for name, config in found.items() if config is not None}
 
 
@@ -116,19 +123,23 @@ def change_user_config(tree: MetadataStore, user: str, changed: Changed) -> dict
     return _change(tree, path, changed, ChangeNotification(settings=(path,)), None, keeps_empty=False)
 
 
-def _read_config(tree: MetadataStore, path: str) -> dict[str, str] | None:
+def _read_config(tree: MetadataStore, path: str, *, are_secret: bool = False) -> dict[str, str] | None:
     try:
-        return settings_in(tree, path, tree.get(path).data)
+        return settings_in(tree, path, tree.get(path).data, are_secret=are_secret)
     except NoNodeError:
         return {}
 
 
-def settings_in(tree: MetadataStore, path: str, data: bytes) -> dict[str, str] | None:
-    """Return the settings in a node; log a damaged node and return None."""
+def settings_in(tree: MetadataStore, path: str, data: bytes, *, are_secret: bool = False) -> dict[str, str] | None:
+    """Return the settings in a node; log a damaged node and return None.
+
+    :param are_secret: True if the log line must not contain parts of the node.
+    """
     try:
         return decode_config(path, data)
     except DamagedNodeError as error:
-        report_damaged(tree, [error], "ignoring the settings in")
+        shown = DamagedNodeError(path, "its data is not a JSON object with settings") if are_secret else error
+        report_damaged(tree, [shown], "ignoring the settings in")
         return None
 
 

@@ -55,6 +55,8 @@ def _of_file(setting: str, path: str) -> str:
             return _text(setting, file.read(SECRET_BYTES_MAX + 1))
     except OSError as error:
         raise ConfigurationError(f"{setting}: cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise ConfigurationError(f"{setting}: cannot read {path!r}: {error}") from None
 
 
 def _of_environment(setting: str, name: str) -> str:
@@ -65,12 +67,14 @@ def _of_environment(setting: str, name: str) -> str:
 
 
 def _of_command(setting: str, command: str) -> str:
+    if not command.strip():
+        raise ConfigurationError(f"{setting}: the command is empty")
     try:
         words = shlex.split(command)
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, timeout=COMMAND_TIMEOUT_S, check=False
         )
-    except (OSError, ValueError, IndexError, subprocess.TimeoutExpired) as error:
+    except (OSError, ValueError, subprocess.TimeoutExpired) as error:
         reason = f"took longer than {COMMAND_TIMEOUT_S:g} s" if isinstance(error, subprocess.TimeoutExpired) else error
         raise ConfigurationError(f"{setting}: the command {command.split(maxsplit=1)[0]} failed: {reason}") from None
     if done.returncode:

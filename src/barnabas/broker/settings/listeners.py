@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.addresses import PORT_MAX, bare_host, host_port
+from barnabas.addresses import PORT_MAX, bare_host, host_port, split_listener
 from barnabas.broker.settings.rules import items_of
 from barnabas.broker.settings.static import BROKER_SETTINGS, BrokerConfig
 from barnabas.errors import ConfigurationError
@@ -71,6 +71,7 @@ class ListenerConfig:
     :param serves_brokers: True for a listener that serves other brokers only.
     :param overrides_of: the name of the listener whose settings (`listener.name.<name>.`) apply.
     :param flag: the setting to change if the address is in use.
+    :param exposes: the consequence if a listener has no authentication, for errors.
     """
 
     name: str
@@ -82,6 +83,7 @@ class ListenerConfig:
     serves_brokers: bool = False
     overrides_of: str = ""
     flag: str = "listeners"
+    exposes: str = "accepts connections from other machines"
 
     @property
     def is_loopback(self) -> bool:
@@ -232,19 +234,37 @@ def authenticates(config: BrokerConfig, listener: ListenerConfig) -> bool:
 
 
 def check_protection(config: BrokerConfig, listeners: Sequence[ListenerConfig]) -> list[str]:
-    """Check that no other machine can connect without authentication, unless the operator permits it.
+    """Check that no other machine can connect without authentication, unless the operator permits it. The same applies
+    to the listener for the metadata store.
 
     :returns: the addresses of the listeners for which the operator has permitted it.
     :raises ConfigurationError: a listener without authentication accepts connections from other machines.
     """
     open_to_all = [each for each in listeners if not each.is_loopback and not authenticates(config, each)]
+    open_to_all += _open_metadata_store(config, listeners)
     if open_to_all and not config.allow_anonymous:
         raise ConfigurationError(
             f"listener {open_to_all[0].name} at {host_port(open_to_all[0].host or '0.0.0.0', open_to_all[0].port)}"
-            " accepts connections from other machines without authentication; secure it (barnabas security init), or"
+            f" {open_to_all[0].exposes} without authentication; secure it (barnabas security init), or"
             " permit this with --allow-anonymous (allow.anonymous=true)"
         )
     return [f"{each.name} at {host_port(each.host or '0.0.0.0', each.port)}" for each in open_to_all]
+
+
+def _open_metadata_store(config: BrokerConfig, listeners: Sequence[ListenerConfig]) -> list[ListenerConfig]:
+    """Return the listener for the metadata store, if other machines or the users of this machine need protection from
+    it. It has no authentication, and its clients can read and change the credentials of all users.
+    """
+    if not config.zookeeper_listener:
+        return []
+    host, port = split_listener(config.zookeeper_listener)
+    found = ListenerConfig(
+        name="zookeeper.listener",
+        host=host,
+        port=port,
+        exposes="serves the metadata store, which contains the credentials of users,",
+    )
+    return [found] if not found.is_loopback or any(each.protocol.uses_sasl for each in listeners) else []
 
 
 def client_auth(config: BrokerConfig, listener: ListenerConfig) -> ClientAuth:

@@ -469,7 +469,8 @@ class BrokerConfig:
     allow_anonymous: bool = setting(
         False,
         "Whether a listener without authentication may accept connections from other machines. If it is false, such a"
-        " listener must be on a loopback address, otherwise the broker does not start.",
+        " listener must be on a loopback address, otherwise the broker does not start. The same applies to"
+        " zookeeper.listener; on a broker with SASL, zookeeper.listener needs it on a loopback address, too.",
     )
     super_users: str = setting(
         "",
