@@ -48,6 +48,8 @@ HOST_NAME = re.compile(
     r"(?=.{1,253}\Z)[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]*[A-Za-z0-9])?)*"
 )
 REPLICAS_MAX = 3
+BROKERS_ONLY = f"RULE:^CN=({BROKER_NAME}[0-9]+)$/CN=$1/"
+"""The rule that maps the certificates of brokers to principals."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +204,8 @@ def broker_settings(
             "listener.security.protocol.map": f"{BROKERS}:SSL",
             "inter.broker.listener.name": BROKERS,
             f"listener.name.{BROKERS.lower()}.ssl.client.auth": "required",
+            # No rule matches the certificates of clients, so this listener refuses them.
+            f"listener.name.{BROKERS.lower()}.ssl.principal.mapping.rules": BROKERS_ONLY,
             "default.replication.factor": replicas,
             "offsets.topic.replication.factor": replicas,
             "min.insync.replicas": max(1, replicas - 1),

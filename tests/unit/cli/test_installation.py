@@ -8,7 +8,7 @@ from pathlib import Path, PurePath
 import pytest
 from cryptography import x509
 
-from barnabas.broker.settings.listeners import authenticates, listeners_of, tls_settings
+from barnabas.broker.settings.listeners import authenticates, listeners_of, mapping_rules, tls_settings
 from barnabas.broker.settings.loading import load_config
 from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.user_credentials import read_bootstrap_users
@@ -21,8 +21,8 @@ from barnabas.cli.installation import (
     plan,
     server_certificate,
 )
-from barnabas.errors import ConfigurationError
-from barnabas.security.principal import Principal
+from barnabas.errors import AuthenticationError, ConfigurationError
+from barnabas.security.principal import Principal, PrincipalMapping
 from barnabas.security.scram import ScramMechanism, password_matches
 from tests.support.certificates import now
 
@@ -68,6 +68,11 @@ def test_several_brokers_authenticate_each_other(tmp_path) -> None:
     assert authenticates(config, brokers)
     assert (config.broker_id, config.zookeeper_connect) == (2, "z:2181/barnabas")
     super_users = SuperUsers(config.super_users, is_secured=True)
+    rules = PrincipalMapping.parse(mapping_rules(config, brokers))
+    assert Principal("User", rules.name_of("CN=broker-2")) in super_users
+    for client in ("CN=alice", "CN=broker-2,O=x", "CN=xbroker-2"):
+        with pytest.raises(AuthenticationError):
+            rules.name_of(client)
     certificate = x509.load_pem_x509_certificate(files["b/server.pem"].encode())
     assert Principal("User", certificate.subject.rfc4514_string()) in super_users
     assert names_of(files["a/server.pem"]) == {"a", "10.0.0.1"}
