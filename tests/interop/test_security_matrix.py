@@ -13,6 +13,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.interop.clients.secured import PYTHON_CLIENTS, RefusedError, SecuredClient
+from tests.interop.clients.secured_programs import BUILD_TIMEOUT_S, PROGRAMS
 from tests.support.authenticating_broker import (
     EXPIRED,
     MECHANISMS,
@@ -26,7 +27,7 @@ from tests.support.authenticating_broker import (
 )
 from tests.support.xdist_groups import JAVA
 
-pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.xdist_group(JAVA), pytest.mark.timeout(BUILD_TIMEOUT_S + 120)]
 
 IS_COMPLETE = bool(os.environ.get("SECURITY_MATRIX"))
 TOPIC = "matrix"
@@ -35,10 +36,14 @@ SAMPLE = {
     "confluent-kafka": ("SCRAM-SHA-512", RIGHT, "SASL_PLAINTEXT"),
     "kafka-python": ("PLAIN", RIGHT, "SASL_SSL"),
     "aiokafka": ("SCRAM-SHA-256", WRONG, "SASL_SSL"),
+    "franz-go": (MTLS, EXPIRED, MTLS_LISTENER),
+    "sarama": ("OAUTHBEARER", RIGHT, "SASL_SSL"),
+    "kafkajs": ("SCRAM-SHA-256", WRONG, "SASL_SSL"),
+    "java": (MTLS, RIGHT, MTLS_LISTENER),
 }
 """The cell of each client that always runs."""
 
-CLIENTS = PYTHON_CLIENTS
+CLIENTS = [*PYTHON_CLIENTS, *PROGRAMS]
 ALL_CELLS = [
     (client, mechanism, outcome, MTLS_LISTENER if mechanism == MTLS else "SASL_SSL")
     for client, mechanism, outcome in itertools.product(CLIENTS, MECHANISMS, OUTCOMES)

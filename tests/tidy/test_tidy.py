@@ -25,7 +25,23 @@ WALL_TIME = {
 }
 BINARY = {".png", ".xz"}
 KINDS = BINARY | {
-    *("", ".cfg", ".env", ".in", ".java", ".js", ".json", ".md", ".pxi", ".py", ".pyi", ".pyx", ".service", ".sh"),
+    *(
+        "",
+        ".cfg",
+        ".env",
+        ".go",
+        ".in",
+        ".java",
+        ".js",
+        ".json",
+        ".md",
+        ".pxi",
+        ".py",
+        ".pyi",
+        ".pyx",
+        ".service",
+        ".sh",
+    ),
     *(".toml", ".typed", ".yaml"),
 }
 """The suffixes of the files that the project consists of."""
