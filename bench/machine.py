@@ -24,7 +24,7 @@ def describe() -> str:
         f"{os.cpu_count()} cores ({_processor()})",
         f"{memory_gib:.0f} GB of memory",
         f"{platform.system()} {platform.release().split('-')[0]}",
-        f"Python {platform.python_version()}{' of the system' if sys.base_prefix == '/usr' else ''}",
+        f"{'system ' if sys.base_prefix == '/usr' else ''}Python {platform.python_version()}",
     ]
     return ", ".join(parts)
 

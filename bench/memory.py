@@ -66,7 +66,7 @@ class Reserve:
         ctypes.memset(ctypes.addressof(start), 1, size_bytes)
 
     def release(self) -> None:
-        """Free the memory for the run that starts now."""
+        """Free the memory that the previous run used, before the next run starts."""
         if self._memory is not None:
             self._memory.close()
             self._memory, self._asked_bytes = None, 0

@@ -149,7 +149,7 @@ def _family(name: str) -> str:
 def _workload(result: Result) -> Iterator[str]:
     workload = WORKLOADS[result.workload]
     yield f"\n### {workload.name}: {workload.title}\n"
-    yield f"{workload.about} Published figures: {workload.published}.\n"
+    yield f"{workload.about} The Kafka paper or the benchmark article of 2014 reports: {workload.published}.\n"
     yield f"Measured with `{result.command}` on {result.date}: {result.machine}.\n"
     for case in result.cases:
         if len(result.cases) > 1:

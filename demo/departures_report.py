@@ -1,4 +1,5 @@
-"""The report on departures from the table: numbers and mean delays by airport and month, as text and as a picture."""
+"""The report on flight departures, from the warehouse table: the number and the mean delay by airport and month, as
+text and as a picture."""
 
 from __future__ import annotations
 

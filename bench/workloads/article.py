@@ -160,14 +160,14 @@ WORKLOADS = (
     Workload(
         "W4",
         "One producer thread",
-        "821,557/s (article)",
+        "821,557/s",
         "One producer sends records of 100 B to 6 partitions with acks=1, without replication.",
         measure_producer,
     ),
     Workload(
         "W8",
         "One consumer, and three",
-        "940,521/s, and 2,615,968/s on three machines (article)",
+        "940,521/s, and 2,615,968/s on three machines",
         "Consumers read records of 100 B from 6 partitions, all in the page cache. The three consumers are "
         "processes that share the partitions.",
         measure_consumer,
@@ -175,7 +175,7 @@ WORKLOADS = (
     Workload(
         "W9",
         "A producer and a consumer together",
-        "795,064/s (article)",
+        "795,064/s",
         "The topic is empty at first. A producer process sends at full speed with acks=1, while a consumer "
         "process reads. The rate is that of the consumer.",
         measure_both,
@@ -183,14 +183,14 @@ WORKLOADS = (
     Workload(
         "W10",
         "Record sizes from 10 B to 100 KB",
-        "MB/s increase with the record size (article)",
+        "MB/s increase with the record size",
         "One producer sends records of each size to 6 partitions with acks=1.",
         measure_sizes,
     ),
     Workload(
         "W11",
         "Throughput while the stored data grows",
-        "constant throughput (article)",
+        "constant throughput",
         "One producer sends records of 100 B to a topic that grows by half a gigabyte per run. The broker "
         "writes into memory pages that no process has used before.",
         measure_stored,
@@ -198,7 +198,7 @@ WORKLOADS = (
     Workload(
         "W12",
         "Latency from end to end",
-        "2 ms median, 3 ms p99, 14 ms p99.9 (article)",
+        "2 ms median, 3 ms p99, 14 ms p99.9",
         "A producer sends 10,000 records/s of 100 B with acks=1. The load is an open loop: the latency of a "
         "record counts from the time at which the record was due, so a slow sender is visible. The first "
         "second does not count. librdkafka with `linger.ms=0` sends one request per record. If the broker "

@@ -78,10 +78,8 @@ class StateMachine(Protocol[RecordT]):
         """
 
     def appended(self, now: float, append: Append[RecordT]) -> Effects[RecordT]:
-        """Continue the requests that waited for an append. Its records are in the log and applied.
-
-        The runtime may have called `unconfirmed` for the same append before.
-        """
+        """Continue the requests that waited for an append. The records of the append are in the log, and the state
+        machine has applied them. The runtime may already have called `unconfirmed` for the same append."""
 
     def unconfirmed(self, now: float, append: Append[RecordT], error: ApiError) -> Effects[RecordT]:
         """Reply with an error to the requests that wait for an append; keep the state.

@@ -62,7 +62,8 @@ class Account:
 
     @classmethod
     def together(cls, parts: Iterable[Account]) -> Account:
-        """Return the sum of several accounts. Each record must be counted in only one of them."""
+        """Return an account with the sums of several accounts. Each record must be counted in only one of these
+        accounts."""
         whole = cls()
         for part in parts:
             for topic, window_ms, window in part.items():

@@ -1,8 +1,8 @@
 """A cache of the record ranges that a scan of a log has found, for later comparisons with the whole log.
 
 Each comparison of a table or a group with its log needs the whole log. The cache makes a second scan unnecessary. It
-joins consecutive ranges of one producer and window. If it exceeds `RANGES_MAX`, it discards all ranges, and the log is
-scanned again.
+joins adjacent offset ranges that have the same producer and time window. If it exceeds `RANGES_MAX`, it discards all
+ranges, and the log is scanned again.
 """
 
 from __future__ import annotations

@@ -316,8 +316,9 @@ class LogCleaner:
             renamed = await partition.storage.replace_segments(replaced, group.size)
         except SegmentReplacedError:
             if partition.log.log_start_offset < replaced[-1].next_offset:
-                # Stop replacing segments. Without the newer record in this segment, replacing a later segment could
-                # restore an old record.
+                # Stop replacing segments after a failure. This segment contains records that make records of other
+                # segments obsolete. If a later segment was replaced alone, an obsolete record could become visible
+                # again.
                 raise
             # The records of these segments were deleted. Remove the rewritten files now, because a restart with these
             # files would discard all later replacements.

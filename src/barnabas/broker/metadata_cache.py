@@ -23,8 +23,8 @@ from barnabas.model import NO_LEADER_EPOCH, TopicPartition
 class MetadataCache:
     """The metadata cache of a broker.
 
-    Used from the event loop's thread only. Each change replaces `image` as a whole, and publishes the difference to the
-    previous image as a `MetadataDelta`.
+    Used from the event loop's thread only. Each change replaces `image` as a whole, and publishes a `MetadataDelta`,
+    which contains the changes from the previous image.
 
     :ivar image: the current metadata image.
     :ivar disbelieved: the rejected partition states, by partition.

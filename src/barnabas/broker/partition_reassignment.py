@@ -151,7 +151,8 @@ class PartitionReassignment:
             await self._controlled_shutdown.transfer(changes)
 
     async def _end(self, partitions: dict[LeaderReplica, PartitionInfo]) -> list[BarnabasError]:
-        """Complete reassignments. Return the errors of topics whose result is unknown."""
+        """Complete reassignments. Return an error for each topic for which the broker does not know whether the
+        metadata store has applied the change."""
         by_topic: dict[str, list[End]] = {}
         for partition, info in partitions.items():
             followers = partition.followers

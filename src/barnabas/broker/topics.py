@@ -493,7 +493,7 @@ class Topics:
             pass
 
     async def _apply_roles(self, changed: Mapping[str, Sequence[int]]) -> None:
-        """Begin new roles of this broker's replicas, as the metadata image requires."""
+        """Make the replicas of this broker leaders or followers, as the metadata image requires."""
         for name, numbers in changed.items():
             topic = self._by_name.get(name)
             if topic is None or name not in self.image.topics:

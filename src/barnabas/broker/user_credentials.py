@@ -97,7 +97,7 @@ class UserCredentials:
         return self._known.get(user, {}).get(mechanism)
 
     async def alter(self, alterations: Iterable[Upsertion]) -> dict[str, ApiError | None]:
-        """Change credentials; return the error of each user, None if the change is in force.
+        """Change credentials. Return a result for each user: None if the change is in force, else the error.
 
         A user with an invalid alteration keeps all credentials.
         """

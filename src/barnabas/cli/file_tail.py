@@ -393,7 +393,8 @@ class FollowedPath:
         return None
 
     def _is_known_file(self, content: Content) -> bool:
-        # A longer file may be a copy that has the inode of a deleted file.
+        # A file that is longer than the shipped position may still be another file: a copy can get the inode of a
+        # deleted file.
         return any(
             each.identity == content.identity and self._fits(FileMark.is_end_of, each, content) for each in self._known
         )

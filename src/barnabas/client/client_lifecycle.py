@@ -470,8 +470,8 @@ _inherited_loops: list[asyncio.AbstractEventLoop] = []
 
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_notify_forked)
-# Child processes of `multiprocessing` skip the callbacks of `atexit`, but run those of the executors, in reverse order.
-# So insert the callback as the first one: it then runs last, when no executor can use a client any more.
+# A child process of `multiprocessing` does not run `atexit` callbacks, but runs the exit callbacks of executors, in
+# reverse order. So insert the callback as the first one: it then runs last, when no executor can use a client any more.
 _at_end = getattr(threading, "_threading_atexits", None)
 if isinstance(_at_end, list):
     _at_end.insert(0, _end_with_program)

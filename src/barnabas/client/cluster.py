@@ -80,7 +80,7 @@ class TopicView:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The brokers, topics and leaders of the cluster at one time.
+    """The brokers, topics and partition leaders in one Metadata response.
 
     >>> ClusterView().leader(TopicPartition("clicks", 0)) is None
     True
@@ -236,7 +236,7 @@ class TopicInterest:
         self._held: frozenset[str] | None = frozenset()
         """The topics of the subscription or assignment, or None for all topics."""
         self._not_yet_there: set[str] = set()
-        """The held topics that a request may create, because no Metadata response has contained them so far."""
+        """The topics that a Metadata request may create, because no Metadata response has contained them yet."""
 
     def use(self, topics: Iterable[str], now_s: float) -> None:
         """Refresh the metadata of these topics until `idle_s` seconds after their last use."""

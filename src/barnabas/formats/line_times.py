@@ -29,11 +29,11 @@ class LineTimes:
 
     @classmethod
     def of(cls, value_format: str, event_time: str | None, zone: str | None = None) -> LineTimes | None:
-        """Return the finder for lines of a format; None if lines get no times.
+        """Return the object that finds the event times of lines in a format, or None if lines have no event time.
 
         :param value_format: `raw`, `json` or `lines:PATTERN`.
-        :param event_time: `record` for no times, `line`, a field or group, or NAME:UNIT. None selects the group `time`
-            if the pattern has one, else no times.
+        :param event_time: `line`, the name of a field or group, NAME:UNIT, or `record` if lines have no event time.
+            None selects the group `time` if the pattern has one, else no times.
         :param zone: the time zone of times without a zone: a name of the IANA database, or an offset such as +02:00.
         :raises ConfigurationError: if format and event time do not match.
         """

@@ -39,7 +39,7 @@ Steps = Generator[Read, memoryview, None]
 class ResumeSearch:
     """Reads the end of the target's log, and the source records that the target claims to have.
 
-    :param where: the target partition, for messages.
+    :param where: the target partition, which error messages name.
     :param source: log start offset and log end offset of the source. The caller must request them after the target's
     offsets.
     :param last_source: the source batch that was mirrored last; None if it is not known.

@@ -363,7 +363,7 @@ class Stream:
 
     @property
     def unsent_memory_bytes(self) -> int:
-        """The number of unsent bytes in memory, without file regions."""
+        """The number of unsent bytes in memory. File regions do not count, because their bytes are on disk."""
         return sum(len(chunk) for chunk in self._out if not isinstance(chunk, FileRegion)) if self._out else 0
 
     @property

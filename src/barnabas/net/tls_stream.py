@@ -87,7 +87,7 @@ class TlsStream:
 
     @property
     def unsent_memory_bytes(self) -> int:
-        """The number of unsent bytes in memory, without file regions."""
+        """The number of unsent bytes in memory. File regions do not count, because their bytes are on disk."""
         in_chunks = sum(len(chunk) for chunk in self._out if not isinstance(chunk, FileRegion))
         return (len(self._piece) if self._piece is not None else 0) + in_chunks
 

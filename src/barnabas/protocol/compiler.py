@@ -148,7 +148,8 @@ def encoder(cls: type, version: int, flexible: bool) -> Encoder:
 
 @functools.cache
 def decoder_in_slices(cls: type, version: int, flexible: bool) -> Callable[..., Slices]:
-    """Return the decoder of `cls` for `version` that yields periodically and counts array entries."""
+    """Return a decoder of `cls` for `version`. The decoder is a generator: it yields after a number of array entries,
+    and counts them."""
     compiled: Callable[..., Slices] = _DecoderSource(cls, version, flexible, in_slices=True).compile()
     return compiled
 

@@ -471,8 +471,8 @@ def sound_header(view: memoryview, position: int, next_offset: int) -> BatchHead
     check_structure(header, position)
     if header.base_offset < next_offset or header.next_offset > OFFSET_MAX:
         raise CorruptBatchError(
-            f"batch at position {position}: offsets from {header.base_offset} to {header.last_offset}"
-            f" after {next_offset - 1}"
+            f"batch at position {position}: its offsets {header.base_offset} to {header.last_offset} do not follow"
+            f" offset {next_offset - 1}"
         )
     if header.size > len(view) - position:
         return None

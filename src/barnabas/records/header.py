@@ -236,7 +236,7 @@ def check_structure(header: BatchHeader, position: int) -> None:
         raise CorruptBatchError(f"batch at position {position}: length {header.batch_length} is too small")
     if header.base_offset < 0 or header.last_offset_delta < 0:
         raise CorruptBatchError(
-            f"batch at position {position}: offsets from {header.base_offset} to {header.last_offset}"
+            f"batch at position {position}: its offsets {header.base_offset} to {header.last_offset} are no valid range"
         )
     if not 0 <= header.record_count <= header.last_offset_delta + 1:
         raise CorruptBatchError(

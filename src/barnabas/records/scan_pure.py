@@ -328,7 +328,7 @@ def _offset_damage(header: BatchHeader, position: int, expected: Expected) -> st
     if not follows and not expected.next_offset < base_offset <= expected.gaps_up_to:
         return f"batch with offset {base_offset} instead of {expected.next_offset}"
     if base_offset < expected.base_offset or last_offset >= OFFSET_MAX:
-        return f"batch at position {position}: offsets from {base_offset} to {last_offset}"
+        return f"batch at position {position}: its offsets {base_offset} to {last_offset} are outside of the segment"
     if last_offset - expected.base_offset > RELATIVE_OFFSET_MAX:
         return (
             f"batch at position {position}: last offset {last_offset} is more than {RELATIVE_OFFSET_MAX}"

@@ -82,10 +82,8 @@ class _Follower:
         return (*self.earlier_broker_epochs, self.broker_epoch)[-EARLIER_EPOCHS_KEPT:]
 
     def on_fetch(self, fetch_offset: int, leader_end_offset: int, now_s: float) -> bool:
-        """Record a fetch.
-
-        Return whether the follower has caught up with the leader's log end offset at this or the previous fetch.
-        """
+        """Record a fetch of the follower. Return whether the follower has reached the log end offset that the leader
+        had at this fetch or at the previous fetch."""
         if fetch_offset >= leader_end_offset:
             caught_up_s = now_s
         elif fetch_offset >= self.leader_end_offset:

@@ -147,7 +147,7 @@ class JwtValidator:
     :param audience: the audiences of this cluster; the `aud` of an accepted token contains one of them.
     :param clock_skew_s: the tolerated difference between the clocks of issuer and broker, in seconds.
     :param principal_claim: the claim with the name of the principal.
-    :param algorithms: the accepted algorithms, of `KEY_TYPES`.
+    :param algorithms: the names of the accepted algorithms; `KEY_TYPES` contains all supported names.
     :raises ConfigurationError: an argument is missing or invalid.
     """
 

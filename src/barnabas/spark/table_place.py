@@ -97,7 +97,8 @@ class TablePlace:
         }
 
     def describe(self) -> str:
-        """Return a name for messages, without secrets: no properties, and no user in an address."""
+        """Return a name of the table for log lines and errors. It contains no secrets: neither the catalog properties
+        nor the user in an address."""
         return self.catalog or _without_user(self.properties.get("uri", "")) or self.warehouse or ""
 
 

@@ -29,8 +29,8 @@ CHECK_TIMEOUT_S = 60.0
 def worker_python(spark: SparkSession) -> Iterator[None]:
     """Make Spark jobs within the context run a Python that has this package.
 
-    If the workers run on this machine and the user has not chosen their Python, it is the driver's. Other jobs of the
-    session keep their Python.
+    If the workers run on this machine and the user has not chosen a Python for them, the workers use the driver's
+    Python. Other jobs of the session keep their Python.
 
     :raises ConfigurationError: The chosen Python lacks this package.
     """

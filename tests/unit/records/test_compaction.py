@@ -390,8 +390,11 @@ DAMAGED = {
     "magic": (changed(batch(1, [(b"a", b"")]), magic=1), "batch at position 69: magic 1, should be 2"),
     "crc": (batch(1, [(b"a", b"")])[:-1] + b"\x07", "batch at position 69: CRC 0x"),
     "length": (changed(batch(1, [(b"a", b"")]), batch_length=48), "batch at position 69: length 48 is too small"),
-    "order": (batch(0, [(b"a", b"")]), "batch at position 69: offsets from 0 to 0 after 0"),
-    "end": (batch(2**63 - 1, [(b"a", b"")]), f"batch at position 69: offsets from {2**63 - 1} to {2**63 - 1} after 0"),
+    "order": (batch(0, [(b"a", b"")]), "batch at position 69: its offsets 0 to 0 do not follow offset 0"),
+    "end": (
+        batch(2**63 - 1, [(b"a", b"")]),
+        f"batch at position 69: its offsets {2**63 - 1} to {2**63 - 1} do not follow offset 0",
+    ),
     "compression": (
         changed(batch(1, [(b"a", b"")]), attributes=5),
         "batch at position 69: compression 5 does not exist",

@@ -1,8 +1,8 @@
 """OffsetDelete, version 0: delete a group's offsets for topics to which no member subscribes (KIP-496).
 
-The subscriptions of members protect offsets in each group state, even during a rebalance. As in Kafka, a member that is
-not a consumer protects all offsets of its group, because it may read any topic. A member whose subscription cannot be
-decoded also protects all offsets.
+A group's offsets of a topic cannot be deleted while a member subscribes to the topic. This applies in each state of the
+group, also during a rebalance. As in Kafka, a member that is not a consumer protects all offsets of its group, because
+it may read any topic. A member whose subscription cannot be decoded also protects all offsets.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Consumer(Generic[K_co, V_co]):
         self._driver.run(self._core.unsubscribe(nested=self._driver.inside_listener))
 
     def create_message_streams(self, counts: Mapping[str, int]) -> dict[str, list[MessageStream[K_co, V_co]]]:
-        """Subscribe to topics, and return message streams for them (paper, section 3).
+        """Subscribe to topics, and return message streams for them, as in section 3 of the Kafka paper.
 
         Each stream is an iterator for one thread. The consumer divides its partitions of a topic among the streams of
         the topic. `close()` ends the streams.

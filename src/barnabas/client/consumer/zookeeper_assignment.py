@@ -158,7 +158,8 @@ class ZooKeeperAssignment:
         self._owns = False
 
     def next_step(self) -> AssignmentStep | None:
-        """Return the next step, or None if this consumer owns the partitions in `held`."""
+        """Return the next step of the rebalance, or None if this consumer already owns exactly the partitions in
+        `held`."""
         if self._owns:
             return None
         if self.held:

@@ -32,8 +32,8 @@ CREATE TABLE deleted (place INTEGER, before INTEGER);
 CREATE TABLE read_whole (place INTEGER);
 CREATE TABLE events (at REAL, place INTEGER, what TEXT);
 """
-"""`position` is an offset. `run` numbers the uninterrupted reads of a process in a partition: it changes after a seek
-or a reassignment."""
+"""`position` is an offset. `run` is a counter for each process and partition. It increases after a seek or a
+reassignment, so the reads with one value have no interruption."""
 
 
 class Outcome(enum.StrEnum):
