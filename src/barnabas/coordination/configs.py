@@ -50,7 +50,7 @@ def change_topic_config(
     """Change the configuration of a topic; return the new configuration.
 
     :param known: the last configuration that the broker knows, as a replacement for a damaged node.
-    :param topic_id: the id of the topic to change; None: any topic with this name.
+    :param topic_id: the id of the topic to change; None for any topic with this name.
     :raises NoNodeError: the topic does not exist, or another topic has its name now.
     """
 
@@ -81,12 +81,12 @@ def change_broker_config(
 
 
 def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
-    """Return the configurations by group, without those in damaged nodes."""
+    """Return the configurations by group. Damaged nodes are left out."""
     return _read_configs(tree, paths.GROUP_CONFIGS, paths.group_config)
 
 
 def read_user_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
-    """Return the SCRAM credentials in Kafka's format, by user and mechanism, without those in damaged nodes.
+    """Return the SCRAM credentials in Kafka's format, by user and mechanism. Damaged nodes are left out.
 
     The log lines about damaged nodes do not contain values.
     """
@@ -118,7 +118,7 @@ def change_group_config(
 
 
 def change_user_config(tree: MetadataStore, user: str, changed: Changed) -> dict[str, str]:
-    """Change the SCRAM credentials of a user; return the new ones. A user without credentials has no node."""
+    """Change the SCRAM credentials of a user; return the new credentials. A user without credentials has no node."""
     path = paths.user_config(user)
     return _change(tree, path, changed, ChangeNotification(settings=(path,)), None, keeps_empty=False)
 

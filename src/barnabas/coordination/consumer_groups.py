@@ -72,7 +72,7 @@ def _topics(path: str, node: NodeData) -> tuple[str, ...]:
     try:
         return tuple(sorted(decode_consumer(path, node.data)))
     except NodeError:
-        return ()  # Another program created the node. Such a node still counts as a consumer.
+        return ()  # Another program created the node. It is listed as a consumer without topics.
 
 
 def set_offsets(tree: MetadataStore, group: str, offsets: committed.Offsets, now_ms: int) -> None:

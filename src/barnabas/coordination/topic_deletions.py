@@ -83,7 +83,7 @@ def check_topic(tree: MetadataStore, topic_id: bytes, name: str) -> Check | None
 
     Return None if the topic does not exist now.
 
-    A topic with a damaged node counts as existing.
+    A topic with a damaged node is treated as existing.
     """
     path = paths.topic(name)
     try:

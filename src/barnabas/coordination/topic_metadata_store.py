@@ -103,7 +103,7 @@ class PartitionInfo:
 
     @property
     def replica_set(self) -> ReplicaSet:
-        """The replicas, including those of an unfinished reassignment."""
+        """The replicas, including the replicas that an unfinished reassignment adds or removes."""
         return ReplicaSet(self.replicas, self.adding, self.removing)
 
 
@@ -249,7 +249,7 @@ def read_brokers(
             data, stat = tree.get(path)
             registration = decode_broker(path, data)
         except NoNodeError:
-            continue  # The registration has just ended.
+            continue  # The registration of this broker has just ended.
         except DamagedNodeError as error:
             damaged.append(error)
             before = next((each for each in known.values() if each.created_at == stat.created_at), None)
@@ -277,7 +277,7 @@ def create_topic(
     A large topic is created in several steps and is visible after the last one (`large_topics`).
 
     :param replicas: the brokers that hold each partition. The first live broker becomes the leader.
-    :param live: the live brokers; None: all brokers. The others are not in the ISR.
+    :param live: the live brokers; None if all brokers are live. Other brokers are not in the ISR.
     :raises NodeExistsError: a topic with this name exists.
     """
     ensure_paths(tree, [paths.DELETED_TOPIC_IDS])  # The parent node must exist for `guards` of later writes.
@@ -330,7 +330,7 @@ def grow_topic(
     repeated.
 
     :param added: the replicas of each new partition.
-    :param live: the live brokers; None: all brokers. The others are not in the ISR.
+    :param live: the live brokers; None if all brokers are live. Other brokers are not in the ISR.
     :param topic_id: the id of the topic to change; None for any topic with this name.
     :raises NoNodeError: the topic does not exist.
     :raises BadVersionError: another broker has changed the topic during this call.

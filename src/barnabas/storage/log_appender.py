@@ -804,8 +804,8 @@ class LogAppender:
         owner's thread. No other append may run in between.
 
         :param take: adds one request to a group, with `AppendGroup.take` or `AppendGroup.replicate`.
-        :returns: None if the append needs a new segment. The caller must call `roll` and try again. :raises
-        BarnabasError: the request was rejected; see `Log.append`.
+        :returns: None if the append needs a new segment. The caller must call `roll` and try again.
+        :raises BarnabasError: the request was rejected; see `Log.append`.
         """
         if (refusal := self._refusal(leader_epoch)) is not None:
             raise refusal

@@ -50,8 +50,7 @@ class LogFolders:
     """The partition directories of a data directory.
 
     :param deleted: the object that later removes the renamed directories.
-    :param new_id: returns a new id, which makes
-    the names of renamed directories unique.
+    :param new_id: returns a new id, which makes the names of renamed directories unique.
     """
 
     def __init__(

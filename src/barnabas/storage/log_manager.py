@@ -84,8 +84,7 @@ class LogManager:
     :param boot_id: the id of the current boot of the machine. If it differs from the stored id after an unclean
         shutdown, unsynced data may be lost, and `lost_memory` is true until `note_boot`.
     :param on_flush_due: called on the thread that rolls a segment, when `flush_sealed` should run soon.
-    :param loads:
-    True to load the logs in the constructor; False if the caller calls `load`.
+    :param loads: True to load the logs in the constructor; False if the caller calls `load`.
     :param process_id: the process id of the owner, for the lock file; None for this process.
     :raises DataFolderError: another process uses the directory, the directory belongs to another broker, or it cannot
         be read or written. The message contains the path.

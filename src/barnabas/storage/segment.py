@@ -308,8 +308,7 @@ class Segment(ABC):
         :param max_bytes: the maximum size of the result.
         :param max_offset: the end of the readable offsets. Batches that do not end below it are left out.
         :param min_one_batch: True to return the first batch even if it is larger than `max_bytes`.
-        :returns: None if
-        there is no such batch.
+        :returns: None if there is no such batch.
         :raises IndexDamagedError: an index does not match the batches.
         :raises CorruptBatchError: the batches are damaged.
         """

@@ -89,7 +89,7 @@ _SWAP = sys.byteorder == "little"
 assert array(_UINT32).itemsize == 4
 
 _NONE = array(_UINT32)
-"""An empty array that all empty indexes share; never changed."""
+"""An empty array that all empty indexes share. It is never changed."""
 
 
 class OffsetPosition(NamedTuple):
@@ -232,7 +232,7 @@ TIME_ENTRY_SIZE = 12
 _TIME_ENTRY = struct.Struct(">qI")
 
 _NO_TIMESTAMPS, _NO_OFFSETS = array("q"), array("I")
-"""Empty arrays that all empty indexes share; never changed."""
+"""Empty arrays that all empty indexes share. They are never changed."""
 
 
 class TimeOffset(NamedTuple):

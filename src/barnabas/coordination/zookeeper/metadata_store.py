@@ -69,7 +69,7 @@ class ZooKeeperMetadataStore:
 
     @property
     def writes(self) -> int:
-        """The number of writes that this session has sent, including failed ones."""
+        """The number of writes that this session has sent, including failed writes."""
         return self._session.writes
 
     def on_session_end(self, call: Callable[[], None]) -> None:

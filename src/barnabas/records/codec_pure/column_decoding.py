@@ -59,8 +59,7 @@ class ColumnDecoder:
 
         :param body: the decompressed bytes after the header.
         :returns: the number of added records.
-        :raises CorruptBatchError: the body does not match the header; nothing
-        was added.
+        :raises CorruptBatchError: the body does not match the header; nothing was added.
         :raises OverflowError: a column would be larger than 2 GiB; call `finish` first.
         """
         check_column_room(self.size_bytes, len(body))

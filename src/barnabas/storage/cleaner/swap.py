@@ -2,7 +2,7 @@
 
 1. The cleaner writes and fsyncs `.log.cleaned` and its indexes. If the broker restarts now, it removes these files.
 2. The broker renames these files to `.swap`, the `.log` file last. If the broker restarts when `.log.swap` exists, it
-  completes the swap.
+   completes the swap.
 3. The broker renames the files of the old segments to `.deleted`, in ascending order, and removes them later.
 4. The broker removes the suffix `.swap` from the new files, the `.log` file last.
 
