@@ -154,7 +154,7 @@ class Secrets:
             "ssl.keystore.location": str(self.certificates.folder / f"broker-{number}.pem"),
             "ssl.truststore.location": str(self.certificates.ca),
             "bootstrap.users.file": str(self.users),
-            "super.users": f"User:{USER}",
+            "super.users": ";".join([f"User:{USER}", *(f"User:CN=broker-{each}" for each in (1, 2, 3))]),
         }
 
     def of_client(self, mechanism: str, password: str) -> dict[str, Any]:

@@ -46,6 +46,7 @@ class ListenerAuthentication:
     :param mechanisms: creates the server side of each offered mechanism, by name in upper case.
     :param threads: run the steps of mechanisms.
     :param failures: logs failed authentications.
+    :param check: raises AuthenticationError for a principal that the listener does not serve.
     :param session_ms_max: the maximum lifetime of a session in ms; 0 for no limit.
     :param failure_delay_s: the delay of the response to a failed authentication, in seconds.
     """
@@ -54,6 +55,7 @@ class ListenerAuthentication:
     threads: FairThreads
     clock: Clock
     failures: LimitedLog
+    check: Callable[[Principal], None]
     session_ms_max: int = 0
     failure_delay_s: float = 0.1
     counts: AuthenticationCounts = field(default_factory=AuthenticationCounts)
@@ -139,6 +141,7 @@ class ConnectionAuthentication:
                 return response, 0
             principal = Principal("User", server.principal)
             self._check_same_principal(principal)
+            self._of_listener.check(principal)
         except AuthenticationError as error:
             self._server, self.session_ends_s = None, 0.0
             self._of_listener.counts.failed += 1

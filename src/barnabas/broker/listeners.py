@@ -21,14 +21,17 @@ from barnabas.broker.settings.listeners import (
     authenticates,
     check_overrides,
     check_protection,
+    check_super_users,
     inter_broker_listener,
     listeners_of,
     mapping_rules,
     reauthentication_ms,
+    requires_super_users,
     sasl_mechanisms,
     tls_settings,
 )
 from barnabas.broker.settings.static import BrokerConfig
+from barnabas.broker.super_users import SuperUsers
 from barnabas.clock import Clock
 from barnabas.coordination.values import BrokerEndpoint
 from barnabas.errors import ConfigurationError, UnavailableError
@@ -90,6 +93,8 @@ class Listeners:
         check_overrides(config)
         self.configs = listeners_of(config)
         self._open_to_all = check_protection(config, self.configs)
+        self._super_users = SuperUsers(config.super_users, is_secured=True)
+        check_super_users(config, self.configs)
         self._environment = environment
         self._limits = limits
         self._resources = ConnectionResources(limits)
@@ -196,6 +201,7 @@ class Listeners:
             threads=self._fair_threads,
             clock=self._clock,
             failures=self._failures,
+            check=self._super_users.check_broker if requires_super_users(self._config, listener) else _accept_any,
             session_ms_max=reauthentication_ms(self._config, listener),
             failure_delay_s=self._config.connection_failed_authentication_delay_ms / 1000,
         )
@@ -203,7 +209,20 @@ class Listeners:
     def _principal_of(self, listener: ListenerConfig) -> Callable[[DistinguishedName], Principal] | None:
         if not listener.protocol.uses_tls:
             return None
-        return PrincipalMapping.parse(mapping_rules(self._config, listener)).principal_of
+        principal_of = PrincipalMapping.parse(mapping_rules(self._config, listener)).principal_of
+        if listener.protocol.uses_sasl or not requires_super_users(self._config, listener):
+            return principal_of
+
+        def broker_of(subject: DistinguishedName) -> Principal:
+            principal = principal_of(subject)
+            self._super_users.check_broker(principal)
+            return principal
+
+        return broker_of
+
+
+def _accept_any(_principal: Principal) -> None:
+    """Accept each principal: the listener serves clients."""
 
 
 @contextlib.contextmanager

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from barnabas.errors import AuthenticationError
 from barnabas.security.principal import Principal
 
 
@@ -19,6 +20,14 @@ class SuperUsers:
 
     def __contains__(self, principal: object) -> bool:
         return principal in self._principals
+
+    def check_broker(self, principal: Principal) -> None:
+        """Check that a principal may act as a broker.
+
+        :raises AuthenticationError: the principal is no super user.
+        """
+        if principal not in self:
+            raise AuthenticationError(f"{principal} is not in super.users, and cannot act as a broker")
 
     def may_manage_users(self, principal: Principal) -> bool:
         """Return whether a principal may see and change the users: a super user, or anybody on an open broker."""

@@ -267,6 +267,24 @@ def _open_metadata_store(config: BrokerConfig, listeners: Sequence[ListenerConfi
     return [found] if not found.is_loopback or any(each.protocol.uses_sasl for each in listeners) else []
 
 
+def requires_super_users(config: BrokerConfig, listener: ListenerConfig) -> bool:
+    """Return whether a listener accepts super users only, because its clients act as brokers."""
+    return listener.serves_brokers and authenticates(config, listener)
+
+
+def check_super_users(config: BrokerConfig, listeners: Sequence[ListenerConfig]) -> None:
+    """Check that other brokers can connect.
+
+    :raises ConfigurationError: a listener accepts super users only, and there are none.
+    """
+    for each in listeners:
+        if requires_super_users(config, each) and not config.super_users.strip():
+            raise ConfigurationError(
+                f"listener {each.name} accepts only brokers whose principals are in super.users, and super.users is"
+                " empty; add the principals of all brokers"
+            )
+
+
 def client_auth(config: BrokerConfig, listener: ListenerConfig) -> ClientAuth:
     """Return the client certificates that a TLS listener demands.
 

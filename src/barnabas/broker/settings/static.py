@@ -474,7 +474,8 @@ class BrokerConfig:
     )
     super_users: str = setting(
         "",
-        "The principals that may do everything, separated by semicolons: User:admin;User:CN=broker-1.",
+        "The principals that may do everything, separated by semicolons: User:admin;User:CN=broker-1. A listener for"
+        " brokers that authenticates accepts only these principals.",
     )
     bootstrap_users_file: str = setting(
         "",

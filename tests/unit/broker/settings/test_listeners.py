@@ -11,6 +11,7 @@ from barnabas.broker.settings.listeners import (
     authenticates,
     check_overrides,
     check_protection,
+    check_super_users,
     client_auth,
     inter_broker_listener,
     listeners_of,
@@ -218,6 +219,22 @@ def test_listener_for_brokers_is_protected_too() -> None:
     config = with_settings({"listeners": "SASL_SSL://0.0.0.0:9092", **ZOOKEEPER})
     with pytest.raises(ConfigurationError, match="REPLICATION"):
         check_protection(config, listeners_of(config))
+
+
+def test_secured_listener_for_brokers_needs_super_users() -> None:
+    secured = {
+        "listeners": "SASL_SSL://127.0.0.1:1,BROKERS://127.0.0.1:2",
+        "listener.security.protocol.map": "BROKERS:SSL",
+        "inter.broker.listener.name": "BROKERS",
+    }
+    open_to_all = with_settings(secured)
+    check_super_users(open_to_all, listeners_of(open_to_all))
+    required = secured | {"listener.name.brokers.ssl.client.auth": "required"}
+    alone = with_settings(required)
+    with pytest.raises(ConfigurationError, match=r"listener BROKERS accepts only .* super\.users is empty"):
+        check_super_users(alone, listeners_of(alone))
+    complete = with_settings(required | {"super.users": "User:CN=broker-1"})
+    check_super_users(complete, listeners_of(complete))
 
 
 def test_metadata_store_is_protected_too() -> None:
