@@ -67,9 +67,10 @@ soak: setup-dev ## search on with new examples (Hypothesis), ten times as many i
 		[ "$$(date +%s)" -lt "$$end" ] || break; \
 	done
 
-fuzz: setup-dev ## feed the broker two million damaged frames from a new seed, which it prints
+fuzz: setup-dev ## feed the broker two million damaged frames, also before authentication, from a new seed, which it prints
 	@seed=$$(od -An -N4 -tu4 /dev/urandom | tr -d ' ') && echo "FUZZ_SEED=$$seed" && \
-		FUZZ_SEED=$$seed FUZZ_FRAMES=2000000 $(PYTHON) -m pytest -q --timeout=3600 tests/fuzz
+		FUZZ_SEED=$$seed FUZZ_FRAMES=2000000 FAILED_LOGINS=10000 MALFORMED_CONNECTIONS=20000 \
+		$(PYTHON) -m pytest -q --timeout=3600 tests/fuzz tests/interop/test_security_attacks.py
 
 simulate: setup-dev ## run whole brokers through faults in virtual time; SEEDS=1000: so many; SEED=n: one, with its story
 	@exec $(PYTHON) -m tests.simulation --seeds=$(SEEDS) $(if $(SEED),--seed=$(SEED))

@@ -173,9 +173,7 @@ def _check_pem(path: str) -> None:
 
 
 def _why(error: Exception) -> str:
-    if isinstance(error, ssl.SSLError) and error.reason:
-        return error.reason.replace("_", " ").lower()
-    return str(error)
+    return _openssl_reason(error).replace("_", " ").lower() or str(error)
 
 
 @contextmanager
@@ -405,8 +403,13 @@ def peer_subject(sock: ssl.SSLSocket) -> DistinguishedName | None:
 
 def is_refusal(error: Exception | None) -> bool:
     """Return whether the peer does not accept our certificate, or demands one."""
-    reason = error.reason if isinstance(error, ssl.SSLError) else None
-    return reason is not None and "_ALERT_" in reason and any(each in reason for each in REFUSALS)
+    reason = _openssl_reason(error)
+    return "_ALERT_" in reason and any(each in reason for each in REFUSALS)
+
+
+def _openssl_reason(error: Exception | None) -> str:
+    """Return OpenSSL's name for the reason; an empty text for an error that does not come from OpenSSL."""
+    return getattr(error, "reason", None) or "" if isinstance(error, ssl.SSLError) else ""
 
 
 def reason_of_failure(error: Exception) -> str:
@@ -414,7 +417,7 @@ def reason_of_failure(error: Exception) -> str:
     if isinstance(error, ssl.SSLCertVerificationError):
         return f"the certificate is not accepted: {error.verify_message}"
     if isinstance(error, ssl.SSLError):
-        return f"the peer does not use TLS ({_why(error)})" if error.reason in NOT_TLS else _why(error)
+        return f"the peer does not use TLS ({_why(error)})" if _openssl_reason(error) in NOT_TLS else _why(error)
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     return str(error) or type(error).__name__

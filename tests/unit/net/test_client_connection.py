@@ -16,6 +16,9 @@ from barnabas.protocol.messages.api_versions import ApiVersion, ApiVersionsRespo
 from barnabas.protocol.messages.fetch import FetchRequest
 from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResponse
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
+from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
+from barnabas.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from barnabas.security.scram import ScramClient, ScramMechanism
 
 HEARTBEAT = 12
 
@@ -301,3 +304,78 @@ def test_alert_about_certificate_is_an_authentication_error(reason, expected):
             await asked
 
     asyncio.run(scenario())
+
+
+# --- hostile and limited servers of SASL ------------------------------------------------------------------------
+
+PASSWORD = "secret password"
+
+
+class SaslStream(FakeStream):
+    """A stream on which each request gets the next answer."""
+
+    def __init__(self, answers, *callbacks):
+        super().__init__(*callbacks)
+        self.answers = list(enumerate(answers, start=1))
+
+    def send(self, chunks):
+        super().send(chunks)
+        if self.answers:
+            number, (answer, version) = self.answers.pop(0)
+            asyncio.get_running_loop().call_soon(self.receive, (answer, version, number))
+
+
+async def authenticate(streams, *answers):
+    """Authenticate with SCRAM at a server that gives these answers."""
+    keys = [ApiVersion(api_key=key, min_version=0, max_version=newest) for key, newest in ((17, 1), (36, 2))]
+    first, *others = answers
+    given = [(ApiVersionsResponse(error_code=0, api_keys=keys), 3), (first, 1), *((each, 2) for each in others)]
+
+    def open_stream(*callbacks):
+        streams.append(SaslStream(given, *callbacks))
+        return streams[0]
+
+    connection = ClientConnection(asyncio.get_running_loop(), open_stream, "a:1", "test")
+    await connection.negotiate("1", 10.0)
+    async with asyncio.timeout(60):
+        await connection.authenticate(
+            lambda: ScramClient(ScramMechanism.SHA_256, "alice", PASSWORD, "0123456789abcdef"), 10.0
+        )
+
+
+def handshake(*mechanisms, code=0):
+    return SaslHandshakeResponse(error_code=code, mechanisms=list(mechanisms))
+
+
+def sasl_answer(message=b"", code=0, text=None):
+    return SaslAuthenticateResponse(error_code=code, error_message=text, auth_bytes=message, session_lifetime_ms=0)
+
+
+@pytest.mark.parametrize(
+    ("answers", "text"),
+    [
+        ([handshake("PLAIN", code=33)], "it offers PLAIN"),
+        ([handshake(code=33)], "it offers no mechanism"),
+        ([handshake("SCRAM-SHA-256"), sasl_answer(b"")], "first SCRAM message is invalid"),
+        ([handshake("SCRAM-SHA-256"), sasl_answer(b"v=AAAA")], "first SCRAM message is invalid"),
+        ([handshake("SCRAM-SHA-256"), sasl_answer(b"r=0123456789abcdef,s=AAAA,i=4096")], "does not extend"),
+        ([handshake("SCRAM-SHA-256"), sasl_answer(b"r=0123456789abcdefx,s=AAAA,i=99999999")], "iterations"),
+        ([handshake("SCRAM-SHA-256"), sasl_answer(b"r=0123456789abcdefx,s=AAAA,i=1")], "iterations"),
+        (
+            [
+                handshake("SCRAM-SHA-256"),
+                sasl_answer(b"r=0123456789abcdefx,s=AAAA,i=4096"),
+                sasl_answer(b"v=" + b"A" * 43 + b"="),
+            ],
+            "does not know the password",
+        ),
+        ([handshake("SCRAM-SHA-256"), sasl_answer(code=58, text="no\n" * 1_000)], "rejects SCRAM-SHA-256: no"),
+    ],
+)
+def test_client_never_falls_back_to_a_weaker_mechanism_or_an_unproved_server(answers, text):
+    streams = []
+    with pytest.raises(AuthenticationError) as caught:
+        asyncio.run(authenticate(streams, *answers))
+    assert text in str(caught.value)
+    assert len(str(caught.value)) < 1_000
+    assert PASSWORD.encode() not in b"".join(streams[0].sent)
