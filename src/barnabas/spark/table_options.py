@@ -11,12 +11,14 @@ from collections.abc import Mapping
 
 from pyspark.sql.types import StructType
 
+from barnabas.client.config import contains_secret
 from barnabas.errors import ConfigurationError
 
 METADATA_KEY = "barnabas.options"
 # Option names that Spark adds to the options of a table. They are not options of the user.
 _OF_THE_CATALOG = ("provider", "owner", "location", "external", "is_managed_location", "comment", "collation")
 _REPEATED_PREFIX = "option."
+_CLIENT_PREFIX = "kafka."
 
 
 def is_for_table(options: Mapping[str, str]) -> bool:
@@ -40,7 +42,16 @@ def given_options(options: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_options(schema: StructType, options: Mapping[str, str]) -> StructType:
-    """Return the columns of a table, with the options in the metadata of the first column."""
+    """Return the columns of a table, with the options in the metadata of the first column.
+
+    :raises ConfigurationError: An option contains a secret. Everybody who can describe the table would see it.
+    """
+    for name, value in options.items():
+        if contains_secret(name.removeprefix(_CLIENT_PREFIX), value):
+            raise ConfigurationError(
+                f"the catalog stores the options of a table, so option {name!r} must not contain a secret: name its"
+                " source instead, ${file:PATH} or ${env:NAME}, which each executor reads"
+            )
     carried = StructType.fromJson(schema.jsonValue())
     carried.fields[0].metadata = {METADATA_KEY: json.dumps(dict(options), sort_keys=True)}
     return carried

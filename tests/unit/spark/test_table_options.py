@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from barnabas.errors import ConfigurationError
@@ -37,6 +39,25 @@ def test_without_a_table_columns_carry_nothing() -> None:
 def test_a_table_that_carries_no_options_is_told() -> None:
     with pytest.raises(ConfigurationError, match="CREATE TABLE"):
         options_of_query({}, make_schema(["value"]))
+
+
+@pytest.mark.parametrize(
+    "option", ["kafka.sasl.password", "kafka.ssl.key.password", "kafka.sasl.jaas.config", "kafka.sasl_plain_password"]
+)
+def test_table_options_with_a_secret_are_refused(option: str) -> None:
+    with pytest.raises(ConfigurationError, match=re.escape(option)) as refused:
+        BarnabasDataSource(GIVEN | OF_SPARK | {option: "planted"}).schema()
+    assert "planted" not in str(refused.value)
+
+
+def test_table_options_may_name_the_source_of_a_secret() -> None:
+    security = {
+        "kafka.security.protocol": "SASL_PLAINTEXT",
+        "kafka.sasl.username": "alice",
+        "kafka.sasl.password": "${env:PASSWORD}",
+    }
+    schema = BarnabasDataSource(GIVEN | OF_SPARK | security).schema()
+    assert options_of_query({}, schema) == GIVEN | security
 
 
 def test_a_stream_that_cannot_be_says_why_when_it_is_asked() -> None:
