@@ -374,6 +374,45 @@ def test_authentication_as_another_principal_or_mechanism_ends_the_session(short
         assert connection.is_closed_by_peer()
 
 
+def test_waiting_clients_keep_their_connections_over_sessions(short_sessions: SecuredBroker) -> None:
+    """A fetch that waits delays the authentication, possibly until after the end of the session."""
+    settings = short_sessions.client("SASL_PLAINTEXT")
+    with client.Admin(**settings) as admin:
+        admin.create_topic("idle")
+    listener, lines = short_sessions.listener("SASL_PLAINTEXT"), len(short_sessions.logs.records)
+    with client.Consumer(**settings, group="idle") as consumer:
+        consumer.subscribe(["idle"])
+        consumer.poll(timeout_s=0.5)
+        accepted, ends_s = listener.accepted_count, time.monotonic() + 2.5
+        while time.monotonic() < ends_s:
+            consumer.poll(timeout_s=0.2)
+        assert listener.accepted_count - accepted <= 1, "the heartbeat may need another connection"
+    assert not any("before it authenticated" in each.getMessage() for each in short_sessions.logs.records[lines:])
+
+
+@pytest.mark.parametrize("error", [RuntimeError("planted"), KeyError("planted")])
+def test_error_of_the_token_function_is_an_authentication_error(secured: SecuredBroker, error: Exception) -> None:
+    def token() -> str:
+        raise error
+
+    for text in refusals("refused", secured.client(sasl_mechanism="OAUTHBEARER", sasl_oauth_token=token)):
+        assert type(error).__name__ in text
+        assert "planted" not in text
+
+
+def test_client_asks_again_for_a_token_while_the_provider_is_unreachable(secured: SecuredBroker) -> None:
+    errors: list[Exception] = [ConnectionRefusedError("planted"), TimeoutError("planted")]
+
+    def token() -> str:
+        if errors:
+            raise errors.pop()
+        return secured.tokens.token()
+
+    with client.Admin(**secured.client(sasl_mechanism="OAUTHBEARER", sasl_oauth_token=token)) as admin:
+        admin.list_topics()
+    assert not errors
+
+
 def test_session_ends_with_its_token(secured: SecuredBroker) -> None:
     """The client fetches another token before the first one expires."""
     fetched = []

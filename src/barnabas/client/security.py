@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from barnabas.client.config import ClientConfig
-from barnabas.errors import ConfigurationError
+from barnabas.errors import AuthenticationError, BarnabasError, ConfigurationError, DisconnectedError
 from barnabas.net.client_connection import ConnectionSecurity
 from barnabas.net.tls import TlsContext, client_context
 from barnabas.security.nonces import new_nonce
@@ -56,7 +56,21 @@ def _sasl(config: ClientConfig) -> Callable[[], SaslClient]:
 
 
 def _token_of(token: Callable[[], str]) -> str:
-    found = token()
+    """Return the token of the application's function. The errors do not contain the text of the function's error, which
+    may contain credentials.
+
+    :raises DisconnectedError: the function raised an OSError, such as a timeout; a later call may succeed.
+    :raises AuthenticationError: the function raised another error.
+    """
+    try:
+        found = token()
+    except BarnabasError:
+        raise
+    except OSError as error:
+        reason = f"sasl_oauth_token raised {type(error).__name__}; the identity provider may be unreachable"
+        raise DisconnectedError(reason, reason) from error
+    except Exception as error:
+        raise AuthenticationError(f"sasl_oauth_token raised {type(error).__name__}") from error
     if not isinstance(found, str):
         raise ConfigurationError(f"sasl_oauth_token must return the token as a str, not {type(found).__name__}")
     return found

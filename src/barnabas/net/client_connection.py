@@ -26,7 +26,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from barnabas.addresses import host_port
 from barnabas.errors import (
@@ -173,6 +173,7 @@ REAUTHENTICATION_SHARE = 0.85
 """The share of a session's lifetime after which the client authenticates again; Java's client uses 0.85 to 0.95."""
 SASL_STEPS_MAX = 8
 """The maximum number of messages of one authentication; SCRAM needs two."""
+AUTHENTICATION_REQUESTS = (SaslHandshakeRequest, SaslAuthenticateRequest)
 PLACE_BYTES = 1024 * 1024
 """The maximum number of bytes, beyond the requested bytes, that are allocated for a response before it arrives."""
 CORRELATION_ID_MAX = 0x7FFFFFFF
@@ -210,6 +211,15 @@ class _Pending:
         self.due_at_s = due_at_s
         self.timeout_s = timeout_s
         self.read = read
+
+
+class _Held(NamedTuple):
+    """A request that waits until the client has authenticated again."""
+
+    request: object
+    on_answer: OnResponse | None
+    version: int
+    timeout_s: float
 
 
 async def dial(
@@ -392,6 +402,9 @@ class ClientConnection:
         self._correlation_id = 0
         self._failure: Failure | None = None
         self._session: asyncio.Task[None] | None = None  # authenticates again before the session ends
+        # The requests since the beginning of that authentication; None before and after it. The session may end while
+        # the authentication waits for earlier requests, and the broker ends a connection without a session.
+        self._held: list[_Held] | None = None
         self.on_progress: Callable[[], None] | None = None
         """A callback for callers with many requests in flight, which handle several events together. It is called after
         all responses of one read were delivered, when waiting chunks have been sent, and when the connection ends.
@@ -408,7 +421,7 @@ class ClientConnection:
     @property
     def in_flight(self) -> int:
         """The number of requests that have no response yet."""
-        return len(self._pending)
+        return len(self._pending) + len(self._held or ())
 
     def version_for(self, request: type[Any]) -> int:
         """Return the newest version of a request class that both sides support.
@@ -482,6 +495,9 @@ class ClientConnection:
         if isinstance(request, EncodedRequest):
             cls, read = request.cls, request.read
         version = self.version_for(cls) if version is None else version
+        if self._held is not None and cls not in AUTHENTICATION_REQUESTS:
+            self._held.append(_Held(request, on_answer, version, timeout_s))
+            return
         self._outbox += self._frame(request, version)
         if on_answer is None:
             return
@@ -567,13 +583,25 @@ class ClientConnection:
 
         async def again() -> None:
             await asyncio.sleep(pause_s)
+            self._held = []
+            # The broker responds to earlier requests first, and some of them wait for minutes.
+            now_s = self._loop.time()
+            wait_s = max((pending.due_at_s - now_s for pending in self._pending), default=0.0)
             try:
-                await self.authenticate(new_client, timeout_s)
+                await self.authenticate(new_client, timeout_s + max(0.0, wait_s))
             except BarnabasError as error:
                 self._failure = self._failure or Failure.of(error)
                 self._stream.close(error)
+            else:
+                self._send_held()
 
         self._session = self._loop.create_task(again())
+
+    def _send_held(self) -> None:
+        held, self._held = self._held or [], None
+        for each in held:
+            self.submit(each.request, each.on_answer, version=each.version, timeout_s=each.timeout_s)
+        self.flush()
 
     def _frame(self, request: object, version: int) -> list[Any]:
         if not self._stream.is_open:
@@ -690,6 +718,10 @@ class ClientConnection:
         if self._session is not None and self._session is not asyncio.current_task(self._loop):
             self._session.cancel()
         self._outbox.clear()
+        held, self._held = self._held or [], None
         while self._pending:
             self._pending.popleft().on_answer(None, self._failure.error())
+        for each in held:
+            if each.on_answer is not None:
+                each.on_answer(None, self._failure.error())
         self._progress()

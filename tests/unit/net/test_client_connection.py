@@ -18,6 +18,7 @@ from barnabas.protocol.messages.heartbeat import HeartbeatRequest, HeartbeatResp
 from barnabas.protocol.messages.list_groups import ListGroupsRequest
 from barnabas.protocol.messages.sasl_authenticate import SaslAuthenticateResponse
 from barnabas.protocol.messages.sasl_handshake import SaslHandshakeResponse
+from barnabas.security.plain import PlainClient
 from barnabas.security.scram import ScramClient, ScramMechanism
 
 HEARTBEAT = 12
@@ -379,3 +380,68 @@ def test_client_never_falls_back_to_a_weaker_mechanism_or_an_unproved_server(ans
     assert text in str(caught.value)
     assert len(str(caught.value)) < 1_000
     assert PASSWORD.encode() not in b"".join(streams[0].sent)
+
+
+HEARTBEAT_REQUEST = HeartbeatRequest(group_id="g", generation_id=1, member_id="m")
+
+
+def test_requests_wait_while_the_client_authenticates_again():
+    """The session may end while the authentication waits for an earlier request."""
+
+    async def scenario():
+        peer = await Peer().negotiate()
+        connection, stream = peer.connection, peer.stream
+        connection._versions |= {17: range(2), 36: range(3)}
+        answers, clients = [], []
+
+        def new_client():
+            clients.append(PlainClient("alice", PASSWORD))
+            return clients[-1]
+
+        async def sent(count):
+            while len(stream.sent) < count:  # noqa: ASYNC110  the client creates its messages on threads
+                await asyncio.sleep(0)
+
+        first = asyncio.create_task(connection.authenticate(new_client, 10.0))
+        await sent(1)
+        stream.receive((handshake("PLAIN"), 1, 2))
+        await sent(2)
+        last = sasl_answer()
+        last.session_lifetime_ms = 1
+        stream.receive((last, 2, 3))
+        await first
+        await sent(3)
+        assert read_request_header(stream.sent[2][4:]).api_key == 17
+        assert connection.in_flight == 1
+
+        connection.submit(HEARTBEAT_REQUEST, lambda *answer: answers.append(answer))
+        connection.post(HEARTBEAT_REQUEST)
+        connection.flush()
+        assert (len(stream.sent), connection.in_flight) == (3, 3)
+        stream.receive((handshake("PLAIN"), 1, 4))
+        await sent(4)
+        assert read_request_header(stream.sent[3][4:]).api_key == 36
+        stream.receive((sasl_answer(), 2, 5))
+        await sent(5)
+        assert connection.in_flight == 1
+        stream.receive((HeartbeatResponse(error_code=0), 4, 6))
+        assert [error for _, error in answers] == [None]
+        return connection
+
+    asyncio.run(scenario())
+
+
+def test_requests_that_wait_for_an_authentication_fail_with_it():
+    async def scenario():
+        peer = await Peer().negotiate()
+        connection, stream = peer.connection, peer.stream
+        connection._held = []
+        answers = []
+        connection.submit(HEARTBEAT_REQUEST, lambda *answer: answers.append(answer))
+        connection.post(HEARTBEAT_REQUEST)
+        stream.close(ConnectionResetError("reset"))
+        assert [type(error) for _, error in answers] == [DisconnectedError]
+        with pytest.raises(DisconnectedError):
+            connection.submit(HEARTBEAT_REQUEST, None)
+
+    asyncio.run(scenario())
