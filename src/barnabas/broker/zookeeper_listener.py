@@ -156,7 +156,7 @@ class ZooKeeperListener:
         """
         self._store = store
         self._in_metadata_thread = in_metadata_thread
-        self._serving = Serving(store, PROTECTED, self._clock.monotonic)
+        self._serving = Serving(store, PROTECTED, self._clock.monotonic, paths.is_secret)
         self._sessions = Sessions(
             store.kept_sessions(),
             self._clock.monotonic(),

@@ -144,6 +144,15 @@ def user_config(user: str) -> str:
     return f"{USER_CONFIGS}/{encode_name(user)}"
 
 
+def is_secret(path: str) -> bool:
+    """Return whether a node contains a secret, which only brokers may read.
+
+    >>> is_secret("/config/users/alice"), is_secret("/config/users"), is_secret(DECOY_SECRET)
+    (True, False, True)
+    """
+    return path == DECOY_SECRET or path.startswith(f"{USER_CONFIGS}/")
+
+
 def group(group_id: str) -> str:
     """`/consumers/ctr`: the parent of all nodes of a group."""
     return f"{CONSUMERS}/{encode_name(group_id)}"

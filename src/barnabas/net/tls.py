@@ -118,10 +118,10 @@ def _load_key(context: ssl.SSLContext, settings: TlsSettings) -> None:
     name = settings.key_store or "ssl.keystore.key"
     with ExitStack() as files:
         if settings.key_store is not None:
-            _check_pem(settings.key_store)
+            check_pem(settings.key_store)
             path = settings.key_store
             if settings.key_file is not None:
-                _check_pem(settings.key_file)
+                check_pem(settings.key_file)
         else:
             assert settings.key is not None
             path = files.enter_context(_in_memory(f"{settings.key.reveal()}\n{settings.certificate_chain}\n"))
@@ -139,7 +139,7 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
     name = settings.trust_store or "ssl.truststore.certificates"
     try:
         if settings.trust_store is not None:
-            _check_pem(settings.trust_store)
+            check_pem(settings.trust_store)
             context.load_verify_locations(cafile=settings.trust_store)
         else:
             context.load_verify_locations(cadata=settings.trusted_certificates)
@@ -149,7 +149,7 @@ def _load_trust(context: ssl.SSLContext, settings: TlsSettings) -> None:
         raise ConfigurationError(f"cannot read {name}: {error.strerror}") from None
 
 
-def _check_pem(path: str) -> None:
+def check_pem(path: str) -> None:
     """Check that a file may be a PEM file; name the command that converts Java's key stores.
 
     :raises ConfigurationError: the file cannot be read, is too large, or has another format.

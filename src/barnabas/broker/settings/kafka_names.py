@@ -57,6 +57,12 @@ PROMISES = {
     "sasl.jaas.config": (("",), "use sasl.inter.broker.username and sasl.inter.broker.password, and barnabas user"),
     "ssl.keystore.password": (("",), "a PEM file has no password; ssl.key.password decrypts its private key"),
     "ssl.truststore.password": (("",), "a PEM file has no password"),
+    "zookeeper.ssl.truststore.password": (("",), "a PEM file has no password"),
+    "zookeeper.ssl.truststore.type": (
+        ("", "pem"),
+        "only PEM is supported: openssl pkcs12 -in STORE.p12 -out STORE.pem",
+    ),
+    "zookeeper.ssl.keystore.type": (("", "pem"), "only PEM is supported: openssl pkcs12 -in FILE.p12 -out FILE.pem"),
 }
 """The values that this broker can satisfy, and the reason for rejecting all other values, by setting."""
 
@@ -152,11 +158,9 @@ transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction
 transaction.state.log.replication.factor transaction.state.log.segment.bytes transaction.two.phase.commit.enable
 transactional.id.expiration.ms unclean.leader.election.interval.ms unstable.api.versions.enable
 unstable.feature.versions.enable zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
-zookeeper.metadata.migration.min.batch.size zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.client.enable
-zookeeper.ssl.crl.enable zookeeper.ssl.enabled.protocols zookeeper.ssl.endpoint.identification.algorithm
-zookeeper.ssl.keystore.location zookeeper.ssl.keystore.password zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable
-zookeeper.ssl.protocol zookeeper.ssl.truststore.location zookeeper.ssl.truststore.password
-zookeeper.ssl.truststore.type zookeeper.sync.time.ms
+zookeeper.metadata.migration.min.batch.size zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable
+zookeeper.ssl.enabled.protocols zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol
+zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type zookeeper.sync.time.ms
 """
 WITHOUT_EFFECT = frozenset(_NAMES.split())
 """The settings that are accepted but have no effect, both in a settings file and as dynamic settings."""

@@ -312,6 +312,21 @@ class BrokerConfig:
         "USER:PASSWORD for ZooKeeper; only clients with these credentials can change the nodes.",
         is_secret=True,
     )
+    zookeeper_ssl_client_enable: bool = setting(False, "Whether the broker connects to ZooKeeper with TLS.")
+    zookeeper_ssl_truststore_location: str = setting(
+        "", "A PEM file with the CA certificates for ZooKeeper, in addition to those of the operating system."
+    )
+    zookeeper_ssl_keystore_location: str = setting(
+        "", "A PEM file with the certificate chain and the private key of the broker as a client of ZooKeeper."
+    )
+    zookeeper_ssl_keystore_password: str = setting(
+        "", "The password of an encrypted private key in zookeeper.ssl.keystore.location.", is_secret=True
+    )
+    zookeeper_ssl_endpoint_identification_algorithm: str = setting(
+        "https",
+        "Whether the certificate of a ZooKeeper server must name its host: https, or empty for no check.",
+        text("https", "HTTPS", ""),
+    )
     zookeeper_listener: str = setting(
         "",
         "[HOST:]PORT at which a broker without ZooKeeper serves its metadata store in ZooKeeper's protocol, without"

@@ -69,6 +69,22 @@ def _server(text: str, address: str) -> tuple[str, int]:
     return host, port
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ZooKeeperTls:
+    """The TLS settings of a session, with the meaning of Kafka's `zookeeper.ssl.*` settings. Files have PEM format.
+
+    :param trust_store: the file with trusted CA certificates, in addition to those of the operating system.
+    :param key_store: the file with the certificate chain and the private key of this client; None without a
+        certificate. `key_password` decrypts the private key.
+    :param verifies_host: False to accept certificates for other hosts.
+    """
+
+    trust_store: str | None = None
+    key_store: str | None = None
+    key_password: str | None = field(default=None, repr=False)
+    verifies_host: bool = True
+
+
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConfig:
     """The settings of a session, named after Kafka's.
@@ -81,7 +97,9 @@ class ZooKeeperConfig:
     :param call_timeout_s: the maximum duration of one call, including reconnections; by default, the session timeout.
     :param auth: `zookeeper.auth`: `user:password` (ZooKeeper's scheme "digest").
     :param set_acl: `zookeeper.set.acl`: if true, only clients with the same credentials may change the nodes that this
-        session creates, and all clients may read them. If false, all clients may do everything.
+        session creates, and all clients may read them, except those with secrets. If false, all clients may do
+        everything.
+    :param tls: the TLS settings; None for connections without TLS.
     """
 
     connect: str
@@ -90,6 +108,7 @@ class ZooKeeperConfig:
     call_timeout_s: float | None = None
     auth: str | None = field(default=None, repr=False)
     set_acl: bool = False
+    tls: ZooKeeperTls | None = None
 
     def __post_init__(self) -> None:
         ZooKeeperAddress.parse(self.connect)

@@ -71,6 +71,7 @@ class ZooKeeperServers:
     :param peer_ports: the ports for the connections between servers, two per server; by default, free ports. While a
         server is down, the system may assign these free ports to other connections.
     :param heap_mb: the maximum heap of each server in megabytes.
+    :param settings: further lines of each server's configuration file.
     :param wrap: a function that changes the command line of a server, for example so that the server ends when this
         process ends.
     """
@@ -83,6 +84,7 @@ class ZooKeeperServers:
         ports: Sequence[int] = (),
         peer_ports: Sequence[int] = (),
         heap_mb: int = 192,
+        settings: Sequence[str] = (),
         wrap: Callable[[Sequence[str]], Sequence[str]] = lambda command: command,
     ) -> None:
         if count % 2 == 0 or count < 1 or len(ports) not in (0, count):
@@ -93,6 +95,7 @@ class ZooKeeperServers:
             raise CoordinationError(f"{count} servers with {len(peer_ports)} peer ports: use two peer ports for each")
         self._folder = folder
         self._heap_mb = heap_mb
+        self._settings = settings
         self._wrap = wrap
         free = [*_free_ports(3 * count - len(ports) - len(peer_ports)), *peer_ports]
         self.ports = (*ports, *free)[:count]
@@ -212,6 +215,7 @@ class ZooKeeperServers:
             "admin.enableServer=false",
             "4lw.commands.whitelist=ruok,srvr,stat,mntr",
             "autopurge.purgeInterval=1",
+            *self._settings,
         ]
         if len(self.ports) > 1:
             pairs = zip(self._peer_ports[::2], self._peer_ports[1::2], strict=True)

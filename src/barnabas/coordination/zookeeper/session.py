@@ -32,6 +32,7 @@ from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination.metadata_store import Check, Create, Delete, MetadataStoreUnavailableError, Operation, Set
+from barnabas.coordination.paths import is_secret
 from barnabas.coordination.zookeeper.answers import refuse
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ClosedError
@@ -159,6 +160,7 @@ class Session:
         """A function that the store's thread calls after each new connection."""
         self._tree_thread: threading.Thread | None = None
         self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if config.set_acl else OPEN_ACL_UNSAFE
+        self._sets_acl = config.set_acl
         self._attempts = 1 + len(address.servers)
         """The number of connection attempts within the session timeout: one more than the number of servers."""
         self._handler = _OneSessionHandler(config.session_timeout_s / self._attempts)
@@ -169,6 +171,12 @@ class Session:
             auth_data=[("digest", config.auth)] if config.auth else None,
             default_acl=self._acl,
             logger=_LOG_OF_CLIENT,
+            use_ssl=config.tls is not None,
+            ca=None if config.tls is None else config.tls.trust_store,
+            certfile=None if config.tls is None else config.tls.key_store,
+            keyfile=None if config.tls is None else config.tls.key_store,
+            keyfile_password=None if config.tls is None else config.tls.key_password,
+            check_hostname=config.tls is not None and config.tls.verifies_host,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0, sleep_func=self._handler.sleep_func
             ),
@@ -349,7 +357,8 @@ class Session:
         match operation:
             case Create(_, data, ephemeral, sequential):
                 flags = (EPHEMERAL if ephemeral else 0) | (SEQUENTIAL if sequential else 0)
-                return requests.Create(path, bytes(data), self._acl, flags)
+                acl = CREATOR_ALL_ACL if self._sets_acl and is_secret(operation.path) else self._acl
+                return requests.Create(path, bytes(data), acl, flags)
             case Set(_, data, version):
                 return requests.SetData(path, bytes(data), version)
             case Delete(_, version):

@@ -127,13 +127,19 @@ class Serving:
     """A server of an embedded metadata store.
 
     :param protected: nodes that clients must not change, including the nodes below them.
+    :param is_secret: returns whether clients must not read the data of a node.
     :param now_s: returns monotonic seconds. By default, the time never passes, so time slices do not end.
     """
 
     def __init__(
-        self, store: EmbeddedDatabase, protected: Sequence[str] = (), now_s: Callable[[], float] = lambda: 0.0
+        self,
+        store: EmbeddedDatabase,
+        protected: Sequence[str] = (),
+        now_s: Callable[[], float] = lambda: 0.0,
+        is_secret: Callable[[str], bool] = lambda _path: False,
     ) -> None:
         self._store = store
+        self._is_secret = is_secret
         self._protected = tuple(protected)
         self._now_s = now_s
         self._room_bytes = 0
@@ -250,6 +256,8 @@ class Serving:
     def _read(self, client: Client, request: Read) -> bytes:
         # The path needs no check, because a node with an invalid path cannot exist. An empty path means the root.
         path = request.path or "/"
+        if request.kind is Kind.GET_DATA and self._is_secret(path):
+            raise _RefusedError(Error.NO_AUTH)
         with self._store.reading(client.session_id, "/") as nodes:
             found = nodes.full_stat(path)
             if found is None and request.kind is not Kind.EXISTS:

@@ -139,6 +139,14 @@ def test_registration_of_the_broker_is_not_to_be_changed(serving: Serving, tree:
     assert client.create(PROTECTED + "-of-others") == Error.NONE
 
 
+def test_data_of_nodes_with_secrets_is_refused_in_each_way(tree: EmbeddedMetadataStore) -> None:
+    tree.create("/secret", b"planted")
+    client = connect(Serving(tree.store, [], is_secret=lambda path: path == "/secret"))
+    assert client.watch(Kind.GET_DATA, "/secret") == Error.NO_AUTH
+    assert client.watch(Kind.EXISTS, "/secret") == Error.NONE
+    assert client.watch(Kind.GET_CHILDREN, "/") == Error.NONE
+
+
 def test_acl_that_keeps_others_out_is_refused_since_it_would_not(serving: Serving) -> None:
     client = connect(serving)
     assert client.create("/a", acl=READ_ONLY) == Error.INVALID_ACL
