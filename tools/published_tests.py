@@ -20,7 +20,8 @@ def broker(data: Path, settings: Mapping[str, str], count: int = 1) -> Iterator[
     :param count: the number of brokers.
     """
     several = [] if count == 1 else ["cluster"]
-    command = [sys.executable, "-m", "barnabas.cli.main", *several, "up", "--port", "0", "--data", str(data)]
+    command = [sys.executable, "-m", "barnabas.cli.main", *several, "up", "--data", str(data)]
+    command += [] if "listeners" in settings else ["--port", "0"]
     command += ["--brokers", str(count)] if several else []
     environment = os.environ | {f"BARNABAS_{name.upper()}": value for name, value in settings.items()}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:

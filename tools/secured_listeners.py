@@ -8,10 +8,12 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from joserfc import jwk
+
 from barnabas.security.authority import Authority
 from barnabas.security.scram import ScramMechanism, credential_from_password
 
-SASL_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512"
+SASL_MECHANISMS = "PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER"
 
 Users = Mapping[str, Mapping[str, str]]
 """The password of each user and mechanism. A broker checks PLAIN with the credentials of SCRAM."""
@@ -38,12 +40,18 @@ def create_identities(folder: Path, users: Users) -> dict[str, str]:
         }
         for user, passwords in users.items()
     }
+    # No test has the key of these tokens: kafkajs and platformatic sign none of theirs, and a broker refuses those.
+    key = jwk.ECKey.generate_key("P-256", {"kid": "key"}, private=False)
+    (folder / "keys.json").write_text(json.dumps({"keys": [{**key.as_dict(private=False), "alg": "ES256"}]}))
     (folder / "users.json").write_text(json.dumps({"users": credentials}))
     return {
         "ssl.keystore.location": str(folder / "server.pem"),
         "ssl.truststore.location": str(folder / "ca.crt"),
         "bootstrap.users.file": str(folder / "users.json"),
         "sasl.enabled.mechanisms": SASL_MECHANISMS,
+        "sasl.oauthbearer.jwks.endpoint.url": (folder / "keys.json").as_uri(),
+        "sasl.oauthbearer.expected.issuer": "kafka",
+        "sasl.oauthbearer.expected.audience": "users",
         "sasl.plain.without.tls.enable": "true",
     }
 

@@ -43,9 +43,16 @@ def kerberos_utils():
     yield None
 
 
+class Container:
+    # The tests give and remove ACLs with programs of this container.
+
+    def exec_run(self, *_):
+        return 0, b""
+
+
 @pytest.fixture(scope="session")
 def kafka_server():
-    yield KafkaServer("127.0.0.1", 9092, 9093, 9094, 9095, None)
+    yield KafkaServer("127.0.0.1", 9092, 9093, 9094, 9095, Container())
 """
 """Replacements for fixtures of aiokafka's tests that start Kafka in Docker."""
 
@@ -61,6 +68,7 @@ class Suite:
     :param only: the default for the user's arguments.
     :param brokers: the ids of the brokers, and the ports that the tests expect.
     :param single: the port of a further broker that is a separate cluster, or 0.
+    :param further: the settings of another broker that is a separate cluster; empty without one.
     :param registry: the port of a schema registry on `single`, or 0.
     :param settings: the settings of all brokers, with underscores instead of dots.
     :param environment: the environment of the build and of the tests.
@@ -76,6 +84,7 @@ class Suite:
     only: str = ""
     brokers: Mapping[int, int] = field(default_factory=lambda: {1: 9092})
     single: int = 0
+    further: Mapping[str, str] = field(default_factory=dict)
     registry: int = 0
     settings: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
@@ -118,6 +127,15 @@ SUITES = {
         only="$(ls test/*.test.ts test/*/*.test.ts test/*/*/*.test.ts | grep -v clients/base/base.test.ts)",
         brokers={1: 9011, 2: 9012, 3: 9013},
         single=9001,
+        further={
+            "listeners": "SASL://127.0.0.1:9002,DOCKER://127.0.0.1:19002",
+            "advertised.listeners": "SASL://localhost:9002,DOCKER://localhost:19002",
+            "listener.security.protocol.map": "SASL:SASL_PLAINTEXT,DOCKER:PLAINTEXT",
+            "connections.max.reauth.ms": "5000",
+            # The tests create the user admin on the listener without authentication.
+            "super.users": "User:admin;User:ANONYMOUS",
+        },
+        users={"admin": {"SCRAM-SHA-256": "admin", "SCRAM-SHA-512": "admin"}},
         registry=8004,
     ),
     "rskafka": Suite(
@@ -143,10 +161,7 @@ SUITES = {
         only="tests",
         settings={"num_partitions": "2", "listener.name.ssl.ssl.client.auth": "required"},
         protocols=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
-        users={
-            user: {"SCRAM-SHA-256": user, "SCRAM-SHA-512": user}
-            for user in ("admin", "test", "topic", "allow", "deny", "default", "notxn", "groupless")
-        },
+        users={user: {"SCRAM-SHA-256": user, "SCRAM-SHA-512": user} for user in ("admin", "test")},
         identities="tests/ssl_cert",
     ),
     "goka": Suite(
@@ -224,6 +239,8 @@ def start(suite: Suite, folder: Path, checkout: Path, stack: ExitStack) -> None:
     if suite.single:
         settings = common | listener_settings(("PLAINTEXT",), suite.single)
         stack.enter_context(broker(1, folder / "single", settings))
+    if suite.further:
+        stack.enter_context(broker(1, folder / "further", common | suite.further))
     if suite.registry:
         stack.enter_context(process(["registry", "--port", str(suite.registry), "-b", f"localhost:{suite.single}"]))
 
