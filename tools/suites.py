@@ -240,7 +240,7 @@ def start(suite: Suite, folder: Path, checkout: Path, stack: ExitStack) -> None:
         settings = common | listener_settings(("PLAINTEXT",), suite.single)
         stack.enter_context(broker(1, folder / "single", settings))
     if suite.further:
-        stack.enter_context(broker(1, folder / "further", common | suite.further))
+        stack.enter_context(broker(1, folder / "further", {**common, **suite.further}))
     if suite.registry:
         stack.enter_context(process(["registry", "--port", str(suite.registry), "-b", f"localhost:{suite.single}"]))
 
