@@ -40,6 +40,7 @@ def topic(secured: SecuredBroker) -> str:
     name = f"clicks-{uuid.uuid4().hex[:8]}"
     with client.Admin(**settings(secured)) as admin:
         admin.create_topic(name, 2)
+        admin.create_topic(f"{name}-copy", 2)  # the copy keeps the partitions of the records
     with client.Producer(**settings(secured)) as producer:
         for number in range(RECORDS):
             producer.send(name, b"%d" % number)

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from barnabas import Producer
+from barnabas.client.config import Bootstrap
 from barnabas.errors import ApiError, ConfigurationError, ErrorCode
 from barnabas.model import Header
 from barnabas.spark.dead_letter_files import DeadLetterFiles
@@ -128,7 +129,7 @@ class BadRecordCollector:
     :param rows: Collects the rows for a dead-letter table.
     """
 
-    def __init__(self, bootstrap: str, topic: str | None, rows: DeadLetterFiles | None = None) -> None:
+    def __init__(self, bootstrap: Bootstrap, topic: str | None, rows: DeadLetterFiles | None = None) -> None:
         self._bootstrap = bootstrap
         self._topic = topic
         self._rows = rows

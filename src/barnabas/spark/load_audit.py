@@ -25,7 +25,7 @@ from barnabas.errors import BarnabasError
 from barnabas.spark.errors import LoadError
 from barnabas.spark.ledger import LEDGER
 from barnabas.spark.load_plan import TopicLoadPlan
-from barnabas.spark.range_reading import Settings, open_admin
+from barnabas.spark.range_reading import Settings, open_admin, settings_of_client
 
 log = logging.getLogger(__name__)
 
@@ -74,7 +74,9 @@ class LoadAudit:
         since_ms = None if self._state is None else self._state.from_ms
         try:
             with open_admin(self._bootstrap, self._settings) as admin:
-                self._events = read_events_of(self._bootstrap, admin, topics, since_ms)
+                self._events = read_events_of(
+                    settings_of_client(self._bootstrap, self._settings), admin, topics, since_ms
+                )
         except BarnabasError as error:
             raise self._failed("read", error) from error
 
@@ -103,7 +105,7 @@ class LoadAudit:
         instance = instance_of_load(state.audit_id, self._load_id)
         loaded = account.events(LOADED, state.width_ms, instance, platform.node(), self._table, self._topic_ids)
         try:
-            with EventWriter(self._bootstrap) as writer:
+            with EventWriter(settings_of_client(self._bootstrap, self._settings)) as writer:
                 writer.write([*self._marks(state), *loaded])
         except BarnabasError as error:
             raise self._failed("written", error) from error
@@ -114,7 +116,7 @@ class LoadAudit:
         mark."""
         assert self._next is not None, "report was called"
         try:
-            with EventWriter(self._bootstrap) as writer:
+            with EventWriter(settings_of_client(self._bootstrap, self._settings)) as writer:
                 writer.write(self._marks(self._next))
         except BarnabasError as error:
             log.warning(

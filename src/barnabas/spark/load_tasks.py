@@ -29,7 +29,7 @@ from barnabas.spark.dead_letter_files import DeadLetterFiles, DeadLetterSettings
 from barnabas.spark.errors import DataLossError
 from barnabas.spark.load_audit_counts import LoadAuditCounter
 from barnabas.spark.offset_ranges import OffsetRange
-from barnabas.spark.range_reading import RangeConnections, read_range
+from barnabas.spark.range_reading import RangeConnections, read_range, settings_of_client
 from barnabas.spark.table_rows import TableRows, to_rows
 from barnabas.spark.table_shape import TableShape
 
@@ -128,7 +128,7 @@ def write_ranges(
         target_bytes=writing.target_file_bytes,
     )
     dead = None if writing.dead_letter_table is None else DeadLetterFiles(writing.dead_letter_table, name)
-    bin_ = BadRecordCollector(reading.bootstrap, writing.dead_letter, dead)
+    bin_ = BadRecordCollector(settings_of_client(reading.bootstrap, reading.client_options), writing.dead_letter, dead)
     try:
         with closing(bin_), closing(RangeConnections()) as connections:
             task = _Task(writing, files, bin_, writing.shape.decoder(reading.registry))

@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import logging
 from collections.abc import Callable, Iterator, Mapping
+from typing import Any
 
 import pyarrow as pa
 
 from barnabas.client.admin import Admin
-from barnabas.client.config import AdminConfig, ClientConfig, ConsumerConfig, make_config
+from barnabas.client.config import ConsumerConfig, make_config, settings_of_all_clients
 from barnabas.client.range_reader import RangeReader, RangeSource
 from barnabas.errors import ApiError, BarnabasError, ErrorCode, TimedOutError
 from barnabas.model import TopicPartition
@@ -26,9 +27,6 @@ OnBatches = Callable[[Buffer], object]
 REACHABLE_WITHIN_MS = 3_000
 
 log = logging.getLogger(__name__)
-
-_CLIENT_NAMES = frozenset(field.name for field in dataclasses.fields(ClientConfig))
-_ADMIN_NAMES = frozenset(field.name for field in dataclasses.fields(AdminConfig))
 
 
 def read_range(
@@ -83,10 +81,11 @@ class RangeConnections:
         :param place: Topic, partition, start offset and end offset of the range.
         """
         checked = make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
-        chosen = {name: getattr(checked, name) for name in _in_snake_case(settings)}
         if self._source is None:
-            self._source = RangeSource(bootstrap, **{name: chosen[name] for name in chosen if name in _CLIENT_NAMES})
-        size = {name: chosen[name] for name in chosen if name == "fetch_max_bytes"}
+            self._source = RangeSource(settings_of_client(bootstrap, settings))
+        size: dict[str, Any] = {}
+        if "fetch_max_bytes" in _in_snake_case(settings):
+            size = {"fetch_max_bytes": checked.fetch_max_bytes}
         return RangeReader(self._source, *place, **size)
 
     def close(self) -> None:
@@ -165,15 +164,21 @@ def _start_after(error: ApiError, left: OffsetRange, bootstrap: str, settings: S
     return min(first, left.end_offset) if first > left.start_offset else left.end_offset
 
 
+def settings_of_client(bootstrap: str, settings: Settings) -> dict[str, object]:
+    """Return the settings of any client of a load, without those that only consumers have.
+
+    :param settings: Client settings under Kafka's dotted names.
+    """
+    return {**settings_of_all_clients(settings), "bootstrap.servers": bootstrap}
+
+
 def open_admin(bootstrap: str, settings: Settings) -> Admin:
     """Return an admin client for planning.
 
     :raises ConfigurationError: A setting does not exist, or has an invalid value.
     """
-    checked = make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))
-    return Admin(
-        bootstrap, **{name: getattr(checked, name) for name in _in_snake_case(settings) if name in _ADMIN_NAMES}
-    )
+    make_config(ConsumerConfig, bootstrap, _in_snake_case(settings))  # checks the settings of consumers, too
+    return Admin(settings_of_client(bootstrap, settings))
 
 
 def _in_snake_case(settings: Settings) -> dict[str, str]:
@@ -191,9 +196,8 @@ def check_reachable(bootstrap: str, settings: Settings) -> None:
     """
     if "default.api.timeout.ms" in settings:
         return
-    of_all_clients = {name: value for name, value in _in_snake_case(settings).items() if name in _ADMIN_NAMES}
     patience = dict.fromkeys(("default_api_timeout_ms", "request_timeout_ms"), REACHABLE_WITHIN_MS)
-    with Admin(bootstrap, **{**of_all_clients, **patience}) as admin:  # type: ignore[arg-type]
+    with Admin(settings_of_client(bootstrap, settings), **patience) as admin:  # type: ignore[arg-type]
         try:
             admin.brokers()
         except TimedOutError as error:

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from barnabas.broker.settings.listeners import check_protection, listeners_of
 from barnabas.broker.settings.loading import load_config
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.cli.up import up
@@ -56,6 +57,7 @@ def test_settings_are_those_of_a_broker_that_has_its_place_in_the_cluster() -> N
     found = config(2, "data")
     assert (found.broker_id, found.host, found.port, found.rack) == (2, "10.0.0.1", 9092, "east")
     assert found.inter_broker_port == 9093
+    assert check_protection(found, listeners_of(found)) != []  # permitted by allow.anonymous
     servers, _, path = found.zookeeper_connect.partition("/")
     assert path == "barnabas"
     zoo = (FOLDER / "zoo.cfg").read_text()
