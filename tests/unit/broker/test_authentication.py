@@ -16,7 +16,7 @@ from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, AuthenticationError, ErrorCode
 from barnabas.log_lines import LimitedLog
 from barnabas.net.server_connection import Endpoints
-from barnabas.security.principal import ANONYMOUS
+from barnabas.security.principal import ANONYMOUS, Principal
 from barnabas.security.sasl import SaslServer
 
 ENDPOINTS = Endpoints("10.0.0.1", 1234, "10.0.0.9")
@@ -56,8 +56,13 @@ class Stage:
             failures=LimitedLog(logging.getLogger("test"), self.clock.monotonic, "%d further"),
             session_ms_max=session_ms_max,
             failure_delay_s=0.0,
+            check=self.check,
         )
         self.connection: ConnectionAuthentication = self.listener.of_connection(ENDPOINTS)
+
+    def check(self, principal: Principal) -> None:
+        if principal.name == "mallory":
+            raise AuthenticationError("the listener does not serve mallory")
 
     @property
     def is_valid(self) -> bool:
@@ -158,6 +163,17 @@ def test_session_is_renewed_by_the_same_principal_and_mechanism_only() -> None:
                 stage.connection.begin(mechanism, raw=raw)
         assert await refusal(stage.log_in("bob")) == "a connection cannot change its principal"
         assert not stage.is_valid
+
+    run(scenario)
+
+
+def test_principal_that_the_listener_does_not_serve_gets_no_session() -> None:
+    async def scenario() -> None:
+        stage = Stage()
+        assert await refusal(stage.log_in("mallory")) == "the listener does not serve mallory"
+        assert not stage.is_valid
+        assert stage.connection.principal == ANONYMOUS
+        assert stage.listener.counts.failed == 1
 
     run(scenario)
 
