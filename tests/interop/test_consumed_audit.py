@@ -15,6 +15,7 @@ from click.testing import CliRunner
 import barnabas
 from barnabas.cli.audit import Audit
 from barnabas.cli.audit import audit as command
+from barnabas.cli.connection import Connection
 from barnabas.client.audit import log_counting
 from barnabas.client.config import Bootstrap
 from barnabas.client.range_reader import RangeReader
@@ -156,7 +157,7 @@ def test_group_is_watched_without_reading_the_log_again(broker: BrokerProcess, m
             super().__init__(bootstrap, topic, partition, begin, end)
 
     send(broker.bootstrap)
-    watched = Audit(TOPIC, broker.bootstrap, group="watched")
+    watched = Audit(TOPIC, Connection(broker.bootstrap), group="watched")
     with consumer(broker.bootstrap, "watched") as reader:
         for times in (1, 2):
             left = [COUNT]
@@ -171,7 +172,7 @@ def test_group_is_watched_without_reading_the_log_again(broker: BrokerProcess, m
             with monkeypatch.context() as patched:
                 patched.setattr(log_counting, "RangeReader", Reader)
                 found, _table = watched.run()
-            anew, _table = Audit(TOPIC, broker.bootstrap, group="watched").run()
+            anew, _table = Audit(TOPIC, Connection(broker.bootstrap), group="watched").run()
             assert (found.windows, found.findings) == (anew.windows, anew.findings)
             assert sum(each.consumed for each in found.windows) == times * COUNT
             reader.seek_to_beginning()

@@ -11,6 +11,7 @@ import pytest
 
 import barnabas
 from barnabas.cli.audit import Audit
+from barnabas.cli.connection import Connection
 from barnabas.spark import load, table_formats
 from barnabas.spark.table_place import TablePlace
 from barnabas.spark.table_store import TableStore
@@ -60,7 +61,7 @@ def test_audit_that_looks_twice_opens_the_catalog_once(
         return open_place(place)
 
     monkeypatch.setattr(table_formats, "open_place", counting)
-    audit = Audit(topic, bootstrap, TablePlace.of(tmp_path))
+    audit = Audit(topic, Connection(bootstrap), TablePlace.of(tmp_path))
     for _look in range(2):
         assert not audit.run()[0].is_wrong
     assert len(opened) == 1

@@ -752,7 +752,7 @@ def _changes_nothing(given: str, value: object) -> bool:
 
     :raises ConfigurationError: Barnabas does not support this value of the setting yet.
 
-    >>> _changes_nothing("security.protocol", "PLAINTEXT"), _changes_nothing("linger", 5)
+    >>> _changes_nothing("group.protocol", "classic"), _changes_nothing("linger", 5)
     (True, False)
     """
     name = given.replace(".", "_")
