@@ -190,6 +190,34 @@ def test_certificate_for_another_host_is_refused(tmp_path: Path) -> None:
         use("unchecked", broker.client(ssl_check_hostname=False))
 
 
+def test_expired_certificate_of_a_broker_is_refused(tmp_path: Path) -> None:
+    with secured_broker(tmp_path) as broker:
+        past = now() - datetime.timedelta(days=10)
+        expired_one = broker.certificates.authority.issue_server(["127.0.0.1"], past, days=1)
+        broker.key_store.write_text(expired_one.key_store)
+        broker.reload()
+        for error in refusals("refused", broker.client()):
+            assert "certificate has expired" in error
+
+
+@pytest.mark.parametrize("name", ["line\nbreak", "tab\t", "ü ñ", "," * 64, " x ", "#", "\u202e", "CN=alice", "a/b"])
+def test_strange_name_in_a_certificate_is_served_or_refused(secured: SecuredBroker, name: str) -> None:
+    """The name is never that of another user, and writes no line of its own into the log."""
+    file = secured.folder / "strange.pem"
+    file.write_text(secured.certificates.authority.issue_client(name, now()).key_store)
+    context = ssl.create_default_context(cafile=str(secured.certificates.ca))
+    context.load_cert_chain(file)
+    request = DescribeUserScramCredentialsRequest(users=None)
+    with raw(secured, "SSL") as connection:
+        connection.sock = context.wrap_socket(connection.sock, server_hostname="127.0.0.1")
+        try:
+            asked = connection.call(request, 0, DescribeUserScramCredentialsResponse)
+        except (OSError, AssertionError):
+            return
+    assert asked.error_code == ErrorCode.CLUSTER_AUTHORIZATION_FAILED
+    assert "broker.unexpected-error" not in secured.logs.events()
+
+
 def failure(settings: dict[str, Any]) -> str:
     with client.Admin(**settings, default_api_timeout_ms=1_000) as admin, pytest.raises(BarnabasError) as caught:
         admin.list_topics()

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import hmac
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -100,6 +102,40 @@ def test_wrong_password_and_unknown_user_look_the_same(user: str) -> None:
     assert not of_server.is_complete
     with pytest.raises(AuthenticationError):
         _ = of_server.principal
+
+
+def test_unknown_user_costs_the_server_the_same_hashes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The numbers of hashes show what the times would show, on a machine of any speed."""
+    counts: dict[str, list[int]] = {}
+    for user in ("user", "nobody"):
+        of_client, of_server = client(user, "wrong"), server()
+        calls: list[int] = []
+        with monkeypatch.context() as patched:
+            for name in ("digest", "compare_digest"):
+                patched.setattr(hmac, name, counted(getattr(hmac, name), calls))
+            patched.setattr(hashlib, "new", counted(hashlib.new, calls))
+            patched.setattr(hashlib, "pbkdf2_hmac", counted(hashlib.pbkdf2_hmac, calls))
+            server_first = of_server.respond(of_client.first())
+            before_final = len(calls)
+        final = of_client.respond(server_first)
+        with monkeypatch.context() as patched:
+            for name in ("digest", "compare_digest"):
+                patched.setattr(hmac, name, counted(getattr(hmac, name), calls))
+            patched.setattr(hashlib, "new", counted(hashlib.new, calls))
+            refused(of_server.respond, final)
+        counts[user] = [before_final, len(calls)]
+    assert counts["user"] == counts["nobody"]
+    assert counts["user"][1] > counts["user"][0] > 0
+
+
+def counted(function: Callable[..., Any], calls: list[int]) -> Callable[..., Any]:
+    """Return a function that records each call."""
+
+    def call(*arguments: Any, **named: Any) -> Any:
+        calls.append(1)
+        return function(*arguments, **named)
+
+    return call
 
 
 def test_unknown_user_has_the_same_salt_each_time_and_on_each_broker() -> None:
