@@ -192,7 +192,7 @@ def frame_of(request: Any, version: int) -> bytes:
 
 
 def new_threads(count: int, name: str) -> Executor:
-    return Inline() if name == "security" else ThreadPoolExecutor(count, name)
+    return Inline() if name in {"security", "authentication"} else ThreadPoolExecutor(count, name)
 
 
 def test_no_message_admits_a_client_or_breaks_the_broker(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

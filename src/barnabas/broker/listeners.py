@@ -105,7 +105,10 @@ class Listeners:
             for each in self.configs
             if each.protocol.uses_tls
         }
-        self._fair_threads = None if self._threads is None else FairThreads(self._threads, clock.monotonic)
+        # One more thread, so that an authentication does not wait behind the handshakes of thousands of clients.
+        uses_sasl = any(each.protocol.uses_sasl for each in self.configs)
+        self._sasl_thread: Executor | None = environment.new_threads(1, "authentication") if uses_sasl else None
+        self._fair_threads = None if self._sasl_thread is None else FairThreads(self._sasl_thread, clock.monotonic)
         self._failures = LimitedLog(log, clock.monotonic, "%d further authentications failed")
         self.open: list[OpenListener] = []
 
@@ -167,8 +170,9 @@ class Listeners:
         """Close all listeners and their connections."""
         for each in self.open:
             each.listener.close()
-        if self._threads:
-            self._threads.shutdown(wait=False)
+        for threads in (self._threads, self._sasl_thread):
+            if threads is not None:
+                threads.shutdown(wait=False)
 
     async def finish_clients(self, timeout_s: float) -> None:
         """Stop listening to clients, and complete the requests that have started."""
