@@ -1,129 +1,203 @@
-"""Sessions with ZooKeeper over TLS, and nodes that only brokers with the right credentials may read or change."""
+"""Sessions with ZooKeeper over TLS, client certificates, and the ACLs of nodes with secrets."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
-from kazoo.client import KazooClient
-from kazoo.exceptions import NoAuthError
 
-import barnabas as client
+from barnabas import Admin
 from barnabas.coordination import paths
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
-from barnabas.coordination.zookeeper.config import ZooKeeperConfig, ZooKeeperTls
-from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
+from barnabas.coordination.zookeeper.answers import NotAllowedError
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
+from barnabas.net.tls import BlockingTls
+from barnabas.security.tls_settings import TlsSettings
 from tests.interop.java.maven import java
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Certificates
 from tests.support.ports import free_port
-from tests.support.xdist_groups import CLUSTERS
+from tests.support.reading import wait_until
+from tests.support.xdist_groups import ZOOKEEPER
+from tests.support.zookeeper_servers import Sessions, new_chroot, sessions
 
-pytestmark = [pytest.mark.xdist_group(CLUSTERS)]
+pytestmark = pytest.mark.xdist_group(ZOOKEEPER)
 
-AUTH = "broker:letmein"
+OURS = {"auth": "barnabas:planted-password", "set_acl": True}
+SECRETS = ("/config/users/alice", "/admin/scram_decoy_secret")
+TLS_RECORD_BYTES = 16_384
+IMPATIENT = {"connection_timeout_s": 1.0}
+"""The settings of sessions that never begin."""
 
 
-class SecuredZooKeeper:
-    """A server with a port for TLS, which demands client certificates, and a plain port."""
+class SecuredServer(NamedTuple):
+    """A ZooKeeper server with one port without TLS, and one that demands client certificates."""
 
-    def __init__(self, folder: Path) -> None:
-        java()
-        self.certificates = Certificates(folder / "pki")
-        self.port = free_port()
-        store = self.certificates.server("zookeeper")
-        self.servers = ZooKeeperServers(
-            folder / "zookeeper",
-            ports=[free_port()],
-            settings=[
-                f"secureClientPort={self.port}",
-                "secureClientPortAddress=127.0.0.1",
-                "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
-                f"ssl.keyStore.location={store}",
-                "ssl.keyStore.type=PEM",
-                f"ssl.trustStore.location={self.certificates.ca}",
-                "ssl.trustStore.type=PEM",
-                "ssl.clientAuth=need",
-            ],
-        )
-        self.servers.start()
-
-    def tls(self, **changes: object) -> ZooKeeperTls:
-        given = {
-            "trust_store": str(self.certificates.ca),
-            "key_store": str(self.certificates.client("broker")),
-            **changes,
-        }
-        return ZooKeeperTls(**given)  # type: ignore[arg-type]
-
-    def config(self, tls: ZooKeeperTls | None, **changes: object) -> ZooKeeperConfig:
-        given: dict[str, object] = {"session_timeout_s": 10.0, "connection_timeout_s": 30.0, **changes}
-        return ZooKeeperConfig(f"127.0.0.1:{self.port}", tls=tls, **given)  # type: ignore[arg-type]
+    plain: str
+    secure: str
+    certificates: Certificates
+    log: Path
 
 
 @pytest.fixture(scope="module")
-def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredZooKeeper]:
-    made = SecuredZooKeeper(tmp_path_factory.mktemp("secured"))
-    yield made
-    made.servers.stop()
-
-
-def test_session_over_tls_reads_and_writes(zookeeper: SecuredZooKeeper) -> None:
-    store = ZooKeeperMetadataStore(zookeeper.config(zookeeper.tls()))
-    try:
-        store.create("/over-tls", b"data")
-        assert store.get("/over-tls").data == b"data"
-    finally:
-        store.close()
-
-
-@pytest.mark.parametrize("wrong", ["no TLS", "another CA", "no client certificate"])
-def test_session_without_the_right_certificates_is_refused(
-    zookeeper: SecuredZooKeeper, tmp_path: Path, wrong: str
-) -> None:
-    other = Certificates(tmp_path, "other CA")
-    tls = {
-        "no TLS": None,
-        "another CA": zookeeper.tls(trust_store=str(other.ca)),
-        "no client certificate": zookeeper.tls(key_store=None),
-    }[wrong]
-    with pytest.raises(MetadataStoreUnavailableError):
-        ZooKeeperMetadataStore(zookeeper.config(tls, connection_timeout_s=2.0, session_timeout_s=2.0))
-
-
-def test_broker_over_tls_hides_its_secrets(zookeeper: SecuredZooKeeper, tmp_path: Path) -> None:
-    plain = f"127.0.0.1:{zookeeper.servers.ports[0]}"
-    broker = BrokerProcess(
-        tmp_path / "broker",
-        {
-            "zookeeper_connect": f"127.0.0.1:{zookeeper.port}",
-            "zookeeper_ssl_client_enable": "true",
-            "zookeeper_ssl_truststore_location": str(zookeeper.certificates.ca),
-            "zookeeper_ssl_keystore_location": str(zookeeper.certificates.client("broker")),
-            "zookeeper_auth": AUTH,
-        },
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredServer]:
+    java()
+    folder = tmp_path_factory.mktemp("zookeeper")
+    certificates = Certificates(folder / "certificates")
+    port = free_port()
+    lines = (
+        f"secureClientPort={port}",
+        "secureClientPortAddress=127.0.0.1",
+        "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory",
+        f"ssl.keyStore.location={certificates.server('zookeeper')}",
+        f"ssl.trustStore.location={certificates.ca}",
+        "ssl.keyStore.type=PEM",
+        "ssl.trustStore.type=PEM",
+        "ssl.clientAuth=need",
     )
-    broker.start()
+
+    def with_tls(command: Sequence[str]) -> Sequence[str]:
+        with Path(command[-1]).open("a") as configuration:
+            configuration.write("\n".join(lines) + "\n")
+        return command
+
+    with ZooKeeperServers(folder, ports=[free_port()], wrap=with_tls) as servers:
+        log = folder / "server-0" / "server.log"
+        yield SecuredServer(servers.address, f"127.0.0.1:{port}", certificates, log)
+
+
+@pytest.fixture
+def opened(server: SecuredServer) -> Iterator[Sessions]:
+    with sessions(server.plain + new_chroot()) as opened:
+        yield opened
+
+
+def over_tls(server: SecuredServer, opened: Sessions, **settings: object) -> dict[str, object]:
+    """Return the options of a session over TLS with the certificate of a client."""
+    return {
+        "connect": opened.connect.replace(server.plain, server.secure),
+        "secure": BlockingTls(
+            TlsSettings(
+                **{  # type: ignore[arg-type]
+                    "trust_store": str(server.certificates.ca),
+                    "key_store": str(server.certificates.client("broker")),
+                    **settings,
+                }
+            )
+        ),
+    }
+
+
+def test_session_over_tls_reads_writes_and_watches(server: SecuredServer, opened: Sessions) -> None:
+    tree, other = opened.open(**over_tls(server, opened)), opened.open()
+    large = bytes(20 * TLS_RECORD_BYTES)
+    tree.create("/a/b", large, make_parents=True)
+    for number in range(300):
+        tree.create(f"/a/{number}", bytes(1_000))
+    assert other.get("/a/b").data == tree.get("/a/b").data == large
+    assert len(tree.subtree("/a")) == 301
+    events: list[str] = []
+    tree.get("/a/b", lambda event: events.append(event.path))
+    other.set("/a/b", b"changed")
+    wait_until(lambda: events == ["/a/b"], "the watch reports the change")
+    tree._session._client._connection._socket.shutdown(2)
+    assert tree.get("/a/b").data == b"changed"
+
+
+def test_servers_without_a_valid_certificate_get_no_session(
+    server: SecuredServer, opened: Sessions, tmp_path: Path
+) -> None:
+    stranger = Certificates(tmp_path, "another CA")
+    with pytest.raises(MetadataStoreUnavailableError, match="the certificate is not accepted"):
+        opened.open(**IMPATIENT, **over_tls(server, opened, trust_store=str(stranger.ca)))
+    server_is_plain = {**over_tls(server, opened), "connect": opened.connect}
+    with pytest.raises(MetadataStoreUnavailableError, match="the last TLS handshake failed"):
+        opened.open(**IMPATIENT, **server_is_plain)
+
+
+def test_certificate_must_name_the_host(server: SecuredServer, opened: Sessions) -> None:
+    options = over_tls(server, opened)
+    secure = options["secure"]
+    hosts: list[str] = []
+
+    def noting(sock: object, host: str, timeout_s: float) -> object:
+        hosts.append(host)
+        return secure(sock, "another.example", timeout_s)  # type: ignore[operator]
+
+    options["secure"] = noting
+    with pytest.raises(MetadataStoreUnavailableError, match=r"not valid for 'another\.example'"):
+        opened.open(**IMPATIENT, **options)
+    assert set(hosts) == {"127.0.0.1"}
+
+
+def test_client_without_a_certificate_gets_no_session(server: SecuredServer, opened: Sessions) -> None:
+    with pytest.raises(MetadataStoreUnavailableError):
+        opened.open(**IMPATIENT, **over_tls(server, opened, key_store=None))
+
+
+def test_certificate_is_the_identity_that_acls_demand(server: SecuredServer, opened: Sessions) -> None:
+    ours = opened.open(**over_tls(server, opened), set_acl=True, has_certificate=True)
+    ours.create("/config/users/alice", b"verifier", make_parents=True)
+    another = opened.open(**over_tls(server, opened, key_store=str(server.certificates.client("another"))))
+    for stranger in (opened.open(), another):
+        with pytest.raises(NotAllowedError):
+            stranger.get("/config/users/alice")
+    again = opened.open(**over_tls(server, opened), set_acl=True, has_certificate=True)
+    assert again.get("/config/users/alice").data == b"verifier"
+
+
+def test_only_brokers_read_nodes_with_secrets(opened: Sessions) -> None:
+    ours, stranger = opened.open(**OURS), opened.open()
+    for path in (*SECRETS, "/config/topics/clicks"):
+        ours.create(path, b"secret", make_parents=True)
+    assert stranger.get("/config/topics/clicks").data == b"secret"
+    for path in SECRETS:
+        with pytest.raises(NotAllowedError, match=path):
+            stranger.get(path)
+    assert {opened.open(**OURS).get(path).data for path in SECRETS} == {b"secret"}
+
+
+def test_existing_nodes_with_secrets_become_unreadable_for_others(
+    opened: Sessions, caplog: pytest.LogCaptureFixture
+) -> None:
+    before = opened.open(auth=OURS["auth"])
+    for path in SECRETS:
+        before.create(path, b"secret", make_parents=True)
+    ours = opened.open(**OURS)
+    assert "could read 2 nodes with secrets; only brokers can read them now" in caplog.text
+    for path in SECRETS:
+        assert ours.get(path).data == b"secret"
+        with pytest.raises(NotAllowedError):
+            opened.open().get(path)
+    caplog.clear()
+    opened.open(**OURS)
+    assert caplog.text == ""
+
+
+def test_broker_keeps_users_in_zookeeper_over_tls(server: SecuredServer, opened: Sessions, tmp_path: Path) -> None:
+    password = tmp_path / "zookeeper.password"
+    password.write_text(f"{OURS['auth']}\n")
+    settings = {
+        "zookeeper_connect": opened.connect.replace(server.plain, server.secure),
+        "zookeeper_auth": f"${{file:{password}}}",
+        "zookeeper_ssl_client_enable": "true",
+        "zookeeper_ssl_truststore_location": str(server.certificates.ca),
+        "zookeeper_ssl_keystore_location": str(server.certificates.client("broker")),
+    }
+    broker = BrokerProcess(tmp_path / "data", settings)
     try:
-        with client.Admin(broker.bootstrap) as admin:
-            admin.set_user_password("alice", "planted")
-        stranger = KazooClient(plain)
-        stranger.start()
-        try:
-            for path in (paths.user_config("alice"), paths.DECOY_SECRET):
-                with pytest.raises(NoAuthError):
-                    stranger.get(path)
-                with pytest.raises(NoAuthError):
-                    stranger.set(path, b"{}")
-            assert stranger.get("/cluster/id")  # nodes without secrets are readable
-            with pytest.raises(NoAuthError):
-                stranger.set("/cluster/id", b"{}")
-        finally:
-            stranger.stop()
-            stranger.close()
+        broker.start()
+        with Admin(broker.bootstrap) as admin:
+            admin.create_topic("clicks")
+            admin.set_user_password("alice", "planted-password-of-alice")
     finally:
-        assert broker.stop() == 0
-    assert "planted" not in broker.log.read_text()
-    assert "letmein" not in broker.log.read_text()
+        broker.close()
+    stranger = opened.open()
+    assert stranger.children("/brokers/topics") == ["clicks"]
+    for path in (paths.user_config("alice"), paths.DECOY_SECRET):
+        with pytest.raises(NotAllowedError):
+            stranger.get(path)
+    for log in (broker.log, server.log):
+        assert "planted-password" not in log.read_text()

@@ -395,6 +395,32 @@ async def secure(
         raise
 
 
+class BlockingTls:
+    """Secures the connected sockets of a library that blocks, such as kazoo. Any thread may use it.
+
+    :raises ConfigurationError: a file cannot be read, or a certificate, key or name is not valid.
+    """
+
+    def __init__(self, settings: TlsSettings) -> None:
+        self._context = TlsContext(settings, client_context)
+
+    def __call__(self, sock: socket.socket, host: str, timeout_s: float) -> ssl.SSLSocket:
+        """Run the client's side of a handshake, and return the secured socket.
+
+        :param host: the host that the certificate must name.
+        :raises OSError: the handshake failed. The socket is closed.
+        """
+        # A file that changes at this moment may be incomplete. The last context remains in use.
+        with suppress(ConfigurationError):
+            self._context.reload()
+        try:
+            sock.settimeout(timeout_s)
+            return self._context.current.wrap_socket(sock, server_hostname=host)
+        except (OSError, ValueError) as error:
+            sock.close()
+            raise ConnectionError(reason_of_failure(error)) from error
+
+
 def peer_subject(sock: ssl.SSLSocket) -> DistinguishedName | None:
     """Return the subject of the peer's verified certificate; None if the peer has presented none."""
     certificate = sock.getpeercert()

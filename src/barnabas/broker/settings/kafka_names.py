@@ -58,11 +58,9 @@ PROMISES = {
     "ssl.keystore.password": (("",), "a PEM file has no password; ssl.key.password decrypts its private key"),
     "ssl.truststore.password": (("",), "a PEM file has no password"),
     "zookeeper.ssl.truststore.password": (("",), "a PEM file has no password"),
-    "zookeeper.ssl.truststore.type": (
-        ("", "pem"),
-        "only PEM is supported: openssl pkcs12 -in STORE.p12 -out STORE.pem",
-    ),
-    "zookeeper.ssl.keystore.type": (("", "pem"), "only PEM is supported: openssl pkcs12 -in FILE.p12 -out FILE.pem"),
+    "zookeeper.ssl.cipher.suites": (("",), "the cipher suites for ZooKeeper are OpenSSL's defaults"),
+    "zookeeper.ssl.crl.enable": (("false",), "the revocation of certificates is not supported"),
+    "zookeeper.ssl.ocsp.enable": (("false",), "the revocation of certificates is not supported"),
 }
 """The values that this broker can satisfy, and the reason for rejecting all other values, by setting."""
 
@@ -158,9 +156,8 @@ transaction.state.log.load.buffer.size transaction.state.log.min.isr transaction
 transaction.state.log.replication.factor transaction.state.log.segment.bytes transaction.two.phase.commit.enable
 transactional.id.expiration.ms unclean.leader.election.interval.ms unstable.api.versions.enable
 unstable.feature.versions.enable zookeeper.max.in.flight.requests zookeeper.metadata.migration.enable
-zookeeper.metadata.migration.min.batch.size zookeeper.set.acl zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable
-zookeeper.ssl.enabled.protocols zookeeper.ssl.keystore.type zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol
-zookeeper.ssl.truststore.password zookeeper.ssl.truststore.type zookeeper.sync.time.ms
+zookeeper.metadata.migration.min.batch.size zookeeper.ssl.cipher.suites zookeeper.ssl.crl.enable
+zookeeper.ssl.ocsp.enable zookeeper.ssl.protocol zookeeper.ssl.truststore.password zookeeper.sync.time.ms
 """
 WITHOUT_EFFECT = frozenset(_NAMES.split())
 """The settings that are accepted but have no effect, both in a settings file and as dynamic settings."""

@@ -162,7 +162,8 @@ def _of_variable(variable: str, field: str, value: str, wanted: type) -> Any:
         converted = _convert(dotted(field), value, wanted)
         BrokerConfig(**{field: converted})
     except ConfigurationError as error:
-        raise ConfigurationError(f"environment variable {variable}={value}: {error}") from None
+        shown = variable if BROKER_SETTINGS[field].is_secret else f"{variable}={value}"
+        raise ConfigurationError(f"environment variable {shown}: {error}") from None
     return converted
 
 
@@ -242,7 +243,11 @@ def _convert(name: str, value: Any, wanted: type) -> Any:
         value = _to_float(value)
     if type(value) is wanted:
         return value
-    raise ConfigurationError(f"{name} is {value!r}; it must be {_KINDS[wanted]}")
+    declared = BROKER_SETTINGS[name.replace(".", "_").replace("-", "_")]
+    if isinstance(value, bool) and str(value).lower() in declared.rule.choices:
+        return str(value).lower()
+    shown = "" if declared.is_secret else f"is {value!r}; it "
+    raise ConfigurationError(f"{name} {shown}must be {_KINDS[wanted]}")
 
 
 def _to_float(value: int | str) -> float | int | str:

@@ -309,23 +309,45 @@ class BrokerConfig:
     zookeeper_connection_timeout_ms: int = setting(18_000, "The maximum time to wait for ZooKeeper at the start.")
     zookeeper_auth: str = setting(
         "",
-        "USER:PASSWORD for ZooKeeper; only clients with these credentials can change the nodes.",
+        "USER:PASSWORD for ZooKeeper, or its source: ${file:PATH}, ${env:NAME} or ${command:PROGRAM ARGUMENTS}."
+        " Without TLS, ZooKeeper's protocol transmits the password without encryption.",
         is_secret=True,
     )
-    zookeeper_ssl_client_enable: bool = setting(False, "Whether the broker connects to ZooKeeper with TLS.")
+    zookeeper_set_acl: str = setting(
+        "",
+        "Whether only clients with the same credentials may change the nodes that this broker creates, and read the"
+        " nodes with secrets (/config/users, /admin/scram_decoy_secret). Empty: true if zookeeper.auth is set.",
+        text("", "true", "false"),
+    )
+    zookeeper_ssl_client_enable: bool = setting(False, "Whether connections to ZooKeeper use TLS.")
+    zookeeper_ssl_truststore_type: str = setting(
+        "PEM", "The format of zookeeper.ssl.truststore.location; only PEM is supported."
+    )
     zookeeper_ssl_truststore_location: str = setting(
-        "", "A PEM file with the CA certificates for ZooKeeper, in addition to those of the operating system."
+        "",
+        "A PEM file with the CA certificates that the broker trusts for ZooKeeper, reloaded when it changes; empty: the"
+        " operating system's.",
+    )
+    zookeeper_ssl_keystore_type: str = setting(
+        "PEM", "The format of zookeeper.ssl.keystore.location; only PEM is supported."
     )
     zookeeper_ssl_keystore_location: str = setting(
-        "", "A PEM file with the certificate chain and the private key of the broker as a client of ZooKeeper."
+        "",
+        "A PEM file with the private key for ZooKeeper and its certificate chain; reloaded when it changes.",
     )
     zookeeper_ssl_keystore_password: str = setting(
-        "", "The password of an encrypted private key in zookeeper.ssl.keystore.location.", is_secret=True
+        "",
+        "The password of an encrypted private key in zookeeper.ssl.keystore.location, or its source.",
+        is_secret=True,
+    )
+    zookeeper_ssl_enabled_protocols: str = setting(
+        "TLSv1.2,TLSv1.3", "The permitted TLS versions for ZooKeeper.", items("TLSv1.2", "TLSv1.3")
     )
     zookeeper_ssl_endpoint_identification_algorithm: str = setting(
-        "https",
-        "Whether the certificate of a ZooKeeper server must name its host: https, or empty for no check.",
-        text("https", "HTTPS", ""),
+        "HTTPS",
+        "Whether the broker checks that the certificates of ZooKeeper's servers name their hosts: HTTPS, or empty for"
+        " no check.",
+        text("HTTPS", "https", ""),
     )
     zookeeper_listener: str = setting(
         "",
@@ -626,7 +648,12 @@ class BrokerConfig:
             raise ConfigurationError(f"{dotted(name)} has {len(host)} characters, more than {HOST_CHARACTERS_MAX}")
 
     def _check_store_types(self) -> None:
-        for name in ("ssl_keystore_type", "ssl_truststore_type"):
+        for name in (
+            "ssl_keystore_type",
+            "ssl_truststore_type",
+            "zookeeper_ssl_keystore_type",
+            "zookeeper_ssl_truststore_type",
+        ):
             kind = getattr(self, name).upper()
             if kind == "PEM":
                 continue

@@ -8,7 +8,9 @@ the chroot, so several clusters can share an ensemble.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 from barnabas.addresses import host_ports, split_host_port
 from barnabas.coordination.metadata_store import InvalidPathError, check_path
@@ -69,22 +71,6 @@ def _server(text: str, address: str) -> tuple[str, int]:
     return host, port
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ZooKeeperTls:
-    """The TLS settings of a session, with the meaning of Kafka's `zookeeper.ssl.*` settings. Files have PEM format.
-
-    :param trust_store: the file with trusted CA certificates, in addition to those of the operating system.
-    :param key_store: the file with the certificate chain and the private key of this client; None without a
-        certificate. `key_password` decrypts the private key.
-    :param verifies_host: False to accept certificates for other hosts.
-    """
-
-    trust_store: str | None = None
-    key_store: str | None = None
-    key_password: str | None = field(default=None, repr=False)
-    verifies_host: bool = True
-
-
 @dataclass(frozen=True, slots=True)
 class ZooKeeperConfig:
     """The settings of a session, named after Kafka's.
@@ -97,9 +83,11 @@ class ZooKeeperConfig:
     :param call_timeout_s: the maximum duration of one call, including reconnections; by default, the session timeout.
     :param auth: `zookeeper.auth`: `user:password` (ZooKeeper's scheme "digest").
     :param set_acl: `zookeeper.set.acl`: if true, only clients with the same credentials may change the nodes that this
-        session creates, and all clients may read them, except those with secrets. If false, all clients may do
-        everything.
-    :param tls: the TLS settings; None for connections without TLS.
+        session creates. All clients may read them, except the nodes with secrets (`paths.is_secret`). If false, all
+        clients may do everything.
+    :param secure: secures a connected socket with TLS; its other arguments are the host and the timeout in seconds. It
+        raises `OSError` if the handshake fails.
+    :param has_certificate: true if the servers know this client by its certificate (ZooKeeper's scheme "x509").
     """
 
     connect: str
@@ -108,7 +96,8 @@ class ZooKeeperConfig:
     call_timeout_s: float | None = None
     auth: str | None = field(default=None, repr=False)
     set_acl: bool = False
-    tls: ZooKeeperTls | None = None
+    secure: Callable[[Any, str, float], Any] | None = field(default=None, repr=False)
+    has_certificate: bool = False
 
     def __post_init__(self) -> None:
         ZooKeeperAddress.parse(self.connect)
@@ -119,9 +108,10 @@ class ZooKeeperConfig:
         user, colon, password = (self.auth or "user:password").partition(":")
         if not (user and colon and password):
             raise ConfigurationError("zookeeper.auth must be user:password")
-        if self.set_acl and self.auth is None:
+        if self.set_acl and self.auth is None and not self.has_certificate:
             raise ConfigurationError(
-                "zookeeper.set.acl requires zookeeper.auth; without it, nobody can change the nodes"
+                "zookeeper.set.acl requires zookeeper.auth or a client certificate (zookeeper.ssl.keystore.location);"
+                " without them, nobody can change the nodes"
             )
 
     @property

@@ -16,6 +16,7 @@ of `on_end` (the store's thread). All methods are thread-safe.
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import select
 import threading
@@ -31,8 +32,8 @@ from kazoo.retry import KazooRetry
 from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
 
 from barnabas.clock import SYSTEM_CLOCK
+from barnabas.coordination import paths
 from barnabas.coordination.metadata_store import Check, Create, Delete, MetadataStoreUnavailableError, Operation, Set
-from barnabas.coordination.paths import is_secret
 from barnabas.coordination.zookeeper.answers import refuse
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ClosedError
@@ -87,14 +88,18 @@ class NoAnswerError(Exception):
 
 
 class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # kazoo ships no types
-    """kazoo's handler with two changes.
+    """kazoo's handler with three changes.
 
-    It opens no connection after the end of the session, and it limits the wait for a server.
+    It opens no connection after the end of the session, it limits the wait for a server, and it secures connections.
+    kazoo's own TLS would use the certificates of the operating system in addition to the given ones.
     """
 
-    def __init__(self, connect_timeout_s: float) -> None:
+    def __init__(self, connect_timeout_s: float, secure: Callable[[Any, str, float], Any] | None) -> None:
         super().__init__()
         self.is_over = False
+        self._secure = secure
+        self.tls_failure = ""
+        """The reason of the last failed TLS handshake."""
         self.connect_timeout_s = connect_timeout_s
         """The maximum time to wait until a server accepts a connection, and until it responds to the first request."""
 
@@ -103,7 +108,16 @@ class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # k
             raise ConnectionRefusedError("the session has ended")
         # Without this limit, kazoo would wait for an unresponsive server for the whole session timeout.
         kwargs["timeout"] = min(kwargs.get("timeout", self.connect_timeout_s), self.connect_timeout_s)
-        return super().create_connection(*args, **kwargs)
+        sock = super().create_connection(*args, **kwargs)
+        if self._secure is None:
+            return sock
+        try:
+            secured = self._secure(sock, kwargs["hostname"], kwargs["timeout"])
+        except OSError as error:
+            self.tls_failure = str(error)
+            raise
+        self.tls_failure = ""
+        return secured
 
     def select(
         self, readers: Sequence[Any], writers: Sequence[Any], _: Sequence[Any], timeout_s: float | None = None
@@ -112,13 +126,24 @@ class _OneSessionHandler(SequentialThreadingHandler):  # type: ignore[misc]  # k
 
         kazoo's implementation creates an epoll object for each call, which takes most of the time of a request.
         """
+        # A TLS connection may have decrypted bytes although its socket has none.
+        pending = [each for each in readers if self._secure is not None and getattr(each, "pending", int)()]
+        if pending:
+            timeout_s = 0
         poll = select.poll()
         for sockets, event in ((readers, select.POLLIN), (writers, select.POLLOUT)):
             for each in sockets:
                 poll.register(each, event)
         ready = {number for number, _ in poll.poll(None if timeout_s is None else timeout_s * 1000)}
+        ready.update(each.fileno() for each in pending)
         can_read, can_write = ([each for each in some if each.fileno() in ready] for some in (readers, writers))
         return can_read, can_write, []
+
+
+def _found(path: str, answer: Any) -> Any:
+    if isinstance(answer, kazoo.ZookeeperError):
+        refuse(path, answer)
+    return answer
 
 
 class Deadline:
@@ -160,10 +185,10 @@ class Session:
         """A function that the store's thread calls after each new connection."""
         self._tree_thread: threading.Thread | None = None
         self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if config.set_acl else OPEN_ACL_UNSAFE
-        self._sets_acl = config.set_acl
+        self._acl_of_secrets = CREATOR_ALL_ACL if config.set_acl else OPEN_ACL_UNSAFE
         self._attempts = 1 + len(address.servers)
         """The number of connection attempts within the session timeout: one more than the number of servers."""
-        self._handler = _OneSessionHandler(config.session_timeout_s / self._attempts)
+        self._handler = _OneSessionHandler(config.session_timeout_s / self._attempts, config.secure)
         self._client = KazooClient(
             address.hosts,
             timeout=config.session_timeout_s,
@@ -171,12 +196,6 @@ class Session:
             auth_data=[("digest", config.auth)] if config.auth else None,
             default_acl=self._acl,
             logger=_LOG_OF_CLIENT,
-            use_ssl=config.tls is not None,
-            ca=None if config.tls is None else config.tls.trust_store,
-            certfile=None if config.tls is None else config.tls.key_store,
-            keyfile=None if config.tls is None else config.tls.key_store,
-            keyfile_password=None if config.tls is None else config.tls.key_password,
-            check_hostname=config.tls is not None and config.tls.verifies_host,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0, sleep_func=self._handler.sleep_func
             ),
@@ -200,8 +219,10 @@ class Session:
         try:
             self._client.start(timeout_s)
         except KazooTimeoutError:
+            failure = self._handler.tls_failure
+            why = f"the last TLS handshake failed: {failure}" if failure else "check that it is running"
             raise MetadataStoreUnavailableError(
-                f"ZooKeeper at {self._name} granted no session within {timeout_s:g} s; check that it is running"
+                f"ZooKeeper at {self._name} granted no session within {timeout_s:g} s; {why}"
             ) from None
         try:
             # kazoo adds the chroot to each path. So the chroot must be created before kazoo's client gets the chroot.
@@ -210,12 +231,41 @@ class Session:
                 self._client.chroot = chroot
             # This read initializes `last_change`: each response contains the number of the last change.
             self.read(lambda client: client.exists_async("/"), deadline)
+            self._protect_secrets(deadline)
         except kazoo.ZookeeperError as refused:
             self.close()
             refuse(chroot or "/", refused)
         except BaseException:
             self.close()
             raise
+
+    def _protect_secrets(self, deadline: Deadline) -> None:
+        """Set the ACL of existing nodes with secrets, which an older version or a session without ACLs has created."""
+        if self._acl_of_secrets is OPEN_ACL_UNSAFE:
+            return
+        (users,) = self.read_all([lambda client: client.get_children_async(paths.USER_CONFIGS)], deadline)
+        names = () if isinstance(users, kazoo.NoNodeError) else _found(paths.USER_CONFIGS, users)
+        found = [paths.DECOY_SECRET, *(f"{paths.USER_CONFIGS}/{name}" for name in names)]
+        acls = self.read_all([lambda client, path=path: client.get_acls_async(path) for path in found], deadline)  # type: ignore[misc]
+        open_to_all = [
+            path
+            for path, acl in zip(found, acls, strict=True)
+            if not isinstance(acl, kazoo.NoNodeError)
+            and any(each.id.scheme == "world" for each in _found(path, acl)[0])
+        ]
+        for path in open_to_all:
+            # Repeated after a lost response: a second time has the same effect.
+            with contextlib.suppress(kazoo.NoNodeError):
+                self.read(
+                    lambda client, path=path: client.set_acls_async(path, self._acl_of_secrets),  # type: ignore[misc]
+                    deadline,
+                )
+        if open_to_all:
+            _log.warning(
+                "all clients of ZooKeeper could read %d nodes with secrets; only brokers can read them now; change the"
+                " passwords of users",
+                len(open_to_all),
+            )
 
     def _note_granted_timeout(self, connect: Callable[..., tuple[float, float]]) -> Callable[..., tuple[float, float]]:
         """Wrap kazoo's connect function to get the granted session timeout, which is 1.5 times kazoo's read timeout."""
@@ -357,7 +407,7 @@ class Session:
         match operation:
             case Create(_, data, ephemeral, sequential):
                 flags = (EPHEMERAL if ephemeral else 0) | (SEQUENTIAL if sequential else 0)
-                acl = CREATOR_ALL_ACL if self._sets_acl and is_secret(operation.path) else self._acl
+                acl = self._acl_of_secrets if paths.is_secret(operation.path) else self._acl
                 return requests.Create(path, bytes(data), acl, flags)
             case Set(_, data, version):
                 return requests.SetData(path, bytes(data), version)

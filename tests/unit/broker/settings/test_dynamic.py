@@ -205,7 +205,7 @@ def test_settings_of_kafkas_without_meaning_here_are_kept_and_logged(
     run: Run, name: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     # The last one is a setting of topics: Kafka takes any name for a broker.
-    foreign = ("zookeeper.set.acl", "transaction.max.timeout.ms", "config.providers.x", "cleanup.policy")
+    foreign = ("zookeeper.max.in.flight.requests", "transaction.max.timeout.ms", "config.providers.x", "cleanup.policy")
 
     async def scenario(caller: Caller) -> None:
         before = caller.broker.config

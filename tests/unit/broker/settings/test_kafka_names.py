@@ -61,6 +61,7 @@ def test_the_settings_file_of_a_kafka_release_is_understood(tmp_path: Path, capl
         log_retention_ms=360_000_000,
         file_delete_delay_ms=1000,
         delete_topic_enable=False,
+        zookeeper_set_acl="true",
     )
     (line,) = caplog.messages
     assert "num.network.threads" in line

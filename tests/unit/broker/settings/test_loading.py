@@ -144,3 +144,33 @@ def test_properties_in_a_file_of_another_name_are_refused_with_the_name_that_wor
     file.write_text("broker.id=x y\n")
     with pytest.raises(ConfigurationError, match=r"is not TOML: .*\.properties"):
         load_config(file)
+
+
+def test_secrets_are_not_in_errors_about_them(tmp_path: Path) -> None:
+    file = tmp_path / "broker.toml"
+    file.write_text("zookeeper.auth = 4711\n")
+    with pytest.raises(ConfigurationError, match=r"zookeeper\.auth must be a string$"):
+        load_config(file)
+    file.write_text('[zookeeper]\nset.acl = true\nauth = "user:planted"\n')
+    assert load_config(file).zookeeper_set_acl == "true"
+    assert "planted" not in repr(load_config(file))
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("zookeeper.ssl.truststore.type", "JKS", "only PEM is supported"),
+        ("zookeeper.ssl.keystore.type", "PKCS12", "only PEM is supported"),
+        ("zookeeper.ssl.enabled.protocols", "TLSv1", r"it must be one of TLSv1\.2, TLSv1\.3"),
+        ("zookeeper.ssl.endpoint.identification.algorithm", "LDAPS", "it must be one of HTTPS"),
+        ("zookeeper.ssl.truststore.password", "planted", r"zookeeper\.ssl\.truststore\.password is set"),
+        ("zookeeper.ssl.crl.enable", "true", "revocation of certificates is not supported"),
+        ("zookeeper.ssl.ocsp.enable", "true", "revocation of certificates is not supported"),
+        ("zookeeper.ssl.cipher.suites", "TLS_RSA", "OpenSSL's defaults"),
+        ("zookeeper.set.acl", "yes", "it must be one of"),
+    ],
+)
+def test_unsupported_settings_for_zookeeper_are_refused(name: str, value: str, message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message) as refused:
+        load_config(overrides={name: value})
+    assert "planted" not in str(refused.value)
