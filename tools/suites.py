@@ -159,6 +159,7 @@ SUITES = {
         f" && cat >> tests/conftest.py <<'END'\n{AIOKAFKA_FIXTURES}END\n",
         run=".venv/bin/python -m pytest -q --no-pull --docker-image any/kafka:2.13_2.8.1 {only}",
         only="tests",
+        brokers={0: 9092},  # a test sends requests to this broker id
         settings={"num_partitions": "2", "listener.name.ssl.ssl.client.auth": "required"},
         protocols=("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL"),
         users={user: {"SCRAM-SHA-256": user, "SCRAM-SHA-512": user} for user in ("admin", "test")},
