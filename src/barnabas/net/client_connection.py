@@ -177,6 +177,8 @@ AUTHENTICATION_REQUESTS = (SaslHandshakeRequest, SaslAuthenticateRequest)
 PLACE_BYTES = 1024 * 1024
 """The maximum number of bytes, beyond the requested bytes, that are allocated for a response before it arrives."""
 CORRELATION_ID_MAX = 0x7FFFFFFF
+FIRST_REQUESTS = 3
+"""The correlation id up to which a request may be the first one after ApiVersions, which may take two requests."""
 TLS_ALERT = b"\x15\x03"
 """The first bytes of an alert, with which a TLS listener answers bytes that are not TLS."""
 REASON_CHARACTERS_MAX = 500
@@ -705,8 +707,11 @@ class ClientConnection:
         if error is not None and is_refusal(error):
             return _refused_certificate(self.address, error)
         reason = f": {error}" if error else ""
-        # A listener with TLS cannot explain itself to a client without TLS.
-        hint = "" if self._versions else "; if it repeats, check that security_protocol fits this listener"
+        # A listener with TLS or SASL cannot explain itself to a client without. It closes the connection instead of the
+        # response to the first request.
+        is_first = bool(self._pending) and self._pending[0].correlation_id <= FIRST_REQUESTS
+        may_not_fit = is_first or not self._versions
+        hint = "; if it repeats, check that security_protocol fits this listener" if may_not_fit else ""
         return DisconnectedError(f"the connection to {self.address} was closed{reason}{hint}")
 
     def _on_closed(self, error: Exception | None) -> None:
