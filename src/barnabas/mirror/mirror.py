@@ -73,8 +73,8 @@ class MirrorConfig:
     source cluster has that topic.
     """
 
-    source: Mapping[str, str]
-    target: Mapping[str, str]
+    source: Mapping[str, str] = field(repr=False)
+    target: Mapping[str, str] = field(repr=False)
     topics: tuple[str, ...]
     groups: tuple[str, ...] = ()
     prefix: str = ""

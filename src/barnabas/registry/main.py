@@ -41,7 +41,7 @@ class RegistryConfig:
     port: int = 8081
     url: str | None = None
     topic: str = "_schemas"
-    settings: Mapping[str, str] = field(default_factory=dict)
+    settings: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         try:

@@ -11,7 +11,7 @@ import enum
 import sys
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from typing import Any
 
@@ -51,7 +51,7 @@ class ConsumeJob:
         the beginning.
     """
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)
     topic: str
     partitions: tuple[int, ...] | None
     mode: ReadMode = ReadMode.RECORDS

@@ -9,7 +9,7 @@ from __future__ import annotations
 import struct
 from array import array
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any
 
@@ -42,8 +42,8 @@ class LatencyJob:
     :param size: the size of each value in bytes, including the due time.
     """
 
-    producer_settings: Mapping[str, Any]
-    consumer_settings: Mapping[str, Any]
+    producer_settings: Mapping[str, Any] = field(repr=False)
+    consumer_settings: Mapping[str, Any] = field(repr=False)
     topic: str
     starts: Mapping[int, int]
     rate: float

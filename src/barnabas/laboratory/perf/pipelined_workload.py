@@ -21,7 +21,7 @@ from barnabas import __version__
 from barnabas.addresses import host_port
 from barnabas.client.client_lifecycle import new_event_loop
 from barnabas.client.config import ClientConfig, make_config
-from barnabas.errors import BarnabasError, DisconnectedError, Failure, TimedOutError
+from barnabas.errors import BarnabasError, ConfigurationError, DisconnectedError, Failure, TimedOutError
 from barnabas.laboratory.perf.meter import Measured, Meter
 from barnabas.laboratory.perf.payloads import PayloadSpec, lists_of
 from barnabas.laboratory.perf.produce_frames import CORRELATION_ID_MAX, VERSION_MAX, AnswerReader, FramePattern
@@ -31,6 +31,7 @@ from barnabas.protocol.codec import request_frame
 from barnabas.protocol.messages.api_versions import ApiVersionsRequest
 from barnabas.protocol.messages.produce import ProduceRequest
 from barnabas.records import BatchBuilder, Compression
+from barnabas.security.protocols import SecurityProtocol
 
 UNSENT_BYTES_MAX = 1024 * 1024
 """The number of unsent bytes above which a `FramePipe` is not writable until most of these bytes are sent."""
@@ -167,7 +168,7 @@ class PipelineJob:
     :param warm_up: the number of records to send before the clock starts.
     """
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)
     topic: str
     leaders: tuple[Leader, ...]
     batch_records: int
@@ -197,6 +198,11 @@ def produce_pipelined(job: PipelineJob, meter: Meter, control: RunControl) -> Me
 
 async def _run(job: PipelineJob, meter: Meter, control: RunControl) -> None:
     config = make_config(ClientConfig, job.settings, {})
+    if config.security_protocol is not SecurityProtocol.PLAINTEXT:
+        raise ConfigurationError(
+            f"pipelined requests have no TLS and no authentication, but security.protocol is"
+            f" {config.security_protocol.value}; use another workload"
+        )
     to_leaders = [await _LeaderRequests.open(job, leader, config) for leader in job.leaders]
     batches = lists_of(job.payload.values(), job.batch_records)
     try:

@@ -54,7 +54,7 @@ class ProduceJob:
     :param warm_up: the number of records to send before the clock starts.
     """
 
-    settings: Mapping[str, Any]
+    settings: Mapping[str, Any] = field(repr=False)
     topic: str
     mode: SendMode = SendMode.SEND
     payload: PayloadSpec = field(default_factory=PayloadSpec)
