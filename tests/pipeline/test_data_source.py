@@ -146,7 +146,7 @@ def test_queries_on_one_frame_with_other_conditions_have_their_own_rows(filled: 
         ({"subscribe": TOPIC, "startingOffset": "earliest"}, "did you mean 'startingOffsets'"),
         ({"subscribe": TOPIC, "startingOffsets": '{"clicks": {"0": 1}}'}, "without clicks-1, clicks-2"),
         ({"subscribe": TOPIC, "endingOffsets": '{"clicks": {"0": 9999, "1": 0, "2": 0}}'}, "has offsets 0 to 333."),
-        ({"subscribe": TOPIC, "kafka.request.timeout": "5"}, "request_timeout_ms"),
+        ({"subscribe": TOPIC, "kafka.request.timeout": "5"}, "request.timeout.ms"),
         ({"subscribe": TOPIC, "kafka.isolation.level": "some"}, "read_committed"),
     ],
 )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 import barnabas as client
-from barnabas.spark import register
+from barnabas.spark import audit, load, register
 from tests.support.secured_broker import PASSWORD, SecuredBroker, secured_broker
 
 if TYPE_CHECKING:
@@ -117,3 +117,17 @@ def test_table_reads_its_password_from_a_file(
         assert PASSWORD not in str(described)
     finally:
         spark.sql(f"DROP TABLE {name}")
+
+
+def test_audit_of_a_secured_cluster(spark: SparkSession, secured: SecuredBroker, tmp_path: Path) -> None:
+    given = settings(secured)
+    name = f"audited-{uuid.uuid4().hex[:8]}"
+    with client.Producer(**given, audit=True) as producer:
+        for number in range(RECORDS):
+            producer.send(name, b'{"id": %d}' % number)
+    bootstrap = given.pop("bootstrap")
+    named = {each.replace("_", "."): str(value) for each, value in given.items()}
+    load(name, bootstrap=bootstrap, warehouse=tmp_path, audit=True, client_options=named)
+    rows = audit(spark, name, bootstrap=bootstrap, warehouse=tmp_path, client_options=named).collect()
+    assert {row["tier"] for row in rows} == {"produced", "loaded", "table"}
+    assert {row["count"] for row in rows} == {RECORDS}

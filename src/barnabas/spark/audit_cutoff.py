@@ -19,6 +19,7 @@ from dataclasses import dataclass
 
 from barnabas.client.admin.admin import Admin
 from barnabas.client.audit.event_sender import AUDIT_TOPIC
+from barnabas.client.config import Bootstrap
 from barnabas.errors import ApiError, ErrorCode
 from barnabas.model import TopicPartition
 from barnabas.spark.table_audit import TableAudit
@@ -46,7 +47,7 @@ class SourceCutoff:
     ends: Mapping[int, int]
 
 
-def find_cutoff(bootstrap: str, topic: str, current_table: Callable[[], TableAudit]) -> AuditCutoff:
+def find_cutoff(bootstrap: Bootstrap, topic: str, current_table: Callable[[], TableAudit]) -> AuditCutoff:
     """Return the cutoff in the cluster that the table was loaded from.
 
     :param current_table: returns the current version of the table.
@@ -68,7 +69,7 @@ def table_and_ends(
             return side, found
 
 
-def find_source_cutoff(bootstrap: str, topic: str) -> SourceCutoff:
+def find_source_cutoff(bootstrap: Bootstrap, topic: str) -> SourceCutoff:
     """Return the cutoff in the source of a mirror. Read `_audit` of the target before.
 
     :raises ApiError: The topic, or the topic `_audit`, does not exist.

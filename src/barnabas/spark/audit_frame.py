@@ -60,6 +60,8 @@ def audit(
     from_: datetime | None = None,
     to: datetime | None = None,
     window_ms: int = WINDOW_MS,
+    client_options: Mapping[str, str] | None = None,
+    source_client_options: Mapping[str, str] | None = None,
 ) -> DataFrame:
     """Compare the records of a topic that were produced, mirrored, loaded, consumed and stored in a table, by time
     window.
@@ -93,6 +95,8 @@ def audit(
     :param to: The end of the range; windows that start at this time or later are left out. None: no limit.
     :param window_ms: The width of a window, in milliseconds: a divisor of a day, and a multiple of the widths that
         producers and loads use.
+    :param client_options: Client settings for `bootstrap` under Kafka's dotted names, such as those of TLS and SASL.
+    :param source_client_options: Client settings for `source`.
     :return: A DataFrame with one row per window, tier, host and application.
     :raises WarehouseError: The table does not exist, or Iceberg's delete files remove rows of it.
     :raises NotAuditableError: The table was not loaded from this topic.
@@ -102,11 +106,12 @@ def audit(
         raise ConfigurationError(f"window_ms={window_ms} does not divide a day; use a divisor such as 60000 or 3600000")
     name = table or table_name_of_topic(topic)
     place = TablePlace.of(warehouse, catalog=catalog)
-    moment = find_cutoff(bootstrap, topic, lambda: TableAudit(place, name, topic, ""))
+    brokers = {**(client_options or {}), "bootstrap.servers": bootstrap}
+    moment = find_cutoff(brokers, topic, lambda: TableAudit(place, name, topic, ""))
     side, span = moment.side, _Span(_utc(from_), _utc(to))
     # Read all events: the first events of a mirror determine the first window that the audit checks.
     from_ms = span.from_ms if source is None else None
-    events = _events(spark, topic, bootstrap, side.topic_id, moment.audit_ends, from_ms, window_ms)
+    events = _events(spark, topic, brokers, side.topic_id, moment.audit_ends, from_ms, window_ms)
     reported = _Reported(events, side, group)
     rows = _rows(spark, side.frame(spark, span.where), topic, side.next_offsets, window_ms)
     judged_from_ms = None if side.state is None or side.state.is_whole else side.state.judged_from_ms
@@ -115,7 +120,8 @@ def audit(
     if source is None:
         whole = whole.unionByName(_sent(reported.sent))
     else:
-        there = _source(spark, topic, source, events, window_ms)
+        there_brokers = {**(source_client_options or {}), "bootstrap.servers": source}
+        there = _source(spark, topic, there_brokers, events, window_ms)
         produced = there.sent.unionByName(reported.sent.filter(F.col("tier") == PRODUCED))
         whole = whole.unionByName(_sent(produced.withColumn("tier", F.lit(PRODUCED))))
         whole = whole.unionByName(_brought(there.sent, there.mirrored, there.behind, MIRRORED, "expired"))
@@ -168,7 +174,7 @@ def _milliseconds(time: datetime) -> int:
 def _events(
     spark: SparkSession,
     topic: str,
-    bootstrap: str,
+    brokers: Mapping[str, str],
     topic_id: str,
     audit_ends: Mapping[int, int],
     from_ms: int | None,
@@ -176,11 +182,13 @@ def _events(
 ) -> DataFrame:
     """Return the latest event of each instance for each window.
 
+    :param brokers: The client settings under Kafka's dotted names, with the brokers' addresses.
     :param audit_ends: The end offset of each partition of the topic `_audit`.
     """
     register(spark)
     ends = json.dumps({AUDIT_TOPIC: {str(partition): end for partition, end in audit_ends.items()}})
-    options = {"kafka.bootstrap.servers": bootstrap, "subscribe": AUDIT_TOPIC, "endingOffsets": ends}
+    options = {f"kafka.{name}": value for name, value in brokers.items()}
+    options |= {"subscribe": AUDIT_TOPIC, "endingOffsets": ends}
     if from_ms is not None:
         # The record of an event has the start of the event's window as its timestamp.
         options |= {"startingTimestamp": str(max(from_ms, 0)), "startingOffsetsByTimestampStrategy": "latest"}
@@ -345,7 +353,7 @@ class _Source:
     behind: DataFrame
 
 
-def _source(spark: SparkSession, topic: str, bootstrap: str, events: DataFrame, width_ms: int) -> _Source:
+def _source(spark: SparkSession, topic: str, brokers: Mapping[str, str], events: DataFrame, width_ms: int) -> _Source:
     """Return the source of a mirrored topic.
 
     :param events: The audit events in the target cluster.
@@ -353,8 +361,8 @@ def _source(spark: SparkSession, topic: str, bootstrap: str, events: DataFrame, 
     mirrors = events.filter((F.col("tier") == MIRRORED) & F.col("upstream").isNotNull())
     mirrors = mirrors.select("window_ms", "upstream.*")
     (name,) = mirrors.agg(F.max("topic")).head() or (None,)
-    moment = find_source_cutoff(bootstrap, name or topic)
-    there = _events(spark, name or topic, bootstrap, moment.topic_id, moment.audit_ends, None, width_ms)
+    moment = find_source_cutoff(brokers, name or topic)
+    there = _events(spark, name or topic, brokers, moment.topic_id, moment.audit_ends, None, width_ms)
     sent = _counted(there.filter(F.col("tier").isin(PRODUCED, MIRRORED)), "tier", "host", "application")
     each = mirrors.select("window_ms", F.explode("reached").alias("of"))
     each = each.select("window_ms", _at(0, "partition"), _at(1, "first"), _at(2, "next"))

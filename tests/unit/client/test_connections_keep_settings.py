@@ -12,8 +12,8 @@ SOURCE = Path(barnabas.__file__).parent
 CLIENTS = {"Admin", "AsyncAdmin", "Producer", "AsyncProducer", "Consumer", "AsyncConsumer"}
 WITHOUT_SECURITY = {"laboratory/perf/pipelined_workload.py"}
 """The modules that call `dial` without `security`. They refuse settings with a security protocol."""
-ADDRESS_ONLY = {"spark/audit_cutoff.py"}
-"""The modules whose clients get an address without settings: `barnabas.spark.audit` has no settings of clients."""
+ADDRESS_ONLY: set[str] = set()
+"""The modules whose clients get an address without settings."""
 
 
 CALLS = re.compile(r"\b(dial|(Async)?(Admin|Producer|Consumer))\(")
