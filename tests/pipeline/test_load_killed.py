@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import pytest
 
 from barnabas.cli.audit import Audit
+from barnabas.cli.connection import Connection
 from barnabas.client.admin import Admin
 from barnabas.spark import load
 from barnabas.spark.table_place import ICEBERG, TablePlace
@@ -147,7 +148,7 @@ def check_table_and_offsets_agree(bootstrap: str, warehouse: Path, produced: int
 def check_accounts_are_those_of_the_rows(bootstrap: str, warehouse: Path) -> None:
     """All that loads have told is in the table, and the other way round; what they told and did not commit counts for
     nothing."""
-    balance, _table = Audit(TOPIC, bootstrap, TablePlace.of(warehouse)).run()
+    balance, _table = Audit(TOPIC, Connection(bootstrap), TablePlace.of(warehouse)).run()
     assert {window.status for window in balance.windows} == {"complete"}
     assert sum(window.loaded for window in balance.windows) == 700
 
