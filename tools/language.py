@@ -44,7 +44,7 @@ WORD = re.compile(r"[A-Za-z]{3,}")
 
 
 class Fault(NamedTuple):
-    """A language fault in a file.
+    """A place in a file that breaks a rule of the house style on language.
 
     :param line: the line number, counted from 1.
     :param text: the beginning of the text with the fault.

@@ -22,8 +22,8 @@ def offsets_of(partition: int) -> Producer:
 
 @dataclass(slots=True)
 class WindowAccount:
-    """The counts of one window of a topic. `counted` has them by producer; `offsets` has them by partition, with
-    offsets as record numbers.
+    """The counts of one window of a topic. `counted` maps each producer to its counts. `offsets` maps each partition to
+    its counts, where the number of a record is its offset.
     """
 
     counted: dict[Producer, Tally] = field(default_factory=dict)

@@ -74,7 +74,7 @@ class Upstream:
 
     :param topic, topic_id: name and hex id of the topic in the source.
     :param counted: the counts by producer in the source cluster.
-    :param reached: the counted source offsets of the window by partition.
+    :param reached: for each source partition, the offsets whose records are counted in this window.
     """
 
     topic: str

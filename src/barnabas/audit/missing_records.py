@@ -136,7 +136,9 @@ def lost_with_earlier_topics(
     stored: StoredLog,
     since_ms: int | None = None,
 ) -> Iterator[Finding]:
-    """Yield the records of deleted topics of the same name that no load of any table has read.
+    """Yield the lost records of earlier topics that had the same name and were deleted.
+
+    A record is lost if no load into any table has read it.
 
     A producer with outdated metadata may report records of the new topic under the old topic id. The new log then has
     more records of that producer than it reported for the new topic. The surplus is not lost.

@@ -82,7 +82,7 @@ class SequenceRanges:
 
     @property
     def next(self) -> int | None:
-        """The number after the highest one; None if there is none."""
+        """The highest number plus one; None if there are no numbers."""
         return self._ends[-1] if self._ends else None
 
     def count_in(self, first: int, count: int) -> int:

@@ -7,8 +7,8 @@ Before that, a client may only send these two requests and ApiVersions; any othe
 of a mechanism run on threads, since a check of a password or a token may take milliseconds. The response to a failed
 authentication is delayed, always has the same text, and ends the connection.
 
-A session may end, with its token or after `connections.max.reauth.ms`. The client then authenticates again on the same
-connection, as the same principal.
+A session ends when its token expires or after `connections.max.reauth.ms`, if either applies. The client then
+authenticates again on the same connection, as the same principal.
 """
 
 from __future__ import annotations

@@ -68,7 +68,8 @@ class ClusterFile:
             return cls()
         except (ValueError, LookupError, TypeError, AttributeError) as error:
             raise DataFolderError(
-                f"{path} is damaged ({error!r}); delete it: only the ports for the next start are lost"
+                f"{path} is damaged ({error!r}); delete the file: the next start then chooses other ports, and no data"
+                " is lost"
             ) from None
 
 

@@ -47,7 +47,7 @@ def dump(paths: tuple[Path, ...], with_records: bool, as_json: bool) -> None:
     """Show the contents of segment files: FILE.log, FILE.index, FILE.timeindex, or all logs of a partition directory.
 
     The command takes no lock and asks no broker, so the log may be in use. It verifies each CRC and compares indexes
-    with their log. For damage, the command shows the position and exits with code 1.
+    with their log. If a file is damaged, the command shows the position of the damage and exits with code 1.
 
     \b
     barnabas log dump barnabas-data/clicks-0/00000000000000000000.log --records

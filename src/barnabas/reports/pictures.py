@@ -1,4 +1,5 @@
-"""Drawing of reports with matplotlib. Other pictures also use `two_panels`, `bars`, `over_time` and `save`."""
+"""Draws the pictures of reports with matplotlib. Other pictures also use `two_panels`, `bars`, `over_time` and
+`save`."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from decimal import Decimal
 from pathlib import Path
 
 from pyspark.sql import Column, DataFrame, SparkSession, Window
-from pyspark.sql import functions as F  # noqa: N812 - the usual name in Spark programs
+from pyspark.sql import functions as F  # noqa: N812 - the usual name in programs for Spark
 
 from barnabas.audit.account import offsets_of
 from barnabas.audit.events import COMMITTED, CONSUMED, LOADED, MIRRORED, PRODUCED

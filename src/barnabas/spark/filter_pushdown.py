@@ -181,7 +181,7 @@ _COLUMNS: dict[str, Callable[[PushedFilters, Filter], tuple[PushedFilters, bool]
 
 
 def _values(condition: Filter, kind: type) -> frozenset[Any] | None:
-    """Return the values of an equality or IN filter without null; None for other filters."""
+    """Return the values of an equality or IN filter; None for other filters and for values that contain null."""
     if isinstance(condition, (EqualTo, EqualNullSafe)):
         given: Iterable[Any] = (condition.value,)
     elif isinstance(condition, In):
@@ -224,7 +224,9 @@ _KEPT_IN = "readInfo"
 
 
 def supports_filter_pushdown(spark: SparkSession) -> bool:
-    """Return whether this Spark plans each scan of a frame separately. With Spark Connect the result is False.
+    """Return whether this version of Spark makes a separate plan for each scan of a frame.
+
+    With Spark Connect the result is False.
 
     Spark 4.2 and 4.3 keep one plan of a Python data source for all queries on the frame of one `load()`. After
     `frame.where("partition = 1")`, `frame.count()` counts one partition. A union of two such filters returns the rows

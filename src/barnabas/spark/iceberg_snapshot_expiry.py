@@ -108,7 +108,8 @@ def _period(timestamp_ms: int, now_ms: int) -> tuple[int, int] | None:
 
 
 def expire_surplus_snapshots(table: Table) -> int:
-    """Expire the snapshots that exceed the number to keep, and delete their files. Return the number of snapshots.
+    """Expire the snapshots that exceed the number to keep, and delete their files. Return the number of expired
+    snapshots.
 
     An expiry is a commit of its own, so it waits until the surplus is half of the number to keep.
 

@@ -105,8 +105,9 @@ def event_times(values: pa.Array, near: pa.Array, shape: TableShape, decoded: De
             own = times_of_column(column, near, event_time.unit, event_time.zone)
             times = pc.if_else(has_field, times, own)
             has_field = pc.or_(has_field, column.is_valid())
-    # The column may lack the field's value: text in a column of numbers. Or the field is nested in some values and has
-    # a dotted name at the top level in others.
+    # Do not take the field from its column alone, because the column may be null although the record has a value. For
+    # example, a column of numbers cannot hold a text, and a field may be nested in some records and a dotted name in
+    # others.
     is_elsewhere = pc.invert(has_field) if len(event_time.path) > 1 else pa.repeat(pa.scalar(False), len(values))
     left = pc.and_(pc.is_null(times), pc.or_(pc.equal(decoded.forms, KEPT), is_elsewhere))
     if shape.value_format != JSON or not left.true_count:

@@ -439,7 +439,7 @@ class LogHealth:
         return StorageError(f"{self._partition}: {action} failed: {error}; try again later")
 
     def go_offline(self, action: str, error: BaseException) -> StorageError:
-        """Put the log offline, because the content of its files is unknown; return the error to raise."""
+        """Mark the log as offline, because the content of its files is unknown; return the error to raise."""
         self._offline = f"{action} failed: {error}"
         unforeseen = not isinstance(error, OSError)
         message, extra = "%s: %s; the log is offline", event(LogEvent.LOG_OFFLINE, self._partition)

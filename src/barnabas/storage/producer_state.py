@@ -217,7 +217,7 @@ class ProducerStates:
         if refused_s is not None:
             if now_s - refused_s < STRANGER_EXPIRATION_S:
                 return
-            del self._strangers[stranger]  # the entries stay in the order of their times
+            del self._strangers[stranger]  # the entries stay sorted by their time
         if len(self._strangers) >= STRANGERS_MAX:
             oldest = next(iter(self._strangers))
             if now_s - self._strangers.pop(oldest) < STRANGER_EXPIRATION_S:

@@ -218,7 +218,7 @@ class CoordinatorShard(Generic[MachineT, RecordT]):
         return stored.log_start_offset < stored.log_end_offset or stored.is_offline
 
     async def load(self, scheduler: CooperativeScheduler, buffer_bytes: int) -> int:
-        """Apply the records of the partition. Stop if the shard resigns. `error` does not change.
+        """Apply the records of the partition. Stop if the shard resigns. This method does not set `error`.
 
         :returns: the number of records.
         :raises BarnabasError: the log cannot be read.

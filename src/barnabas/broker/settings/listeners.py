@@ -288,7 +288,8 @@ def check_super_users(config: BrokerConfig, listeners: Sequence[ListenerConfig])
 def client_auth(config: BrokerConfig, listener: ListenerConfig) -> ClientAuth:
     """Return the client certificates that a TLS listener demands.
 
-    As in Kafka, a listener with SASL demands certificates only by a setting of its own (KIP-684).
+    As in Kafka, a listener with SASL requests certificates only if its own `listener.name.<name>.ssl.client.auth` is
+    set (KIP-684).
     """
     if listener.protocol.uses_sasl and _override(config, listener, "ssl.client.auth") is None:
         return ClientAuth.NONE

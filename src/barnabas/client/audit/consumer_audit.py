@@ -112,7 +112,8 @@ class ConsumedCounts:
     def note_decoded(self, partition: TopicPartition, position: int, offsets: Iterable[Offsets]) -> None:
         """Add decoded records.
 
-        :param position: the position of the partition. Earlier entries at or after this offset become invalid.
+        :param position: the offset of the next record that the consumer returns from this partition. Earlier entries at
+            or after this offset become invalid.
         """
         topic_id = self._topic_id(partition.topic)
         known = self._decoded.get(partition)

@@ -1,10 +1,10 @@
 """The steps of a consumer's calls: waits, listener calls and background tasks.
 
-A call of the application that may wait is a generator of steps. It yields a `Wait` or a `ListenerCall`, and finally
-returns its result or raises. A driver (`sync_async_drivers`) blocks or awaits at each step, and resumes the generator.
-A driver may resume a generator too early: the generator then checks its condition again, and yields another `Wait`. A
-request to a broker is a `BackgroundTask`. The core submits the task, the background runs it, and wakes the call when
-the task has ended.
+A method of the consumer that may have to wait is written as a generator of steps. It yields a `Wait` or a
+`ListenerCall`, and finally returns its result or raises. A driver (`sync_async_drivers`) blocks or awaits at each step,
+and resumes the generator. A driver may resume a generator too early: the generator then checks its condition again, and
+yields another `Wait`. A request to a broker is a `BackgroundTask`. The core submits the task, the background runs it,
+and wakes the call when the task has ended.
 """
 
 from __future__ import annotations

@@ -451,8 +451,10 @@ class RecordSlices(Iterator[Iterator[Record[Any, Any]]]):
 
 
 class StreamSlices(RecordSlices):
-    """Yields iterators over the buffered records of a message stream. An error ends the iterator `records`; `records`
-    is then a new iterator, which continues after the error.
+    """Yields iterators over the buffered records of a message stream.
+
+    `records` iterates over all of these records. If it raises an error, it ends, and a new iterator that continues
+    after the error replaces it.
     """
 
     def __init__(self, consumer: Consumer[Any, Any], cursor: Cursor) -> None:

@@ -446,8 +446,8 @@ class Fetcher:
         self._fetch_counts: Counter[int] = Counter()
         """The number of fetches in flight, by broker."""
         self.deferred_nodes: dict[int, None] = {}
-        """The brokers to fetch from as soon as the buffer has space, in order. They include the new sources of
-        partitions.
+        """The brokers to fetch from as soon as the buffer has space, in order. They include brokers from which a
+        partition is fetched for the first time.
         """
         self.wants_fetch = False
         """True if a fetch may be due, because the application has used many buffered records. The background resets
@@ -527,8 +527,8 @@ class Fetcher:
 
     def repeat(self, fetch: Fetch, view: ClusterView) -> bool:
         """Reuse a completed fetch for the next request, if the next fetch differs from it in offsets only. This is the
-        usual case of a consumer that waits for new records. A fetch session is required, because the order of the
-        partitions does not change: without a session, the first partitions could fill every response.
+        usual case of a consumer that waits for new records. This needs a fetch session. The repeated request names the
+        partitions in the same order, and without a session the first ones could fill every response.
 
         :return: False if the two fetches differ in more than offsets, or there is nothing to fetch.
         """

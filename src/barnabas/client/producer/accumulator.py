@@ -503,7 +503,7 @@ class Accumulator:
         return self._topics.get(name)
 
     def set_partitions(self, name: str, partition_count: int, available: Sequence[int]) -> TopicQueues:
-        """Set the partition count of a topic, and its partitions with a leader. The count never decreases."""
+        """Set the number of partitions of a topic, and which of them have a leader. The count never decreases."""
         with self._lock:
             topic = self._topics.get(name)
             if topic is None:

@@ -45,8 +45,9 @@ class OwnLoop(ApplicationLoop):
         """True if the sender's next turn is scheduled."""
 
     def call(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """Always fail, because the loop cannot wait for itself. `AsyncProducer` looks up a topic before it appends
-        records.
+        """Always raise, because a wait on the thread of the event loop would block the loop.
+
+        `AsyncProducer` looks up a topic before it appends records.
         """
         coroutine.close()
         raise AssertionError("AsyncProducer must look up a topic before it appends records")

@@ -90,7 +90,7 @@ class SiteModel:
         self.bot_item: Ints = draw.below(items, settings.bots)
 
     def trend(self, time_ms: int) -> int | None:
-        """Return the item that trends at a time, or None."""
+        """Return the item that is popular at the given time, or None if no item is."""
         hour = time_ms // HOUR_MS
         if hour % TREND_EVERY_HOURS:
             return None

@@ -1,4 +1,4 @@
-"""Rewrites segments without superseded records: only the last record of each key remains.
+"""Copies segments and leaves out superseded records, so that only the last record of each key remains.
 
 The cleaner first reads the keys of the dirty part into a map from each key to its latest offset, until the map is full.
 Then it rewrites the groups of segments, one after the other, into new files in the same directory. The cleaner does not
