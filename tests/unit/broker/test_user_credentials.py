@@ -6,15 +6,20 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from barnabas.broker.handlers.describe_user_scram_credentials import describe_user_scram_credentials
+from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.user_credentials import Upsertion, UserCredentials
 from barnabas.coordination import configs, paths, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.errors import ConfigurationError, ErrorCode
+from barnabas.protocol.messages.describe_user_scram_credentials import DescribeUserScramCredentialsRequest, UserName
+from barnabas.security.principal import ANONYMOUS
 from barnabas.security.scram import ScramMechanism, credential_from_password
 
 SHA_256, SHA_512 = ScramMechanism.SHA_256, ScramMechanism.SHA_512
@@ -207,3 +212,47 @@ def test_malformed_file_of_first_users_stops_the_start_without_its_content(
         users_of(tree, file=file)
     assert str(caught.value) == f"{file} is not a file of barnabas security init"
     assert not configs.read_user_configs(tree)
+
+
+def described(users: UserCredentials, *names: str) -> dict[str, list[ErrorCode]]:
+    """Return the error codes of the results for each user that a request names."""
+    request = DescribeUserScramCredentialsRequest(users=[UserName(name=name) for name in names])
+    call: Any = SimpleNamespace(connection=SimpleNamespace(principal=ANONYMOUS))
+    open_to_all = SuperUsers("", is_secured=False)
+    response = describe_user_scram_credentials.function(users, open_to_all, request, call)
+    codes: dict[str, list[ErrorCode]] = {}
+    for each in response.results:
+        codes.setdefault(str(each.user), []).append(ErrorCode.of(each.error_code))
+    return codes
+
+
+def test_user_named_twice_in_a_description_has_one_result(tree: EmbeddedMetadataStore) -> None:
+    users = users_of(tree)
+    assert altered(users, upsertion()) == {"alice": None}
+    assert described(users, "alice") == {"alice": [ErrorCode.NONE]}
+    assert described(users, "alice", "bob", "alice") == {
+        "alice": [ErrorCode.DUPLICATE_RESOURCE],
+        "bob": [ErrorCode.RESOURCE_NOT_FOUND],
+    }
+
+
+class ComparedName(str):
+    """A name that counts its comparisons with other names."""
+
+    __slots__ = ()
+    count = 0
+
+    def __eq__(self, other: object) -> bool:
+        ComparedName.count += 1
+        return str.__eq__(self, other)
+
+    def __hash__(self) -> int:
+        return str.__hash__(self)
+
+
+def test_work_for_a_description_grows_with_the_number_of_names_only(tree: EmbeddedMetadataStore) -> None:
+    users = users_of(tree)
+    names = [ComparedName(f"user-{number}") for number in range(1_000)]
+    ComparedName.count = 0
+    assert len(described(users, *names)) == len(names)
+    assert ComparedName.count < 10 * len(names)

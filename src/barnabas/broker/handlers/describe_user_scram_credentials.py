@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.user_credentials import UserCredentials
@@ -18,21 +20,21 @@ from barnabas.protocol.messages.describe_user_scram_credentials import (
 def describe_user_scram_credentials(
     users: UserCredentials, super_users: SuperUsers, request: DescribeUserScramCredentialsRequest, call: Call
 ) -> DescribeUserScramCredentialsResponse:
-    """Describe the named users, or all users."""
+    """Describe the named users, or all users. As in Kafka, a user has one result, also if the request names it twice."""
     if not super_users.may_manage_users(call.connection.principal):
         return DescribeUserScramCredentialsResponse(
             error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="only super.users manage users"
         )
     known = users.users()
-    names = sorted(known) if request.users is None else [each.name for each in request.users]
+    named = Counter(sorted(known) if request.users is None else (each.name for each in request.users))
     results = []
-    for name in names:
+    for name, times in named.items():
         infos = [
             CredentialInfo(mechanism=mechanism.wire_type, iterations=each.iterations)
             for mechanism, each in known.get(name, {}).items()
         ]
         code, message = ErrorCode.NONE, None
-        if names.count(name) > 1:
+        if times > 1:
             code, message, infos = ErrorCode.DUPLICATE_RESOURCE, "the request names the user twice", []
         elif not infos:
             code, message = ErrorCode.RESOURCE_NOT_FOUND, "the user has no SCRAM credentials"
