@@ -42,7 +42,7 @@ from barnabas.net.server_connection import Limits
 from barnabas.net.tls import TlsContext, client_context, server_context
 from barnabas.security.nonces import new_nonce
 from barnabas.security.principal import DistinguishedName, Principal, PrincipalMapping
-from barnabas.security.protocols import SecurityProtocol
+from barnabas.security.protocols import OAUTHBEARER, SecurityProtocol
 from barnabas.security.sasl import SaslClient, SaslCredentials, SaslServer, new_sasl_client
 from barnabas.security.secret_sources import read_secret
 from barnabas.security.secrets import Secret
@@ -253,7 +253,7 @@ def inter_broker_security(config: BrokerConfig) -> ConnectionSecurity | None:
         return ConnectionSecurity(tls)
     mechanism, username = config.sasl_mechanism_inter_broker_protocol, config.sasl_inter_broker_username
     password = Secret(config.sasl_inter_broker_password)
-    if mechanism == "OAUTHBEARER":
+    if mechanism == OAUTHBEARER:
         raise ConfigurationError("sasl.mechanism.inter.broker.protocol cannot be OAUTHBEARER; use SCRAM or mTLS")
     if not username or not config.sasl_inter_broker_password:
         raise ConfigurationError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable, Mapping
 
 from barnabas.broker.settings.rules import items_of
@@ -12,12 +11,12 @@ from barnabas.broker.user_credentials import UserCredentials
 from barnabas.clock import Clock
 from barnabas.errors import AuthenticationError
 from barnabas.security.jwt import UnknownKeyError
-from barnabas.security.oauthbearer import OAUTHBEARER, AcceptedToken, OAuthBearerServer
-from barnabas.security.plain import PLAIN, PlainServer
+from barnabas.security.nonces import new_nonce
+from barnabas.security.oauthbearer import AcceptedToken, OAuthBearerServer
+from barnabas.security.plain import PlainServer
+from barnabas.security.protocols import OAUTHBEARER, PLAIN
 from barnabas.security.sasl import SaslServer
 from barnabas.security.scram import ScramMechanism, ScramServer
-
-NONCE_BYTES = 18
 
 
 class SaslMechanisms:
@@ -54,10 +53,7 @@ class SaslMechanisms:
             keys = self._start_keys()
             return lambda: OAuthBearerServer(lambda token: self._validate(keys, token))
         mechanism = ScramMechanism(name)
-        return lambda: ScramServer(mechanism, self._users.find, self._users.decoys, self._nonce())
-
-    def _nonce(self) -> str:
-        return base64.urlsafe_b64encode(self._random_bytes(NONCE_BYTES)).decode()
+        return lambda: ScramServer(mechanism, self._users.find, self._users.decoys, new_nonce(self._random_bytes))
 
     def _validate(self, keys: TokenKeys, token: str) -> AcceptedToken:
         """Check a token; called on a thread.

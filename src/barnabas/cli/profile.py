@@ -21,8 +21,7 @@ from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.terminal_text import escaped
 from barnabas.errors import ConfigurationError
 from barnabas.security.protocols import SASL_MECHANISMS, SecurityProtocol
-
-HIDDEN = "[hidden]"
+from barnabas.security.secrets import HIDDEN
 
 
 @click.group()

@@ -13,15 +13,12 @@ from barnabas.cli.passwords import password_options, read_password
 from barnabas.cli.table_output import Row, show_json, show_table
 from barnabas.cli.terminal_text import escaped
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.security.protocols import SCRAM_MECHANISMS
 
 if TYPE_CHECKING:
     from barnabas import Admin
 
 Decorated = TypeVar("Decorated", bound=Callable[..., Any])
-
-MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
-ITERATIONS = 4096
-"""The iterations of new credentials. The decoys for unknown users have as many."""
 
 
 @click.group()
@@ -33,7 +30,7 @@ def _mechanism_option(function: Decorated) -> Decorated:
     return click.option(
         "--mechanism",
         "mechanisms",
-        type=click.Choice(MECHANISMS, case_sensitive=False),
+        type=click.Choice(SCRAM_MECHANISMS, case_sensitive=False),
         multiple=True,
         help="SASL mechanism of the credential; repeatable.  [default: both]",
     )(function)
@@ -63,7 +60,7 @@ def create(
                 f"user {name!r} exists already; change the password with: barnabas user password {name}"
             )
         password = read_password(name, password_file, password_env)
-        admin.set_user_password(name, password, mechanisms=mechanisms or MECHANISMS, iterations=ITERATIONS)
+        admin.set_user_password(name, password, mechanisms=mechanisms or SCRAM_MECHANISMS)
     click.echo(escaped(f"created user {name}"), err=True)
 
 
@@ -88,7 +85,7 @@ def password(
         if not _exists(admin, name):
             raise click.ClickException(f"no user {name!r}; create it with: barnabas user create {name}")
         new = read_password(name, password_file, password_env)
-        admin.set_user_password(name, new, mechanisms=mechanisms or MECHANISMS, iterations=ITERATIONS)
+        admin.set_user_password(name, new, mechanisms=mechanisms or SCRAM_MECHANISMS)
     click.echo(escaped(f"changed the password of user {name}"), err=True)
 
 

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple, TypeVar
 from barnabas.addresses import PORT_MAX, Address, split_host_port
 from barnabas.errors import ConfigurationError
 from barnabas.security.jaas import parse_jaas
-from barnabas.security.protocols import SASL_MECHANISMS, SecurityProtocol
+from barnabas.security.protocols import OAUTHBEARER, SASL_MECHANISMS, SecurityProtocol
 from barnabas.security.secrets import Secret
 
 DEFAULT_PORT = 9092
@@ -421,7 +421,7 @@ class ClientConfig:
                     raise ConfigurationError(
                         f"{name} needs security_protocol SASL_SSL or SASL_PLAINTEXT, not {protocol.value}"
                     )
-        elif self.sasl_mechanism == "OAUTHBEARER":
+        elif self.sasl_mechanism == OAUTHBEARER:
             if self.sasl_oauth_token is None:
                 raise ConfigurationError("OAUTHBEARER needs sasl_oauth_token, a function that returns the token")
         elif self.sasl_username is None or self.sasl_password is None:

@@ -182,20 +182,6 @@ class JwtValidator:
         supported = require("joserfc.jws", "security").JWSRegistry.algorithms
         self._algorithms: dict[str, Any] = {name: supported[name] for name in algorithms}
 
-    def with_keys(self, keys: KeySet) -> JwtValidator:
-        """Return a validator with other keys and the same checks.
-
-        :raises ConfigurationError: the key set is empty.
-        """
-        return JwtValidator(
-            keys,
-            issuer=self._issuer,
-            audience=self._audiences,
-            clock_skew_s=self._clock_skew_s,
-            principal_claim=self._principal_claim,
-            algorithms=tuple(self._algorithms),
-        )
-
     def validate(self, token: str, now_ms: int) -> AcceptedToken:
         """Return the principal of a token, and the end of its validity.
 

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import base64
 import secrets
+from collections.abc import Callable
+
+from barnabas.security.scram import SALT_BYTES
 
 NONCE_BYTES = 18
-SALT_BYTES = 16
-"""The size of the salts of new credentials, as that of decoys."""
 
 
-def new_nonce() -> str:
+def new_nonce(random_bytes: Callable[[int], bytes] = secrets.token_bytes) -> str:
     """Return a random text of printable ASCII characters without a comma, for one authentication."""
-    return secrets.token_urlsafe(NONCE_BYTES)
+    return base64.urlsafe_b64encode(random_bytes(NONCE_BYTES)).decode("ascii")
 
 
 def new_salt() -> bytes:

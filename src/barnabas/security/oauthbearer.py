@@ -6,7 +6,6 @@ authentication fails.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -14,12 +13,11 @@ from typing import NamedTuple
 
 from barnabas.errors import AuthenticationError, ConfigurationError
 from barnabas.security.principal import is_valid_name
+from barnabas.security.protocols import OAUTHBEARER
 
-OAUTHBEARER = "OAUTHBEARER"
 TOKEN_BYTES_MAX = 16 * 1024
 MESSAGE_BYTES_MAX = 24 * 1024
 EXTENSIONS_MAX = 32
-ERROR_BYTES_MAX = 4096
 
 SEPARATOR = b"\x01"
 INVALID_TOKEN = b'{"status":"invalid_token"}'
@@ -203,17 +201,3 @@ class OAuthBearerClient:
             return b""
         self._is_refused = True
         return SEPARATOR
-
-
-def error_status(message: bytes) -> str:
-    """Return the status of the server's error, such as `invalid_token`; an empty text if there is none.
-
-    >>> error_status(INVALID_TOKEN), error_status(b"[" * 10_000)
-    ('invalid_token', '')
-    """
-    try:
-        error = json.loads(message[:ERROR_BYTES_MAX])
-    except (ValueError, RecursionError):
-        return ""
-    status = error.get("status") if isinstance(error, dict) else None
-    return status if isinstance(status, str) and re.fullmatch(r"[a-z_]{1,64}", status) else ""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from barnabas.errors import AuthenticationError, ConfigurationError
 from barnabas.security.principal import is_valid_name
+from barnabas.security.protocols import PLAIN
 from barnabas.security.scram import (
     PASSWORD_BYTES_MAX,
     FindCredential,
@@ -19,7 +20,6 @@ from barnabas.security.scram import (
     password_matches,
 )
 
-PLAIN = "PLAIN"
 MESSAGE_BYTES_MAX = 4096
 
 REFUSED = "the user name or the password is wrong, or the PLAIN message is invalid"

@@ -1,10 +1,13 @@
-"""The security protocols of listeners and connections, and the names of SASL mechanisms, as in Kafka's settings."""
+"""The security protocols of listeners and connections, and the SASL mechanisms, with the names in Kafka's settings."""
 
 from __future__ import annotations
 
 from enum import Enum
 
-SASL_MECHANISMS = ("PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "OAUTHBEARER")
+PLAIN = "PLAIN"
+SCRAM_MECHANISMS = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+OAUTHBEARER = "OAUTHBEARER"
+SASL_MECHANISMS = (PLAIN, *SCRAM_MECHANISMS, OAUTHBEARER)
 
 
 class SecurityProtocol(Enum):

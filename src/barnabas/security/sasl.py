@@ -10,12 +10,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from barnabas.errors import ConfigurationError
-from barnabas.security.oauthbearer import OAUTHBEARER, OAuthBearerClient
-from barnabas.security.plain import PLAIN, PlainClient
+from barnabas.security.oauthbearer import OAuthBearerClient
+from barnabas.security.plain import PlainClient
+from barnabas.security.protocols import OAUTHBEARER, PLAIN, SASL_MECHANISMS
 from barnabas.security.scram import ScramClient, ScramMechanism
-
-MECHANISMS = (PLAIN, *(each.value for each in ScramMechanism), OAUTHBEARER)
-"""The names of the supported mechanisms."""
 
 
 class SaslServer(Protocol):
@@ -81,12 +79,12 @@ class SaslCredentials:
 def new_sasl_client(mechanism: str, credentials: SaslCredentials, new_nonce: Callable[[], str]) -> SaslClient:
     """Return the client's side of a mechanism for one authentication.
 
-    :param mechanism: one of `MECHANISMS`.
+    :param mechanism: one of `SASL_MECHANISMS`.
     :param new_nonce: returns random text: at least 16 printable ASCII characters without a comma.
     :raises ConfigurationError: the mechanism is unknown, or the credentials lack what it needs.
     """
-    if mechanism not in MECHANISMS:
-        raise ConfigurationError(f"SASL mechanism {mechanism!r} is not supported; use {', '.join(MECHANISMS)}")
+    if mechanism not in SASL_MECHANISMS:
+        raise ConfigurationError(f"SASL mechanism {mechanism!r} is not supported; use {', '.join(SASL_MECHANISMS)}")
     if mechanism == OAUTHBEARER:
         if credentials.token is None:
             raise ConfigurationError("OAUTHBEARER needs a token")

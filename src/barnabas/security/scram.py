@@ -35,7 +35,8 @@ NEW_ITERATIONS_MAX = 16_384
 ITERATIONS_MAX = 1_000_000
 """The maximum number of iterations that a client accepts, and of a stored credential."""
 SALT_BYTES_MAX = 256
-DECOY_SALT_BYTES = 16
+SALT_BYTES = 16
+"""The size of the salts of new credentials and of decoys."""
 DECOY_SECRET_BYTES_MIN = 16
 PASSWORD_BYTES_MAX = 1024
 MESSAGE_BYTES_MAX = 4096
@@ -200,32 +201,27 @@ class ScramDecoys:
 
     :param secret: random bytes. All brokers of a cluster need the same secret, also after a restart: otherwise the
         salts of an unknown user differ.
-    :param iterations: the iterations of new credentials. Decoys have as many.
-    :param salt_bytes: the size of the salts of new credentials.
     """
 
     secret: bytes
-    iterations: int = ITERATIONS_MIN
-    salt_bytes: int = DECOY_SALT_BYTES
 
     def __post_init__(self) -> None:
         if len(self.secret) < DECOY_SECRET_BYTES_MIN:
             raise ConfigurationError(f"the secret of SCRAM decoys needs at least {DECOY_SECRET_BYTES_MIN} bytes")
-        check_salt_and_iterations(bytes(min(self.salt_bytes, SALT_BYTES_MAX + 1)), self.iterations)
 
     def __repr__(self) -> str:
-        return f"ScramDecoys(iterations={self.iterations}, salt_bytes={self.salt_bytes})"
+        return "ScramDecoys()"
 
     def credential(self, mechanism: ScramMechanism, user: str) -> ScramCredential:
-        """Return the decoy of a user: the same at each call."""
-        salt = self._derived(mechanism, user, "salt", self.salt_bytes)
+        """Return the decoy of a user, the same at each call. It looks like a new credential with the default values."""
+        salt = self._derived(mechanism, user, "salt", SALT_BYTES)
         stored_key = self._derived(mechanism, user, "stored key", mechanism.key_bytes)
         server_key = self._derived(mechanism, user, "server key", mechanism.key_bytes)
-        return ScramCredential(salt, stored_key, server_key, self.iterations)
+        return ScramCredential(salt, stored_key, server_key, ITERATIONS_MIN)
 
     def _derived(self, mechanism: ScramMechanism, user: str, purpose: str, size: int) -> bytes:
-        labels = (f"{mechanism.value}\0{purpose}\0{part}\0{user}" for part in range(-(-size // 64)))
-        return b"".join(hmac.digest(self.secret, label.encode("utf-8"), "sha512") for label in labels)[:size]
+        label = f"{mechanism.value}\0{purpose}\0{user}"
+        return hmac.digest(self.secret, label.encode("utf-8"), "sha512")[:size]
 
 
 FindCredential = Callable[[ScramMechanism, str], ScramCredential | None]

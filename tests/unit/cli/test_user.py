@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 
 import pytest
 
 from barnabas.cli import user as command
 from barnabas.cli.commands import run
+from barnabas.client.admin.admin import Admin
 from barnabas.client.admin.users import ScramCredentialInfo, UserDescription
 from barnabas.errors import ApiError, ErrorCode
 
 BOTH = ("SCRAM-SHA-256", "SCRAM-SHA-512")
+DEFAULT_ITERATIONS = inspect.signature(Admin.set_user_password).parameters["iterations"].default
 
 
 class FakeAdmin:
@@ -36,7 +39,7 @@ class FakeAdmin:
             for name in sorted(names or self.users)
         ]
 
-    def set_user_password(self, name, password, *, mechanisms, iterations):
+    def set_user_password(self, name, password, *, mechanisms, iterations=DEFAULT_ITERATIONS):
         self.users.setdefault(name, {}).update(dict.fromkeys(mechanisms, password))
         self.iterations = iterations
 

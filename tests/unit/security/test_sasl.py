@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from barnabas.errors import ConfigurationError
-from barnabas.security.sasl import MECHANISMS, SaslCredentials, new_sasl_client
+from barnabas.security.protocols import SASL_MECHANISMS
+from barnabas.security.sasl import SaslCredentials, new_sasl_client
 
 CREDENTIALS = SaslCredentials(username="alice", password="planted", token="planted.token")
 
@@ -15,7 +16,7 @@ def nonce() -> str:
 
 
 def test_each_mechanism_has_a_client() -> None:
-    firsts = {name: new_sasl_client(name, CREDENTIALS, nonce).first() for name in MECHANISMS}
+    firsts = {name: new_sasl_client(name, CREDENTIALS, nonce).first() for name in SASL_MECHANISMS}
     scram = b"n,,n=alice,r=nnnnnnnnnnnnnnnn"
     assert firsts == {
         "PLAIN": b"\0alice\0planted",
@@ -23,7 +24,7 @@ def test_each_mechanism_has_a_client() -> None:
         "SCRAM-SHA-512": scram,
         "OAUTHBEARER": b"n,,\x01auth=Bearer planted.token\x01\x01",
     }
-    assert [new_sasl_client(name, CREDENTIALS, nonce).mechanism for name in MECHANISMS] == list(MECHANISMS)
+    assert [new_sasl_client(name, CREDENTIALS, nonce).mechanism for name in SASL_MECHANISMS] == list(SASL_MECHANISMS)
 
 
 @pytest.mark.parametrize("mechanism", ["GSSAPI", "SCRAM-SHA-1", "plain", ""])
@@ -33,7 +34,7 @@ def test_unknown_mechanism_is_refused(mechanism: str) -> None:
 
 
 def test_each_mechanism_needs_its_credentials() -> None:
-    for mechanism in MECHANISMS:
+    for mechanism in SASL_MECHANISMS:
         with pytest.raises(ConfigurationError, match=f"{mechanism} needs a"):
             new_sasl_client(mechanism, SaslCredentials(username="alice"), nonce)
 

@@ -20,7 +20,7 @@ from barnabas.addresses import PORT_MAX, bare_host, host_port, split_listener
 from barnabas.broker.settings.rules import items_of
 from barnabas.broker.settings.static import BROKER_SETTINGS, BrokerConfig
 from barnabas.errors import ConfigurationError
-from barnabas.security.protocols import SASL_MECHANISMS, SecurityProtocol
+from barnabas.security.protocols import PLAIN, SASL_MECHANISMS, SecurityProtocol
 from barnabas.security.secrets import Secret
 from barnabas.security.tls_settings import ClientAuth, TlsSettings
 
@@ -338,7 +338,7 @@ def sasl_mechanisms(config: BrokerConfig, listener: ListenerConfig) -> tuple[str
         raise ConfigurationError(
             f"sasl.enabled.mechanisms contains {unknown[0]!r}; it can contain {', '.join(SASL_MECHANISMS)}"
         )
-    if "PLAIN" in names and not listener.protocol.uses_tls and not config.sasl_plain_without_tls_enable:
+    if PLAIN in names and not listener.protocol.uses_tls and not config.sasl_plain_without_tls_enable:
         raise ConfigurationError(
             f"listener {listener.name} offers PLAIN without TLS, which sends passwords without encryption; use SASL_SSL"
             " or SCRAM, or permit this with sasl.plain.without.tls.enable=true"
