@@ -407,7 +407,8 @@ class Stream:
         self.in_place_receiver = None
         on_closed(error)
 
-    def _readable(self) -> None:
+    def _readable(self) -> int:
+        """Receive bytes and pass them on; return their number, or 0 if there were none or the stream has ended."""
         vacancy = None if self.in_place_receiver is None else self.in_place_receiver.get_buffer()
         if vacancy is None:
             place = self._place
@@ -415,11 +416,12 @@ class Stream:
             if size:
                 self._on_bytes(memoryview(place.buffer)[:size])
                 place.leave_if_kept()
-            return
+            return size
         with vacancy:
             size = self._receive(vacancy)
         if size and self.in_place_receiver is not None:
             self.in_place_receiver.buffer_updated(size)
+        return size
 
     def _receive(self, place: bytearray | memoryview) -> int:
         """Receive into `place`; return the number of bytes, or 0 if there were none or the stream has ended."""

@@ -1,4 +1,4 @@
-"""The bytes of a TLS connection on an event loop, with the interface of `barnabas.net.stream.Stream`.
+"""The bytes of a TLS connection on an event loop.
 
 OpenSSL reads and writes the socket itself. Compared with a transport over memory buffers this needs as much CPU time
 and one copy less (decision 035). A record of TLS has at most 16 KiB, so one read or write of this stream contains many.
@@ -11,14 +11,12 @@ from __future__ import annotations
 
 import asyncio
 import os
-import socket
 import ssl
-from collections import deque
 from collections.abc import Callable, Iterable
 from typing import cast
 
 from barnabas.model import FileRegion
-from barnabas.net.stream import InPlaceReceiver, ignore_callback, receive_place
+from barnabas.net.stream import Stream
 from barnabas.protocol.codec import Buffer, Chunk
 
 READ_BYTES_PER_TURN = 512 * 1024
@@ -31,24 +29,14 @@ REGION_BYTES = 256 * 1024
 """The number of bytes of a file region that are read at once."""
 
 
-class TlsStream:
-    """The bytes of one connection after its handshake. The parameters are those of `Stream`."""
+class TlsStream(Stream):
+    """The bytes of one connection after its handshake.
 
-    __slots__ = (
-        "_fd",
-        "_loop",
-        "_on_bytes",
-        "_on_closed",
-        "_on_drained",
-        "_out",
-        "_piece",
-        "_place",
-        "_reading",
-        "_sock",
-        "_write_waits_for_read",
-        "_writing",
-        "in_place_receiver",
-    )
+    :param sock: the secured socket. The other parameters are those of `Stream`.
+    """
+
+    __slots__ = ("_piece", "_write_waits_for_read")
+    _sock: ssl.SSLSocket
 
     def __init__(
         self,
@@ -58,82 +46,40 @@ class TlsStream:
         on_drained: Callable[[], None],
         on_closed: Callable[[Exception | None], None],
     ) -> None:
-        sock.setblocking(False)
-        sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        self._loop = loop
-        self._sock = sock
-        self._fd = sock.fileno()
-        self._place = receive_place()
-        self._on_bytes = on_bytes
-        self._on_drained = on_drained
-        self._on_closed = on_closed
-        self._out: deque[Chunk] = deque()
         self._piece: memoryview | None = None  # the bytes that OpenSSL has not accepted yet
-        self._reading = False
-        self._writing = False
         self._write_waits_for_read = False
-        self.in_place_receiver: InPlaceReceiver | None = None
-        self.resume_reading()
-
-    @property
-    def is_open(self) -> bool:
-        return self._fd >= 0
+        super().__init__(loop, sock, on_bytes, on_drained, on_closed)
 
     @property
     def unsent_bytes(self) -> int:
         """The number of bytes that OpenSSL has not accepted yet."""
-        return (len(self._piece) if self._piece is not None else 0) + sum(map(len, self._out))
+        return super().unsent_bytes + (0 if self._piece is None else len(self._piece))
 
     @property
     def unsent_memory_bytes(self) -> int:
         """The number of unsent bytes in memory. File regions do not count, because their bytes are on disk."""
-        in_chunks = sum(len(chunk) for chunk in self._out if not isinstance(chunk, FileRegion))
-        return (len(self._piece) if self._piece is not None else 0) + in_chunks
-
-    @property
-    def is_reading(self) -> bool:
-        return self._reading
-
-    def pause_reading(self) -> None:
-        """Stop reading. The kernel buffers further bytes until TCP makes the sender wait."""
-        if self._reading:
-            self._reading = False
-            self._loop.remove_reader(self._fd)
+        return super().unsent_memory_bytes + (0 if self._piece is None else len(self._piece))
 
     def resume_reading(self) -> None:
         """Read again after `pause_reading`."""
-        if not self._reading and self.is_open:
-            self._reading = True
-            self._loop.add_reader(self._fd, self._readable)
+        if not self._reading:
+            super().resume_reading()
             self._read_decrypted_soon()
 
     def send(self, chunks: Iterable[Chunk]) -> None:
-        """Send the chunks in order; chunks that the socket does not accept now are sent later."""
-        if not self.is_open:
-            return
-        self._out.extend(chunks)
-        if not self._writing and not self._write_waits_for_read:
-            self._writable()
+        """Send the chunks in order; chunks that OpenSSL does not accept now are sent later."""
+        if self._write_waits_for_read:
+            self._out.extend(chunks)
+        else:
+            super().send(chunks)
 
     def close(self, error: Exception | None = None) -> None:
         """End the stream immediately; unsent chunks are dropped."""
-        if not self.is_open:
-            return
-        self.pause_reading()
-        if self._writing:
-            self._writing = False
-            self._loop.remove_writer(self._fd)
-        self._fd = -1
-        self._out.clear()
-        if self._piece is None and error is None:
+        if self.is_open and self._piece is None and error is None:
             self._say_goodbye()
         self._piece = None
-        self._sock.close()
-        on_closed = self._on_closed
-        self._on_bytes, self._on_drained, self._on_closed = ignore_callback, ignore_callback, ignore_callback
-        self.in_place_receiver = None
-        on_closed(error)
+        self._write_waits_for_read = False
+        super().close(error)
 
     def _say_goodbye(self) -> None:
         """Send TLS's close_notify, without waiting for the peer's."""
@@ -142,17 +88,18 @@ class TlsStream:
         except (OSError, ValueError):
             return  # The peer has not replied yet, or is gone.
 
-    def _readable(self) -> None:
+    def _readable(self) -> int:
         if self._write_waits_for_read:
             self._write_waits_for_read = False
             self._writable()
-        left = READ_BYTES_PER_TURN
-        while left > 0 and self._reading:
-            size = self._read_once()
+        received = 0
+        while received < READ_BYTES_PER_TURN and self._reading:
+            size = super()._readable()
             if not size:
-                return
-            left -= size
+                return received
+            received += size
         self._read_decrypted_soon()
+        return received
 
     def _read_decrypted_soon(self) -> None:
         # The socket is not readable for bytes that OpenSSL has already decrypted.
@@ -163,26 +110,12 @@ class TlsStream:
         if self._reading:
             self._readable()
 
-    def _read_once(self) -> int:
-        """Fill the memory for received bytes, and pass it on; return the number of bytes, 0 if there are none now."""
-        vacancy = None if self.in_place_receiver is None else self.in_place_receiver.get_buffer()
-        if vacancy is None:
-            place = self._place
-            view = memoryview(place.buffer)
-            size = self._receive(view)
-            if size:
-                self._on_bytes(view[:size])
-            view.release()
-            place.leave_if_kept()
-            return size
-        with vacancy:
-            size = self._receive(vacancy)
-        if size and self.in_place_receiver is not None:
-            self.in_place_receiver.buffer_updated(size)
-        return size
-
-    def _receive(self, view: memoryview) -> int:
+    def _receive(self, place: bytearray | memoryview) -> int:
         """Receive records until the memory is full or no more bytes are available."""
+        with memoryview(place) as view:
+            return self._receive_records(view)
+
+    def _receive_records(self, view: memoryview) -> int:
         filled, size = 0, len(view)
         recv_into = self._sock.recv_into
         try:
