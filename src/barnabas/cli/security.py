@@ -38,6 +38,8 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 PASSWORD_BYTES = 24
 DAYS_MAX = 3_650
+FILE_BYTES_MAX = 1024 * 1024
+"""The maximum size of a file of an installation that a command reads."""
 
 
 @click.group()
@@ -176,9 +178,16 @@ def _authority(folder: Path) -> Authority:
 
 def _read(path: Path) -> str:
     try:
-        return path.read_text(encoding="utf-8")
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
     except FileNotFoundError:
         raise ConfigurationError(f"{path} does not exist; create it with: barnabas security init") from None
+    if len(data) > FILE_BYTES_MAX:
+        raise ConfigurationError(f"{path} has more than {FILE_BYTES_MAX} bytes")
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path} is not a text in UTF-8") from None
 
 
 def _now() -> datetime.datetime:

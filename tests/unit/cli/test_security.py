@@ -7,6 +7,7 @@ import stat
 import pytest
 
 from barnabas.cli.commands import run
+from barnabas.cli.security import FILE_BYTES_MAX
 
 
 @pytest.fixture
@@ -63,3 +64,17 @@ def test_client_certificate_never_overwrites_a_file(folder, tmp_path) -> None:
     assert stat.S_IMODE((tmp_path / "alice.pem").stat().st_mode) == 0o600
     assert run(create) == 1
     assert run(["security", "certificate", str(folder), "broker-1", "-o", str(tmp_path / "b.pem")]) == 2
+
+
+@pytest.mark.parametrize("name", ["ca.pem", "ca-key.pem", "installation.json"])
+@pytest.mark.parametrize(
+    "content",
+    [b"\xff\xfe", b"[" * 100_000, b"x" * (FILE_BYTES_MAX + 1)],
+    ids=["not UTF-8", "nested deeply", "too large"],
+)
+def test_damaged_file_of_an_installation_is_named(folder, capsys, name: str, content: bytes) -> None:
+    (folder / name).write_bytes(content)
+    assert run(["security", "renew", str(folder)]) == 2
+    error = capsys.readouterr().err
+    assert "Traceback" not in error
+    assert str(folder / name) in error or "CA" in error
