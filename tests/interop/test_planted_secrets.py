@@ -161,7 +161,7 @@ class Stage:
             self.planted.see(f"error of a wrong {kind}", error_of(settings))
 
     def ask(self) -> None:
-        """Look at all that the broker tells about itself."""
+        """Search all answers of the broker about itself for planted secrets."""
         broker = self.broker.broker
         with client.Admin(**self.clients()[0]) as admin:
             admin.set_user_password("bob", NEW_PASSWORD)

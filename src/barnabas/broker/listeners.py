@@ -50,7 +50,7 @@ from barnabas.security.secrets import Secret
 log = logging.getLogger(__name__)
 
 ALL_ADDRESSES = "0.0.0.0"
-SECURITY_THREADS = 2
+HANDSHAKE_THREADS = 2
 RELOAD_CHECK_S = 5.0
 """The interval at which changed certificate files are looked for."""
 
@@ -98,14 +98,15 @@ class Listeners:
         self._environment = environment
         self._limits = limits
         self._resources = ConnectionResources(limits)
-        secured = [each for each in self.configs if each.protocol.uses_tls or each.protocol.uses_sasl]
-        self._threads: Executor | None = environment.new_threads(SECURITY_THREADS, "security") if secured else None
         self._contexts = {
             each.name: TlsContext(tls_settings(config, each), server_context)
             for each in self.configs
             if each.protocol.uses_tls
         }
-        # One more thread, so that an authentication does not wait behind the handshakes of thousands of clients.
+        self._handshake_threads: Executor | None = None
+        if self._contexts:
+            self._handshake_threads = environment.new_threads(HANDSHAKE_THREADS, "handshakes")
+        # A thread of its own, so that an authentication does not wait behind the handshakes of thousands of clients.
         uses_sasl = any(each.protocol.uses_sasl for each in self.configs)
         self._sasl_thread: Executor | None = environment.new_threads(1, "authentication") if uses_sasl else None
         self._fair_threads = None if self._sasl_thread is None else FairThreads(self._sasl_thread, clock.monotonic)
@@ -135,11 +136,10 @@ class Listeners:
         for each in self.configs:
             tls = self._contexts.get(each.name)
             limits = dataclasses.replace(self._limits, must_authenticate=each.protocol.uses_sasl)
-            assert self._threads or tls is None
             listener = self._environment.listen(
                 limits,
                 None if each.serves_brokers else self._resources,
-                None if tls is None or self._threads is None else (tls, self._threads),
+                None if tls is None or self._handshake_threads is None else (tls, self._handshake_threads),
             )
             host = each.host or ALL_ADDRESSES
             with explaining_address(host, each.port, each.flag):
@@ -170,7 +170,7 @@ class Listeners:
         """Close all listeners and their connections."""
         for each in self.open:
             each.listener.close()
-        for threads in (self._threads, self._sasl_thread):
+        for threads in (self._handshake_threads, self._sasl_thread):
             if threads is not None:
                 threads.shutdown(wait=False)
 
@@ -189,7 +189,7 @@ class Listeners:
         loop = asyncio.get_running_loop()
         for name, context in self._contexts.items():
             try:
-                if await loop.run_in_executor(self._threads, context.reload):
+                if await loop.run_in_executor(self._handshake_threads, context.reload):
                     log.info("listener %s uses the changed certificates for new connections", name)
             except ConfigurationError as error:
                 extra = event(LogEvent.CERTIFICATE_NOT_RELOADED)

@@ -63,12 +63,6 @@ def check_zookeeper_security(config: BrokerConfig) -> None:
     ):
         if value and not config.zookeeper_ssl_client_enable:
             raise ConfigurationError(f"{name} is set, but zookeeper.ssl.client.enable is false; set it to true")
-    may_set_acl = config.zookeeper_auth or config.zookeeper_ssl_keystore_location
-    if config.zookeeper_connect and config.zookeeper_set_acl == "true" and not may_set_acl:
-        raise ConfigurationError(
-            "zookeeper.set.acl requires zookeeper.auth or a client certificate (zookeeper.ssl.keystore.location);"
-            " without them, nobody can change the nodes"
-        )
 
 
 def _sets_acl(config: BrokerConfig) -> bool:

@@ -19,12 +19,12 @@ import datetime
 import ipaddress
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePath
 
-from barnabas.addresses import host_port
-from barnabas.cli.profiles import profile_text
+from barnabas.addresses import host_port, is_loopback
+from barnabas.cli.profiles import profile_text, settings_text
 from barnabas.errors import ConfigurationError
 from barnabas.security.authority import CERTIFICATE_DAYS, Authority, Issued
 from barnabas.security.scram import ScramMechanism, credential_from_password
@@ -78,7 +78,7 @@ class BrokerHosts:
     def listen_host(self) -> str:
         """The address to listen on: the loopback address if the broker is reachable there only, else all addresses."""
         first = self.hosts[0]
-        return first if all(_is_loopback(host) for host in self.hosts) else ""
+        return first if all(is_loopback(host) for host in self.hosts) else ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,11 +222,6 @@ def broker_settings(
     }
 
 
-def settings_text(settings: Mapping[str, str | int]) -> str:
-    """Return a TOML file with settings."""
-    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
-
-
 def parse_description(text: str, file: Path) -> list[BrokerHosts]:
     """Return the brokers of `installation.json`.
 
@@ -237,7 +232,7 @@ def parse_description(text: str, file: Path) -> list[BrokerHosts]:
             BrokerHosts(number, tuple(str(host) for host in each["hosts"]), str(each["folder"]))
             for number, each in enumerate(json.loads(text)["brokers"], start=1)
         ]
-    except (ValueError, KeyError, TypeError):
+    except (ValueError, KeyError, TypeError, RecursionError):
         raise ConfigurationError(f"{file} is not a file of barnabas security init") from None
     if any(each.folder != "." and PurePath(each.folder).name != each.folder for each in brokers):
         raise ConfigurationError(f"{file} names a folder outside of the installation")
@@ -260,7 +255,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)

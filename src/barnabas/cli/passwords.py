@@ -10,10 +10,9 @@ from typing import Any, TypeVar
 
 import click
 
-Decorated = TypeVar("Decorated", bound=Callable[..., Any])
+from barnabas.security.scram import PASSWORD_BYTES_MAX
 
-PASSWORD_BYTES_MAX = 1024
-"""The maximum size of a password in bytes of UTF-8."""
+Decorated = TypeVar("Decorated", bound=Callable[..., Any])
 
 
 def password_options(function: Decorated) -> Decorated:

@@ -122,9 +122,12 @@ def profile_text(settings: Mapping[str, str]) -> str:
     bootstrap_servers = "a:9092"
     security_protocol = "SSL"
     """
-    return "".join(
-        f"{name.replace('.', '_')} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items()
-    )
+    return settings_text({name.replace(".", "_"): value for name, value in settings.items()})
+
+
+def settings_text(settings: Mapping[str, str | int]) -> str:
+    """Return the content of a TOML file with settings."""
+    return "".join(f"{name} = {json.dumps(value, ensure_ascii=False)}\n" for name, value in settings.items())
 
 
 def check_profile(settings: Mapping[str, str]) -> None:
@@ -144,7 +147,8 @@ def write_private_file(path: Path, text: str, *, replace: bool = False) -> None:
     :raises OSError: the file cannot be written, or exists.
     """
     new = path.with_name(f".{path.name}.new") if replace else path
-    new.unlink(missing_ok=True) if replace else None
+    if replace:
+        new.unlink(missing_ok=True)
     descriptor = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, 0o600)
     with os.fdopen(descriptor, "w", encoding="utf-8") as file:
         file.write(text)

@@ -39,6 +39,7 @@ SALT_BYTES = 16
 """The size of the salts of new credentials and of decoys."""
 DECOY_SECRET_BYTES_MIN = 16
 PASSWORD_BYTES_MAX = 1024
+"""The maximum size of a password in bytes of UTF-8."""
 MESSAGE_BYTES_MAX = 4096
 NONCE_CHARACTERS_MIN = 16
 

@@ -10,13 +10,12 @@ module does no I/O.
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from barnabas.addresses import PORT_MAX, bare_host, host_port, split_listener
+from barnabas.addresses import PORT_MAX, bare_host, host_port, is_loopback, split_listener
 from barnabas.broker.settings.rules import items_of
 from barnabas.broker.settings.static import BROKER_SETTINGS, BrokerConfig
 from barnabas.errors import ConfigurationError
@@ -88,12 +87,7 @@ class ListenerConfig:
     @property
     def is_loopback(self) -> bool:
         """True if only this machine can connect."""
-        if self.host == "localhost":
-            return True
-        try:
-            return ipaddress.ip_address(self.host).is_loopback
-        except ValueError:
-            return False
+        return is_loopback(self.host)
 
 
 def parse_endpoints(setting: str, value: str) -> list[Endpoint]:
