@@ -185,6 +185,7 @@ class Broker:
         await self._open_tree()
         await self._open_logs()
         await self._register()
+        await self._load_users()  # after the registration, which fails first if this broker cannot join
         await self._load_topics()
         self._begin_replication()
         await self._make_coordinators()
@@ -264,11 +265,6 @@ class Broker:
             tuple(each.endpoint for each in self._listeners.open),
             self.config.rack,
         )
-        random_bytes = self._environment.random_source.random_bytes
-        self.users = UserCredentials(tree, self._in_metadata_thread, random_bytes)
-        await self.users.load(Path(self.config.bootstrap_users_file) if self.config.bootstrap_users_file else None)
-        self._mechanisms = SaslMechanisms(self.config, self.users, self.clock, random_bytes)
-        self._stopping.callback(self._mechanisms.close)
         self.settings = DynamicSettings(self.config, tree, self._in_metadata_thread, self._put_into_force)
         self.config = self.settings.broker.config
 
@@ -293,6 +289,13 @@ class Broker:
             self._environment.random_source.new_broker_epoch,
         )
         await self.membership.register()
+
+    async def _load_users(self) -> None:
+        random_bytes = self._environment.random_source.random_bytes
+        self.users = UserCredentials(self._tree, self._in_metadata_thread, random_bytes)
+        await self.users.load(Path(self.config.bootstrap_users_file) if self.config.bootstrap_users_file else None)
+        self._mechanisms = SaslMechanisms(self.config, self.users, self.clock, random_bytes)
+        self._stopping.callback(self._mechanisms.close)
 
     async def _load_topics(self) -> None:
         tree, logs, events, broker_id = self._tree, self._logs, self._events, self.identity.node_id
