@@ -215,15 +215,22 @@ def _infer_at_once(values: pa.Array, rules: JsonRules) -> Fields | None:
     return None if rules.decimals and "double" in repr(list(fields.values())) else fields
 
 
-def decode(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> Parsed:
-    """Decode binary values to one column per field, in the order of `fields`."""
+def decode(
+    values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN, *, is_guess: bool = False
+) -> Parsed:
+    """Decode binary values to one column per field, in the order of `fields`.
+
+    :param is_guess: True if the types were inferred from other values. `found` then also contains the types that these
+        values would have added to the inference, although the columns can hold the values: 5.0 fits a `long` column,
+        but makes the inferred type a `double`.
+    """
     further = keys_of_fields(fields)
     columns = _decode_with_further(values, fields, further) if further else _decode_at_once(values, fields)
     if columns is not None:
         return Parsed(columns, pa.repeat(pa.scalar(True), len(values)))
     if len(values) <= PART_ROWS:
-        return _decode_one_by_one(values.to_pylist(), fields, rules)
-    return _joined([decode(part, fields, rules) for part in _parts(values)])
+        return _decode_one_by_one(values.to_pylist(), fields, rules, is_guess=is_guess)
+    return _joined([decode(part, fields, rules, is_guess=is_guess) for part in _parts(values)])
 
 
 def read_fields(values: pa.Array, fields: Mapping[str, ColumnType], rules: JsonRules = PLAIN) -> list[pa.Array]:
@@ -374,11 +381,14 @@ def _one_chunk(column: pa.ChunkedArray) -> pa.Array:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def _decode_one_by_one(values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rules: JsonRules) -> Parsed:
+def _decode_one_by_one(
+    values: Sequence[bytes | None], fields: Mapping[str, ColumnType], rules: JsonRules, *, is_guess: bool = False
+) -> Parsed:
     columns: dict[str, list[Any]] = {name: [None] * len(values) for name in fields}
     whole = [False] * len(values)
     reasons: list[str | None] = [None] * len(values)
     found: Fields = {}
+    inferred: Fields = {}
     keeps_text = rules.decimals or "decimal(" in repr(list(fields.values()))
     for row, value in enumerate(values):
         parsed = _object(value, keeps_text)
@@ -386,6 +396,8 @@ def _decode_one_by_one(values: Sequence[bytes | None], fields: Mapping[str, Colu
             reasons[row] = parsed
             continue
         whole[row] = True
+        if is_guess:
+            _note_fields(inferred, parsed.items(), rules)
         for name, item in parsed.items():
             has_column = name in fields and not is_further(name)
             if has_column:
@@ -397,6 +409,10 @@ def _decode_one_by_one(values: Sequence[bytes | None], fields: Mapping[str, Colu
                 whole[row] = False
                 _note_misfit(found, name, item, fields, rules)
     arrays = [pa.array(columns[name], arrow_type(column_type)) for name, column_type in fields.items()]
+    if inferred:
+        known: Fields = dict(fields)
+        wider_types = {name: kind for name, kind in inferred.items() if wider(known.get(name), kind) != known.get(name)}
+        found = merge_fields([found, wider_types])
     return Parsed(arrays, pa.array(whole, pa.bool_()), reasons if any(reasons) else None, found)
 
 

@@ -21,9 +21,13 @@ RAW, JSON, LINES = "raw", "json", "lines"
 
 @dataclass(frozen=True, slots=True)
 class JsonDecoder:
-    """A `ValueDecoder` of JSON objects."""
+    """A `ValueDecoder` of JSON objects.
+
+    :param is_guess: True if the columns were inferred from a sample of the values, as for `decode`.
+    """
 
     rules: JsonRules
+    is_guess: bool = False
 
     def infer(self, values: pa.Array) -> Fields:
         return infer_fields(values, self.rules)
@@ -32,7 +36,7 @@ class JsonDecoder:
         return NO_ALIASES
 
     def decode(self, values: pa.Array, fields: Mapping[str, ColumnType]) -> Decoded:
-        parsed = decode(values, fields, self.rules)
+        parsed = decode(values, fields, self.rules, is_guess=self.is_guess)
         forms = value_forms(values, parsed.whole, dict(zip(fields, parsed.columns, strict=True)))
         reasons = pa.array(parsed.reasons, pa.string()) if parsed.reasons else pa.nulls(len(values), pa.string())
         return Decoded(parsed.columns, forms, reasons, parsed.found)

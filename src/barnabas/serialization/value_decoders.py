@@ -6,6 +6,7 @@ This module is not in `barnabas.formats`, because that package does no I/O and m
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import lru_cache
 
 from barnabas.errors import ConfigurationError
@@ -31,6 +32,7 @@ def value_decoder(
     *,
     may_rename: bool = True,
     with_forms: bool = True,
+    is_guess: bool = False,
 ) -> ValueDecoder | None:
     """Return the decoder of a format, or None for raw values.
 
@@ -40,9 +42,12 @@ def value_decoder(
     :param aliases: the earlier names of fields with their names in the table.
     :param may_rename: True if the table's fields may be renamed later.
     :param with_forms: True if the decoder checks that columns restore the values.
+    :param is_guess: True if the fields were inferred from a sample of the values.
     :raises ConfigurationError: if the format does not exist, or if `registry` or `rules` do not match the format.
     """
-    decoder = _decoder(value_format, rules, registry, aliases, may_rename=may_rename, with_forms=with_forms)
+    decoder = _decoder(
+        value_format, rules, registry, aliases, may_rename=may_rename, with_forms=with_forms, is_guess=is_guess
+    )
     return None if decoder is None else GuardedDecoder(decoder)
 
 
@@ -54,10 +59,13 @@ def _decoder(
     *,
     may_rename: bool,
     with_forms: bool,
+    is_guess: bool,
 ) -> ValueDecoder | None:
     kind = _KINDS.get(value_format)
     if kind is None:
         decoder = decoder_of(value_format, rules, others=tuple(_KINDS))
+        if isinstance(decoder, JsonDecoder):
+            decoder = replace(decoder, is_guess=is_guess)
         if registry is None:
             return decoder
         if isinstance(decoder, JsonDecoder):

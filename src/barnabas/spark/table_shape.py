@@ -83,7 +83,14 @@ class TableShape:
 
         :param registry: The URL of the schema registry.
         """
-        return value_decoder(self.value_format, self.rules, registry, self.aliases, may_rename=self._may_rename)
+        return value_decoder(
+            self.value_format,
+            self.rules,
+            registry,
+            self.aliases,
+            may_rename=self._may_rename,
+            is_guess=self.is_guess,
+        )
 
     @property
     def _may_rename(self) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from barnabas.formats.json_fields import JsonRules
@@ -169,6 +169,7 @@ def test_a_sample_that_is_worth_no_task_is_read_here_where_executors_are_here_to
     ("odd", "types"),
     [
         (b'{"a": 1.5}', {"a": "double"}),
+        (b'{"a": 5.0}', {"a": "double"}),
         (b'{"a": "x"}', {"a": "string"}),
         (b'{"a": 1, "c": true}', {"a": "int64", "c": "bool"}),
         (b'{"a": 1, "c": null}', {"a": "int64", "c": "string"}),
@@ -261,6 +262,9 @@ VALUES = st.dictionaries(st.sampled_from("abc"), ITEMS, max_size=3).map(lambda v
 
 @settings(max_examples=examples(40))
 @given(st.lists(VALUES | st.just(b'{"a": 1, "b": "x"}'), min_size=6, max_size=12), st.sampled_from([PLAIN, NESTED]))
+@example([b"{}", b"{}", b'{"a": 0.0}', b'{"a": 1}', b"{}", b"{}"], PLAIN)
+@example([b'{"a": 1}', b'{"a": 1}', b'{"a": 5.0}', b'{"a": 1}', b'{"a": 1}'], JsonRules(decimals=True))
+@example([b'{"a": [1]}', b'{"a": [1]}', b'{"a": [5.0]}', b'{"a": [1]}', b'{"a": [1]}'], NESTED)
 def test_the_table_is_the_one_that_all_records_would_have_told(
     tmp_path_factory: pytest.TempPathFactory, values: list[bytes], rules: JsonRules
 ) -> None:
