@@ -1,0 +1,293 @@
+"""Access control lists (ACLs): the rules that allow or deny operations on resources, as in Kafka (KIP-11, KIP-290).
+
+The numbers of the enumerations are those of the protocol. `barnabas.security.authorizer` decides by the ACLs, and
+`barnabas.coordination.acls` stores them.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from enum import IntEnum
+from typing import NamedTuple
+
+from barnabas.errors import ConfigurationError
+from barnabas.security.principal import NAME_BYTES_MAX, Principal
+
+WILDCARD = "*"
+"""The resource name, and the host, that stands for all."""
+EVERYONE = "User:*"
+"""The principal that stands for all users."""
+CLUSTER_NAME = "kafka-cluster"
+"""The only name of a resource of the type CLUSTER."""
+RESOURCE_NAME_BYTES_MAX = 1024
+HOST_CHARACTERS_MAX = 64
+
+
+class _Named(IntEnum):
+    @classmethod
+    def _missing_(cls, value: object) -> _Named:
+        """Return UNKNOWN for a number without meaning, because clients may send any number."""
+        return cls(0)
+
+    @property
+    def label(self) -> str:
+        """The name in Kafka's metadata nodes and commands, such as `DescribeConfigs`.
+
+        >>> Operation.DESCRIBE_CONFIGS.label, ResourceType.TRANSACTIONAL_ID.label
+        ('DescribeConfigs', 'TransactionalId')
+        """
+        return "".join(part.capitalize() for part in self.name.split("_"))
+
+
+class ResourceType(_Named):
+    """The type of a resource.
+
+    SUBJECT is an addition of Barnabas: a subject of the schema registry. Kafka's clients do not know it.
+    """
+
+    UNKNOWN = 0
+    ANY = 1
+    TOPIC = 2
+    GROUP = 3
+    CLUSTER = 4
+    TRANSACTIONAL_ID = 5
+    DELEGATION_TOKEN = 6
+    USER = 7
+    SUBJECT = 100
+
+
+class PatternType(_Named):
+    """The relation between the name of an ACL and the names of its resources. ANY and MATCH occur in filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    MATCH = 2
+    LITERAL = 3
+    PREFIXED = 4
+
+
+class Operation(_Named):
+    """An operation on a resource. ANY occurs in filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    ALL = 2
+    READ = 3
+    WRITE = 4
+    CREATE = 5
+    DELETE = 6
+    ALTER = 7
+    DESCRIBE = 8
+    CLUSTER_ACTION = 9
+    DESCRIBE_CONFIGS = 10
+    ALTER_CONFIGS = 11
+    IDEMPOTENT_WRITE = 12
+    CREATE_TOKENS = 13
+    DESCRIBE_TOKENS = 14
+    TWO_PHASE_COMMIT = 15
+
+
+class Permission(_Named):
+    """The effect of an ACL. ANY occurs in filters only."""
+
+    UNKNOWN = 0
+    ANY = 1
+    DENY = 2
+    ALLOW = 3
+
+
+OPERATIONS_ON = {
+    ResourceType.TOPIC: frozenset(
+        {
+            Operation.READ,
+            Operation.WRITE,
+            Operation.CREATE,
+            Operation.DELETE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        }
+    ),
+    ResourceType.GROUP: frozenset(
+        {
+            Operation.READ,
+            Operation.DELETE,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        }
+    ),
+    ResourceType.CLUSTER: frozenset(
+        {
+            Operation.CREATE,
+            Operation.ALTER,
+            Operation.DESCRIBE,
+            Operation.CLUSTER_ACTION,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+            Operation.IDEMPOTENT_WRITE,
+        }
+    ),
+    ResourceType.TRANSACTIONAL_ID: frozenset({Operation.WRITE, Operation.DESCRIBE, Operation.TWO_PHASE_COMMIT}),
+    ResourceType.DELEGATION_TOKEN: frozenset({Operation.DESCRIBE}),
+    ResourceType.USER: frozenset({Operation.CREATE_TOKENS, Operation.DESCRIBE_TOKENS}),
+    ResourceType.SUBJECT: frozenset(
+        {
+            Operation.READ,
+            Operation.WRITE,
+            Operation.DELETE,
+            Operation.DESCRIBE,
+            Operation.DESCRIBE_CONFIGS,
+            Operation.ALTER_CONFIGS,
+        }
+    ),
+}
+"""The operations that exist on resources of a type, without ALL (Kafka's AclEntry.supportedOperations)."""
+
+
+class ResourcePattern(NamedTuple):
+    """The resources of an ACL.
+
+    >>> ResourcePattern(ResourceType.TOPIC, "logs-", PatternType.PREFIXED).matches("logs-eu")
+    True
+    """
+
+    type: ResourceType
+    name: str
+    pattern_type: PatternType = PatternType.LITERAL
+
+    def matches(self, name: str) -> bool:
+        """Return whether a resource of this type with a name belongs to the pattern."""
+        if self.pattern_type is PatternType.PREFIXED:
+            return name.startswith(self.name)
+        return self.name in (name, WILDCARD)
+
+    def __str__(self) -> str:
+        star = "*" if self.pattern_type is PatternType.PREFIXED else ""
+        return f"{self.type.name.lower()}:{self.name}{star}"
+
+
+class AclEntry(NamedTuple):
+    """A principal, and the operation that an ACL allows or denies to it.
+
+    :ivar principal: such as `User:alice`; `User:*` is every principal.
+    :ivar host: an address, a network such as `10.0.0.0/8`, or `*`.
+    """
+
+    principal: str
+    host: str
+    operation: Operation
+    permission: Permission
+
+
+class AclBinding(NamedTuple):
+    """One ACL: the resources and the entry."""
+
+    pattern: ResourcePattern
+    entry: AclEntry
+
+    def __str__(self) -> str:
+        own = self.entry
+        origin = "" if own.host == WILDCARD else f" from {own.host}"
+        return f"{own.permission.name.lower()} {own.principal} {own.operation.name.lower()} {self.pattern}{origin}"
+
+
+def checked_binding(binding: AclBinding) -> AclBinding:
+    """Return an ACL that a client wants to create.
+
+    :raises ConfigurationError: it is not complete, or contradicts Kafka's rules.
+    """
+    (kind, name, pattern_type), (principal, host, operation, permission) = binding
+    if kind in (ResourceType.UNKNOWN, ResourceType.ANY):
+        raise ConfigurationError(f"an ACL needs one type of resource, not {kind.name}")
+    if pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+        raise ConfigurationError(f"an ACL needs the pattern type LITERAL or PREFIXED, not {pattern_type.name}")
+    if operation in (Operation.UNKNOWN, Operation.ANY):
+        raise ConfigurationError(f"an ACL needs one operation or ALL, not {operation.name}")
+    if permission not in (Permission.ALLOW, Permission.DENY):
+        raise ConfigurationError(f"an ACL must ALLOW or DENY, not {permission.name}")
+    if not name or len(name.encode("utf-8", "surrogatepass")) > RESOURCE_NAME_BYTES_MAX or not name.isprintable():
+        raise ConfigurationError(f"the name of a resource must have 1 to {RESOURCE_NAME_BYTES_MAX} printable bytes")
+    if kind is ResourceType.CLUSTER and (name != CLUSTER_NAME or pattern_type is not PatternType.LITERAL):
+        raise ConfigurationError(f"the only resource of the type CLUSTER is {CLUSTER_NAME}")
+    if operation is not Operation.ALL and operation not in OPERATIONS_ON[kind]:
+        raise ConfigurationError(f"operation {operation.name} does not exist on {kind.name}")
+    if len(principal) > NAME_BYTES_MAX or not principal.isprintable():
+        raise ConfigurationError("a principal has printable characters, and at most 1024 bytes")
+    Principal.parse(principal)
+    if not is_host(host):
+        raise ConfigurationError(f"host {host[:HOST_CHARACTERS_MAX]!r} is not an address, a network or *")
+    return binding
+
+
+def is_host(host: str) -> bool:
+    """Return whether a text can be the host of an ACL.
+
+    >>> is_host("*"), is_host("10.1.2.3"), is_host("10.0.0.0/8"), is_host("::1"), is_host("a.example"), is_host("")
+    (True, True, True, True, False, False)
+    """
+    return len(host) <= HOST_CHARACTERS_MAX and (host == WILDCARD or network_of(host) is not None)
+
+
+def network_of(host: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Return an address or a network of addresses; None if a text is neither."""
+    try:
+        return ipaddress.ip_network(host, strict=False)
+    except ValueError:
+        return None
+
+
+class AclFilter(NamedTuple):
+    """A filter of DescribeAcls and DeleteAcls. None, and the members ANY, match everything.
+
+    The pattern type MATCH matches each ACL that concerns a resource with this name.
+    """
+
+    type: ResourceType = ResourceType.ANY
+    name: str | None = None
+    pattern_type: PatternType = PatternType.ANY
+    principal: str | None = None
+    host: str | None = None
+    operation: Operation = Operation.ANY
+    permission: Permission = Permission.ANY
+
+    @property
+    def has_unknown(self) -> bool:
+        """True if a number of the filter has no meaning, so that nothing can be found."""
+        return 0 in (self.type, self.pattern_type, self.operation, self.permission)
+
+    def matches(self, binding: AclBinding) -> bool:
+        """Return whether an ACL fits the filter.
+
+        >>> logs = ResourcePattern(ResourceType.TOPIC, "logs-", PatternType.PREFIXED)
+        >>> binding = AclBinding(logs, AclEntry("User:a", "*", Operation.READ, Permission.ALLOW))
+        >>> AclFilter(name="logs-eu", pattern_type=PatternType.MATCH).matches(binding)
+        True
+        >>> AclFilter(name="logs-eu").matches(binding)
+        False
+        """
+        pattern, entry = binding
+        return (
+            self.type in (ResourceType.ANY, pattern.type)
+            and self._matches_name(pattern)
+            and self.principal in (None, entry.principal)
+            and self.host in (None, entry.host)
+            and self.operation in (Operation.ANY, entry.operation)
+            and self.permission in (Permission.ANY, entry.permission)
+        )
+
+    def _matches_name(self, pattern: ResourcePattern) -> bool:
+        if self.pattern_type not in (PatternType.ANY, PatternType.MATCH, pattern.pattern_type):
+            return False
+        if self.name is None:
+            return True
+        return pattern.matches(self.name) if self.pattern_type is PatternType.MATCH else self.name == pattern.name
+
+    def names_one_pattern(self) -> ResourcePattern | None:
+        """Return the only pattern that the filter can match; None if it can match several."""
+        if self.name is None or self.type is ResourceType.ANY:
+            return None
+        if self.pattern_type not in (PatternType.LITERAL, PatternType.PREFIXED):
+            return None
+        return ResourcePattern(self.type, self.name, self.pattern_type)
