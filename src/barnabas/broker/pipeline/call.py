@@ -303,6 +303,8 @@ class FrameTemplate(Protocol):
     served: ServedApi
     version: int
     client_id: str | None
+    request: Any
+    """The decoded request of the template. Repetitions concern the same resources."""
 
 
 class RepeatedRequest(Protocol):
@@ -315,6 +317,10 @@ class RepeatedRequest(Protocol):
 
     @property
     def correlation_id(self) -> int: ...
+
+    def in_full(self) -> Any:
+        """Return the full request, as decoded from its frame."""
+        ...
 
 
 class RecogniseFrame(Protocol):
@@ -447,7 +453,7 @@ class Call:
     :param began_s: the monotonic time in seconds at which the pipeline began to process the request.
     """
 
-    __slots__ = ("began_s", "client_id", "connection", "correlation_id", "served", "size", "version")
+    __slots__ = ("began_s", "client_id", "connection", "correlation_id", "has_passed", "served", "size", "version")
 
     request_count = 1
     """The number of requests in the call."""
@@ -471,6 +477,8 @@ class Call:
         self.connection = connection
         self.size = size
         self.began_s = began_s
+        self.has_passed = False
+        """True if all stages let the request pass unchanged, which was checked before the call entered them."""
 
 
 class RunCall(Call):

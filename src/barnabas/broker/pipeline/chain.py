@@ -1,7 +1,11 @@
 """The stages that every call passes in a fixed order, and the stage that measures requests.
 
-A call enters each stage before its handler runs, and leaves each stage when its responses are ready. Methods that a
-stage does not override cost nothing.
+A call enters each stage before its handler runs. A stage may change the request, or end the call with a reply. When the
+handler has responded, each stage may change the response (`settle`), and leaves the call when the response is encoded.
+Methods that a stage does not override cost nothing.
+
+Requests that repeat a template, and requests in runs, cannot be changed. So the pipeline first asks the stages whether
+they let such a request pass unchanged (`passes`). If not, the request is decoded in full, and processed alone.
 
 `RequestCounts` counts the requests of each listener by API, version, client and error code. The error code is the error
 code of the response, or `NO_RESPONSE` if the connection ended without a response. A frame with an unsupported API or
@@ -13,9 +17,10 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Sequence
+from types import GeneratorType
 from typing import Any, NamedTuple
 
-from barnabas.broker.pipeline.call import Call, Reply, RunCall
+from barnabas.broker.pipeline.call import Call, Reply, RunCall, Steps, StepsReply
 from barnabas.metrics.metric import Observations
 from barnabas.protocol.response_errors import NO_ERROR, ReadError, error_reader
 
@@ -23,15 +28,37 @@ from barnabas.protocol.response_errors import NO_ERROR, ReadError, error_reader
 class Stage:
     """A stage of the chain. Subclasses override the methods that they need."""
 
-    def enter(self, call: Call, request: Any) -> Reply | None:
-        """Inspect a call before its handler runs.
+    def passes(self, call: Call, request: Any) -> bool:
+        """Return whether a request may pass this stage unchanged. Called for requests of runs and of templates.
 
-        :param request: the decoded request, a run, or a `RepeatedRequest`.
-        :returns: a reply if the call ends at this stage, or None to continue.
-        :raises BarnabasError: the connection must end.
+        :param request: a decoded request, without its record bytes.
         """
         del call, request
-        return None
+        return True
+
+    def enter(self, call: Call, request: Any) -> Any:
+        """Inspect a call before its handler runs.
+
+        :param request: the decoded request, a run, or a `RepeatedRequest`. If `call.has_passed` is true, the request
+            must continue unchanged.
+        :returns: the request for the next stage, or a `Reply` if the call ends at this stage, or steps that return one
+            of both. The stage may return a changed copy of the request.
+        :raises BarnabasError: the connection must end.
+        """
+        del call
+        return request
+
+    def settle(self, call: Call, response: Any) -> Any:
+        """Inspect a response before it is encoded. It is not called for frames that a template created.
+
+        :param response: the response, or None for a request without a response.
+        :returns: the response to encode, or steps that return it.
+        """
+        del call
+        return response
+
+    def settle_run(self, call: RunCall, responses: Sequence[Any]) -> None:
+        """Inspect the responses to some requests of a run before they are encoded. Each may be None, or bytes."""
 
     def leave(self, call: Call, response: Any, size: int) -> None:
         """Inspect an encoded response.
@@ -60,10 +87,25 @@ class Chain:
     :param stages: the stages, in the order in which calls enter them.
     """
 
-    __slots__ = ("_entering", "_failing", "_leaving", "_leaving_runs", "leave")
+    __slots__ = (
+        "_entering",
+        "_failing",
+        "_leaving",
+        "_leaving_runs",
+        "_passing",
+        "_settling",
+        "_settling_runs",
+        "leave",
+        "settles",
+    )
 
     def __init__(self, stages: Sequence[Stage]) -> None:
+        self._passing = [each.passes for each in stages if type(each).passes is not Stage.passes]
         self._entering = [each.enter for each in stages if type(each).enter is not Stage.enter]
+        self._settling = [each.settle for each in stages if type(each).settle is not Stage.settle]
+        self._settling_runs = [each.settle_run for each in stages if type(each).settle_run is not Stage.settle_run]
+        self.settles = bool(self._settling)
+        """True if a stage overrides `settle`."""
         self._leaving = [each.leave for each in stages if type(each).leave is not Stage.leave]
         self.leave: Callable[[Call, Any, int], None] = self._leaving[0] if len(self._leaving) == 1 else self._leave_all
         """Passes a response through the stages.
@@ -73,15 +115,25 @@ class Chain:
         self._leaving_runs = [each.leave_run for each in stages if type(each).leave is not Stage.leave]
         self._failing = [each.fail for each in stages if type(each).fail is not Stage.fail]
 
-    def enter(self, call: Call, request: Any) -> Reply | None:
-        """Pass a call through the stages. Return the reply if a stage ends the call, or None.
+    def passes(self, call: Call, request: Any) -> bool:
+        """Return whether all stages let a request pass unchanged."""
+        for passes in self._passing:  # noqa: SIM110 - a generator would cost more
+            if not passes(call, request):
+                return False
+        return True
+
+    def enter(self, call: Call, request: Any) -> Steps[Any]:
+        """Pass a call through the stages, in steps. Return the request for the handler, or a reply.
 
         :raises BarnabasError: the connection must end.
         """
         for enter in self._entering:
-            if (reply := enter(call, request)) is not None:
-                return reply
-        return None
+            request = enter(call, request)
+            if type(request) is GeneratorType:
+                request = yield from request
+            if isinstance(request, Reply):
+                break
+        return request
 
     def carry_out(self, call: Call, request: Any) -> Reply:
         """Pass a call through the stages and its handler.
@@ -89,13 +141,50 @@ class Chain:
         :raises BarnabasError: the call failed, and its error cannot be sent in a response. The connection must end.
         """
         try:
-            if self._entering and (reply := self.enter(call, request)) is not None:
-                return reply
+            if self._entering:
+                entering = self.enter(call, request)
+                try:
+                    next(entering)
+                except StopIteration as end:
+                    request = end.value
+                else:
+                    return StepsReply(self._carry_out_later(call, entering))
+                if isinstance(request, Reply):
+                    return request
             handled: Reply = call.served.handle(request, call)
         except BaseException as error:
             self.fail(call, error)
             raise
         return handled
+
+    def _carry_out_later(self, call: Call, entering: Steps[Any]) -> Steps[Any]:
+        """Complete the remaining steps of the stages, then run the handler. Return its response, or a reply."""
+        yield
+        entered = yield from entering
+        reply: Reply = entered if isinstance(entered, Reply) else call.served.handle(entered, call)
+        return reply if reply.steps is None else (yield from reply.steps)
+
+    def settle(self, call: Call, response: Any) -> Steps[Any]:
+        """Pass a response through the stages before it is encoded. Return the response to encode."""
+        for settle in self._settling:
+            response = settle(call, response)
+            if type(response) is GeneratorType:
+                response = yield from response
+        return response
+
+    def settle_at_once(self, call: Call, response: Any) -> Any:
+        """Pass a small response through the stages before it is encoded. Return the response to encode."""
+        steps = self.settle(call, response)
+        try:
+            while True:
+                next(steps)
+        except StopIteration as end:
+            return end.value
+
+    def settle_run(self, call: RunCall, responses: Sequence[Any]) -> None:
+        """Pass the responses to some requests of a run through the stages before they are encoded."""
+        for settle_run in self._settling_runs:
+            settle_run(call, responses)
 
     def _leave_all(self, call: Call, response: Any, size: int) -> None:
         for leave in self._leaving:

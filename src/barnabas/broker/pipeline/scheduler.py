@@ -48,7 +48,7 @@ from barnabas.broker.pipeline.call import (
     encode_run,
     received,
 )
-from barnabas.broker.pipeline.chain import Chain, RequestCounts
+from barnabas.broker.pipeline.chain import Chain, RequestCounts, Stage
 from barnabas.errors import AuthenticationError, BarnabasError, MalformedMessageError, UnsupportedVersionError
 from barnabas.net.server_connection import Answer, ConnectionContext, Frame, FrameReply
 from barnabas.protocol.codec import RecordsSpan, RequestHeader, RequestTemplates, decode_request, read_request_header
@@ -228,6 +228,7 @@ class RequestPipeline:
     :param authentication: the authentication with SASL; None for a listener without SASL.
     :param principal_of: returns the principal of a client from the subject of its certificate; None if all clients
         without SASL are anonymous.
+    :param stages: the stages before the one that measures requests, in the order in which calls enter them.
     """
 
     def __init__(
@@ -237,6 +238,7 @@ class RequestPipeline:
         listener: ListenerName,
         authentication: ListenerAuthentication | None = None,
         principal_of: Callable[[DistinguishedName], Principal] | None = None,
+        stages: Sequence[Stage] = (),
     ) -> None:
         self.authentication = authentication
         self._principal_of = principal_of
@@ -244,7 +246,7 @@ class RequestPipeline:
         self.scheduler = scheduler
         self.listener = listener
         self.counts = RequestCounts(scheduler.now_s)
-        self.chain = Chain([self.counts])  # the stages, in the order in which calls enter them
+        self.chain = Chain([*stages, self.counts])
 
     def new_handler(self, link: ConnectionContext) -> ConnectionRequests:
         """Return the object that runs the requests of a new connection."""
@@ -292,7 +294,8 @@ class ConnectionRequests:
             kind = repeated.template
             now_s = self._now_s()
             call = Call(kind.served, kind.version, repeated.correlation_id, kind.client_id, state, len(frame), now_s)
-            return self._carry_out(call, repeated)
+            call.has_passed = self._chain.passes(call, kind.request)
+            return self._carry_out(call, repeated if call.has_passed else repeated.in_full())
         header = read_request_header(frame)
         found = self._served.get(header.api_key)
         if found is None or header.api_version not in found.versions:
@@ -386,6 +389,8 @@ class ConnectionRequests:
             self._chain.leave(call, response, len(response))
             return [response]
         try:
+            if self._chain.settles:
+                response = self._chain.settle_at_once(call, response)
             answer = encode(call, response)
         except BarnabasError as error:
             self._chain.fail(call, error)
@@ -421,6 +426,8 @@ class ConnectionRequests:
                 if isinstance(response, LaterReply):
                     return response
                 response = response.response
+            if self._chain.settles and type(response) is not bytes:
+                response = yield from self._chain.settle(call, response)
             answer = yield from encode_in_slices(call, response)
         except BaseException as error:
             self._chain.fail(call, error)
@@ -485,19 +492,23 @@ class ConnectionRequests:
         call.request_count, call.left_count = 1, 0
         known = self.state.templates.batches(served, version, header.client_id)
         first: Received | None = known.recognise(frame)
+        if first is not None and not self._chain.passes(call, first[0]):
+            first = None  # a stage has to change the request, so decode it with its record bytes
         if first is None:
             spans: list[RecordsSpan] = []
             request = self._decode_some(call, header, frame, spans)
             if isinstance(request, GeneratorType):
                 return FrameReply(1, [], self._finish(call, self._all_steps(call, request)))
-            if rules.must_be_in_pieces(request, len(frame)):
+            if rules.must_be_in_pieces(request, len(frame)) or not self._chain.passes(call, request):
                 return self._in_slices(call, self._steps_in_pieces(call, request, rules))
             first = received(served, frame, spans, request, correlation_id, known)
         run = self._run(first, frames, call, known, rules)
-        call.request_count = len(run)
+        call.request_count, call.has_passed = len(run), True
         reply = self._chain.carry_out(call, run)
         responses = reply.response or ()
         ids = [each for _, _, each in run]
+        if responses:
+            self._chain.settle_run(call, responses)
         answer = encode_run(call.version, responses, ids)
         if responses:
             self._chain.leave_run(call, responses, len(answer[0]) if answer else 0)
@@ -527,7 +538,9 @@ class ConnectionRequests:
                 entries += rules.entry_count(found[0])
             else:
                 break
-            if found[0] is not request and not rules.go_together(request, found[0]):
+            if found[0] is not request and not (
+                rules.go_together(request, found[0]) and self._chain.passes(call, found[0])
+            ):
                 break
             run.append(found)
             call.size = size
@@ -574,6 +587,7 @@ class ConnectionRequests:
             raise
         finally:
             self._waiting[call.served.key] -= count
+        self._chain.settle_run(call, responses)
         answer = encode_run(call.version, responses, correlation_ids)
         self._chain.leave_run(call, responses, len(answer[0]) if answer else 0)
         return answer
@@ -581,9 +595,8 @@ class ConnectionRequests:
     def _steps_in_pieces(self, call: Call, request: Any, rules: RunRules) -> Steps[Answer | LaterReply]:
         """Pass a request through the stages as a whole, process it in pieces, and encode the response."""
         try:
-            reply = self._chain.enter(call, [(request, None, call.correlation_id)])
-            if reply is None:
-                reply = yield from self._pieces(call, request, rules)
+            entered = yield from self._chain.enter(call, request)
+            reply = entered if isinstance(entered, Reply) else (yield from self._pieces(call, entered, rules))
         except BaseException as error:
             self._chain.fail(call, error)
             raise
