@@ -51,6 +51,8 @@ def values(kind: WireType | type, version: int) -> st.SearchStrategy[Any]:
             made = st.binary(min_size=16, max_size=16)
         case Fixed(code="H"):
             made = st.integers(0, 2**16 - 1)
+        case Fixed(code="d"):
+            made = st.floats(allow_nan=False)
         case Fixed(code=code):
             half = 2 ** (INTEGER_BITS[code] - 1)
             made = st.integers(-half, half - 1)

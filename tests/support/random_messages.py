@@ -77,6 +77,8 @@ class RandomMessages:
                 value = choose.choice([bytes(16), choose.randbytes(16)])
             case Fixed(code="H"):
                 value = choose.choice([0, 1, 9092, 2**16 - 1])
+            case Fixed(code="d"):
+                value = choose.choice([0.0, 1.0, 0.5, -1.0, 1e308, float("inf"), float("nan")])
             case Fixed(code=code):
                 half = 2 ** (BITS[code] - 1)
                 value = choose.choice([0, 0, 0, 1, 1, 2, -1, -2, -3, 100, half - 1, -half, choose.randrange(half)])

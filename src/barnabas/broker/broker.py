@@ -49,6 +49,7 @@ from barnabas.broker.parts import Parts
 from barnabas.broker.pipeline.call import ServedApis
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
 from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.quotas.client_quotas import ClientQuotas
 from barnabas.broker.readiness import STARTING, STOPPING, Readiness
 from barnabas.broker.replica_logs import log_configs
 from barnabas.broker.replication import Replication
@@ -63,6 +64,7 @@ from barnabas.broker.topics import Topics
 from barnabas.broker.user_credentials import UserCredentials
 from barnabas.clock import GuardedClock
 from barnabas.coordination import topic_deletions, topic_metadata_store
+from barnabas.coordination.client_quotas import is_quota_path
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.life_counters import read_life_counters
 from barnabas.coordination.renewable_metadata_store import RenewableMetadataStore
@@ -102,6 +104,7 @@ class Broker:
 
     identity: Identity
     users: UserCredentials
+    client_quotas: ClientQuotas
     settings: DynamicSettings
     membership: Membership
     topics: Topics
@@ -267,6 +270,7 @@ class Broker:
         )
         self.settings = DynamicSettings(self.config, tree, self._in_metadata_thread, self._put_into_force)
         self.config = self.settings.broker.config
+        self.client_quotas = ClientQuotas(tree, self._in_metadata_thread, lambda _limits: None)
 
     async def _open_logs(self) -> None:
         self._throttles = Throttles(self.config, self.clock.monotonic)
@@ -430,6 +434,7 @@ class Broker:
             telemetry=self.telemetry,
             users=self.users,
             super_users=SuperUsers(self.config.super_users, is_secured=self._listeners.authenticates),
+            client_quotas=self.client_quotas,
             served=self._served_here(),
         )
         served = self.parts.bind_all()
@@ -485,9 +490,12 @@ class Broker:
     async def _apply_update(self, read: Read) -> MetadataUpdate:
         """Read the metadata store, and apply the update to topics, settings and the registration."""
         update = await self.topics.apply_update(read)
-        if update.is_everything or any(change.settings for change in update.changes):
+        changed = [path for change in update.changes for path in change.settings]
+        if update.is_everything or changed:
             await self.settings.reread()
             await self.users.reread()
+        if update.is_everything or any(map(is_quota_path, changed)):
+            await self.client_quotas.reread()
         if update.brokers is not None:
             await self.membership.check_registration(update.brokers)
         return update

@@ -18,6 +18,7 @@ from barnabas.broker.offset_store import OffsetStore
 from barnabas.broker.pipeline.call import ServedApis
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler
 from barnabas.broker.producer_ids import ProducerIds
+from barnabas.broker.quotas.client_quotas import ClientQuotas
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.requested_elections import RequestedElections
 from barnabas.broker.settings.dynamic import DynamicSettings
@@ -52,6 +53,7 @@ class Parts:
     telemetry: ClientTelemetry
     users: UserCredentials
     super_users: SuperUsers
+    client_quotas: ClientQuotas
     served: ServedApis
 
     def bind_all(self) -> ServedApis:

@@ -1,4 +1,4 @@
-"""The dynamic configuration of topics, brokers, groups and users in the metadata store.
+"""The dynamic configuration of topics, brokers, groups, users and clients in the metadata store.
 
 A change starts from the configuration in the metadata store, not from the broker's copy in memory. So neither of two
 concurrent changes at two brokers is lost. When a change function returns, the change is durable and the other brokers
@@ -22,6 +22,7 @@ from barnabas.coordination.metadata_store import (
     MetadataStore,
     NodeExistsError,
     NoNodeError,
+    NotEmptyError,
     Operation,
     Set,
 )
@@ -86,7 +87,7 @@ def read_group_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
 
 
 def read_user_configs(tree: MetadataStore) -> dict[str, dict[str, str]]:
-    """Return the SCRAM credentials in Kafka's format, by user and mechanism. Damaged nodes are left out.
+    """Return the SCRAM credentials in Kafka's format, and the quotas, by user. Damaged nodes are left out.
 
     The log lines about damaged nodes do not contain values.
     """
@@ -97,7 +98,7 @@ def _read_configs(
     tree: MetadataStore, parent: str, path_of: Callable[[str], str], *, are_secret: bool = False
 ) -> dict[str, dict[str, str]]:
     try:
-        parts = tree.children(parent)
+        parts = [part for part in tree.children(parent) if part != paths.DEFAULT]
     except NoNodeError:
         return {}
     found = {
@@ -118,8 +119,12 @@ def change_group_config(
 
 
 def change_user_config(tree: MetadataStore, user: str, changed: Changed) -> dict[str, str]:
-    """Change the SCRAM credentials of a user; return the new credentials. A user without credentials has no node."""
-    path = paths.user_config(user)
+    """Change the SCRAM credentials and quotas of a user; return the new ones. A user without them has no node."""
+    return change_client_config(tree, paths.user_config(user), changed)
+
+
+def change_client_config(tree: MetadataStore, path: str, changed: Changed) -> dict[str, str]:
+    """Change the node of a user, a client id or an address; return the new settings. An empty node is deleted."""
     return _change(tree, path, changed, ChangeNotification(settings=(path,)), None, keeps_empty=False)
 
 
@@ -165,16 +170,17 @@ def _change(
         operations = check()
         before: Settings = {}
         version = None
+        has_children = False
         try:
             data, stat = tree.get(path)
-            version = stat.version
+            version, has_children = stat.version, stat.children_count > 0
             before = decode_config(path, data)
         except NoNodeError:
             ensure_paths(tree, [path.rpartition("/")[0], paths.CHANGES])
         except DamagedNodeError:
             before = known or {}
         config = dict(changed(before))
-        if config or keeps_empty:
+        if config or keeps_empty or has_children:
             data = encode_config(config)
             operations.append(Create(path, data) if version is None else Set(path, data, version))
         elif version is not None:
@@ -183,7 +189,7 @@ def _change(
             return config
         try:
             tree.multi([*operations, notification_node(notification)])
-        except (BadVersionError, NodeExistsError, NoNodeError):
+        except (BadVersionError, NodeExistsError, NoNodeError, NotEmptyError):
             if attempt == ATTEMPTS:
                 raise
         else:

@@ -24,6 +24,10 @@ TOPIC_CONFIGS = "/config/topics"
 BROKER_CONFIGS = "/config/brokers"
 GROUP_CONFIGS = "/config/groups"
 USER_CONFIGS = "/config/users"
+CLIENT_CONFIGS = "/config/clients"
+IP_CONFIGS = "/config/ips"
+DEFAULT = "<default>"
+"""The name of the node for all brokers, users, client ids or addresses that have no node of their own."""
 CONSUMERS = "/consumers"
 CLUSTER = "/cluster"
 CLUSTER_ID = "/cluster/id"
@@ -131,7 +135,7 @@ def broker_config(name: str) -> str:
 
     An empty name stands for the configuration of all brokers, in `/config/brokers/<default>`.
     """
-    return f"{BROKER_CONFIGS}/{encode_name(name) if name else '<default>'}"
+    return f"{BROKER_CONFIGS}/{encode_name(name) if name else DEFAULT}"
 
 
 def group_config(group_id: str) -> str:
@@ -139,13 +143,37 @@ def group_config(group_id: str) -> str:
     return f"{GROUP_CONFIGS}/{encode_name(group_id)}"
 
 
-def user_config(user: str) -> str:
-    """`/config/users/alice`: the SCRAM credentials of a user."""
-    return f"{USER_CONFIGS}/{encode_name(user)}"
+def user_config(user: str | None) -> str:
+    """`/config/users/alice`: the SCRAM credentials and the quotas of a user; None for the quotas of all users."""
+    return f"{USER_CONFIGS}/{_encode_or_default(user)}"
+
+
+def clients_of_user(user: str | None) -> str:
+    """`/config/users/alice/clients`: the parent of the nodes with quotas of a user's client ids."""
+    return f"{user_config(user)}/clients"
+
+
+def client_of_user_config(user: str | None, client_id: str | None) -> str:
+    """`/config/users/alice/clients/app`: the quotas of a user's client id; None for all of them."""
+    return f"{clients_of_user(user)}/{_encode_or_default(client_id)}"
+
+
+def client_config(client_id: str | None) -> str:
+    """`/config/clients/app`: the quotas of a client id; None for all client ids."""
+    return f"{CLIENT_CONFIGS}/{_encode_or_default(client_id)}"
+
+
+def ip_config(address: str | None) -> str:
+    """`/config/ips/10.0.0.1`: the quotas of an address; None for all addresses."""
+    return f"{IP_CONFIGS}/{_encode_or_default(address)}"
+
+
+def _encode_or_default(name: str | None) -> str:
+    return DEFAULT if name is None else encode_name(name)
 
 
 def is_secret(path: str) -> bool:
-    """Return whether a node contains a secret, which only brokers may read.
+    """Return whether only brokers may read a node, because it or another node of its user contains a secret.
 
     >>> is_secret("/config/users/alice"), is_secret("/config/users"), is_secret(DECOY_SECRET)
     (True, False, True)

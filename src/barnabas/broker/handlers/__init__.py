@@ -8,6 +8,7 @@ Importing a handler module adds its handlers to `SERVED`, and ApiVersions advert
 from __future__ import annotations
 
 from barnabas.broker.handlers.acls import create_acls, delete_acls, describe_acls
+from barnabas.broker.handlers.alter_client_quotas import alter_client_quotas
 from barnabas.broker.handlers.alter_configs import alter_configs
 from barnabas.broker.handlers.alter_partition_reassignments import alter_partition_reassignments
 from barnabas.broker.handlers.alter_replica_log_dirs import alter_replica_log_dirs
@@ -18,6 +19,7 @@ from barnabas.broker.handlers.create_topics import create_topics
 from barnabas.broker.handlers.delete_groups import delete_groups
 from barnabas.broker.handlers.delete_records import delete_records
 from barnabas.broker.handlers.delete_topics import delete_topics
+from barnabas.broker.handlers.describe_client_quotas import describe_client_quotas
 from barnabas.broker.handlers.describe_cluster import describe_cluster
 from barnabas.broker.handlers.describe_configs import describe_configs
 from barnabas.broker.handlers.describe_groups import describe_groups

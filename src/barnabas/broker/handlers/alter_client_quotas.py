@@ -1,0 +1,38 @@
+"""AlterClientQuotas, versions 0 and 1: set and remove the quotas of users, client ids and addresses."""
+
+from __future__ import annotations
+
+from barnabas.broker.error_codes import error_code, error_message
+from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.quotas.client_quotas import Alteration, ClientQuotas
+from barnabas.protocol.messages.alter_client_quotas import (
+    AlterClientQuotasRequest,
+    AlterClientQuotasResponse,
+    AlteredQuotaEntityPart,
+    QuotaAlterationResult,
+)
+
+
+@serves(AlterClientQuotasRequest, entries_max=2_000)
+async def alter_client_quotas(
+    client_quotas: ClientQuotas, request: AlterClientQuotasRequest, call: Call
+) -> AlterClientQuotasResponse:
+    """Change quotas. The changes are in force on this broker when it responds."""
+    alterations = [
+        Alteration(
+            tuple((part.entity_type, part.entity_name) for part in each.entity),
+            [(op.key, None if op.remove else op.value) for op in each.ops],
+        )
+        for each in request.entries
+    ]
+    results = await client_quotas.alter(alterations, validate_only=request.validate_only)
+    return AlterClientQuotasResponse(
+        entries=[
+            QuotaAlterationResult(
+                error_code=error_code(error),
+                error_message=error_message(error),
+                entity=[AlteredQuotaEntityPart(entity_type=kind, entity_name=name) for kind, name in parts],
+            )
+            for parts, error in results.items()
+        ]
+    )
