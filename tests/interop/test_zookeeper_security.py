@@ -8,16 +8,18 @@ from typing import NamedTuple
 
 import pytest
 
-from barnabas import Admin
+from barnabas import Admin, Consumer, Producer
 from barnabas.coordination import paths
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.coordination.zookeeper.answers import NotAllowedError
 from barnabas.coordination.zookeeper.servers import ZooKeeperServers
+from barnabas.model import TopicPartition
 from barnabas.net.tls import BlockingTls
 from barnabas.security.tls_settings import TlsSettings
 from tests.interop.java.maven import java
 from tests.support.broker_process import BrokerProcess
 from tests.support.certificates import Certificates
+from tests.support.cluster_command import barnabas
 from tests.support.ports import free_port
 from tests.support.reading import wait_until
 from tests.support.xdist_groups import ZOOKEEPER
@@ -176,28 +178,115 @@ def test_existing_nodes_with_secrets_become_unreadable_for_others(
     assert caplog.text == ""
 
 
-def test_broker_keeps_users_in_zookeeper_over_tls(server: SecuredServer, opened: Sessions, tmp_path: Path) -> None:
-    password = tmp_path / "zookeeper.password"
-    password.write_text(f"{OURS['auth']}\n")
-    settings = {
-        "zookeeper_connect": opened.connect.replace(server.plain, server.secure),
-        "zookeeper_auth": f"${{file:{password}}}",
-        "zookeeper_ssl_client_enable": "true",
-        "zookeeper_ssl_truststore_location": str(server.certificates.ca),
-        "zookeeper_ssl_keystore_location": str(server.certificates.client("broker")),
+def settings_of(server: SecuredServer, folder: Path, user: str) -> dict[str, str]:
+    """Return the settings of TLS and of the user's password, which is in a file."""
+    password = folder / f"{user}.password"
+    password.write_text(f"{user}:planted-password\n")
+    return {
+        "zookeeper.auth": f"${{file:{password}}}",
+        "zookeeper.ssl.client.enable": "true",
+        "zookeeper.ssl.truststore.location": str(server.certificates.ca),
+        "zookeeper.ssl.keystore.location": str(server.certificates.client(user)),
     }
-    broker = BrokerProcess(tmp_path / "data", settings)
+
+
+@pytest.fixture
+def broker(server: SecuredServer, opened: Sessions, tmp_path: Path) -> Iterator[BrokerProcess]:
+    """A broker that protects its nodes, with the topic `clicks` and a user."""
+    settings = {
+        "zookeeper.connect": opened.connect.replace(server.plain, server.secure),
+        "offsets.topic.replication.factor": "1",
+        **settings_of(server, tmp_path, "barnabas"),
+    }
+    broker = BrokerProcess(tmp_path / "data", {name.replace(".", "_"): value for name, value in settings.items()})
     try:
         broker.start()
         with Admin(broker.bootstrap) as admin:
             admin.create_topic("clicks")
             admin.set_user_password("alice", "planted-password-of-alice")
+        yield broker
     finally:
         broker.close()
+    for log in (broker.log, server.log):
+        assert "planted-password" not in log.read_text()
+
+
+def test_broker_keeps_users_in_zookeeper_over_tls(broker: BrokerProcess, opened: Sessions) -> None:
     stranger = opened.open()
     assert stranger.children("/brokers/topics") == ["clicks"]
     for path in (paths.user_config("alice"), paths.DECOY_SECRET):
         with pytest.raises(NotAllowedError):
             stranger.get(path)
-    for log in (broker.log, server.log):
-        assert "planted-password" not in log.read_text()
+
+
+def test_consumers_own_their_group_in_zookeeper_without_credentials_of_brokers(
+    server: SecuredServer, broker: BrokerProcess, opened: Sessions, tmp_path: Path
+) -> None:
+    coordination = f"zookeeper://{opened.connect.replace(server.plain, server.secure)}"
+    own = settings_of(server, tmp_path, "readers")
+    settings = {"bootstrap.servers": broker.bootstrap, "coordination": coordination, "auto.offset.reset": "earliest"}
+    with Producer(broker.bootstrap) as producer:
+        producer.send("clicks", b"first").result()
+    with Consumer({**settings, **own}, group="ctr") as consumer:
+        consumer.subscribe(["clicks"])
+        assert next(iter(consumer)).value == b"first"
+        consumer.commit()
+    stranger = opened.open()
+    for path in (paths.group("ctr"), paths.group_offset("ctr", TopicPartition("clicks", 0))):
+        with pytest.raises(NotAllowedError):
+            stranger.set(path, b"changed")
+    other = settings_of(server, tmp_path, "strangers")
+    with Consumer({**settings, **other}, group="ctr") as consumer:
+        consumer.subscribe(["clicks"])
+        with pytest.raises(NotAllowedError, match=r"check zookeeper\.auth"):
+            next(iter(consumer))
+    command = ("group", "delete", "ctr", "-y", "-b", broker.bootstrap, "--zookeeper", coordination)
+    refused, deleted = (
+        barnabas(*command, *(part for name, value in one.items() for part in ("-X", f"{name}={value}")))
+        for one in (other, own)
+    )
+    assert (refused.returncode, deleted.stdout) == (1, "deleted group ctr\n")
+    assert "check zookeeper.auth" in refused.stderr
+
+
+def test_command_sets_the_acls_of_an_existing_tree(server: SecuredServer, opened: Sessions, tmp_path: Path) -> None:
+    before, stranger = opened.open(), opened.open()
+    for path in (*SECRETS, "/brokers/topics/clicks", "/consumers/ctr/ids", "/other/nodes"):
+        before.create(path, b"old", make_parents=True)
+    config = tmp_path / "broker.toml"
+    settings = {
+        "zookeeper.connect": opened.connect.replace(server.plain, server.secure),
+        **settings_of(server, tmp_path, "barnabas"),
+    }
+    config.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
+    command = ("security", "zookeeper-acls", "--config", config)
+    shown = barnabas(*command, "--dry-run")
+    assert shown.stdout == "would set the ACLs of 10 nodes; 0 nodes had the right ACL already\n"
+    stranger.set("/brokers/topics/clicks", b"still open")
+    done = barnabas(*command)
+    assert (done.returncode, done.stdout) == (0, "set the ACLs of 10 nodes; 0 nodes had the right ACL already\n")
+    assert "could read 2 nodes with secrets; change the passwords of all users" in done.stderr
+    for path in (*SECRETS, "/brokers/topics/clicks", "/brokers", "/consumers", "/"):
+        with pytest.raises(NotAllowedError):
+            stranger.set(path, b"changed")
+    for path in SECRETS:
+        with pytest.raises(NotAllowedError):
+            stranger.get(path)
+    stranger.create("/consumers/others/ids", make_parents=True)
+    stranger.set("/consumers/ctr", b"consumers' own")
+    assert stranger.get("/brokers/topics/clicks").data == b"still open"
+    assert opened.open(**OURS).get(SECRETS[0]).data == b"old"
+    assert barnabas(*command).stdout == "set the ACLs of 0 nodes; 10 nodes had the right ACL already\n"
+
+
+def test_command_reports_nodes_of_other_credentials(server: SecuredServer, opened: Sessions, tmp_path: Path) -> None:
+    opened.open(auth="other:password", set_acl=True).create("/brokers/topics/clicks", make_parents=True)
+    config = tmp_path / "broker.toml"
+    settings = {
+        "zookeeper.connect": opened.connect.replace(server.plain, server.secure),
+        **settings_of(server, tmp_path, "barnabas"),
+    }
+    config.write_text("".join(f"{name} = '{value}'\n" for name, value in settings.items()))
+    refused = barnabas("security", "zookeeper-acls", "--config", config)
+    assert refused.returncode == 1
+    assert "4 nodes belong to other credentials (/, /brokers, /brokers/topics)" in refused.stderr

@@ -18,6 +18,7 @@ from barnabas.security.secrets import Secret
 from barnabas.security.tls_settings import TlsSettings
 
 if TYPE_CHECKING:
+    from barnabas.coordination.zookeeper.config import ZooKeeperConfig
     from barnabas.net.tls import BlockingTls
 
 InMetadataThread = Callable[..., "asyncio.Future[Any]"]
@@ -36,19 +37,27 @@ def open_metadata_store(config: BrokerConfig, own_file: Path, clock: Clock) -> M
     if not config.zookeeper_connect:
         return EmbeddedMetadataStore(own_file, clock, keeps_sessions=bool(config.zookeeper_listener))
     # Import kazoo only here: a standalone broker does not need it, and the import is slow.
-    from barnabas.coordination.zookeeper.config import ZooKeeperConfig  # noqa: PLC0415
     from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415
 
-    return ZooKeeperMetadataStore(
-        ZooKeeperConfig(
-            config.zookeeper_connect,
-            session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
-            connection_timeout_s=config.zookeeper_connection_timeout_ms / 1000,
-            auth=read_secret("zookeeper.auth", Secret(config.zookeeper_auth)) or None,
-            set_acl=_sets_acl(config),
-            secure=_tls(config),
-            has_certificate=bool(config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location),
-        )
+    return ZooKeeperMetadataStore(zookeeper_config(config))
+
+
+def zookeeper_config(config: BrokerConfig) -> ZooKeeperConfig:
+    """Return the settings of a broker's session with ZooKeeper.
+
+    :raises ConfigurationError: the address of ZooKeeper, or a setting for its security, is invalid.
+    """
+    from barnabas.coordination.zookeeper.config import ZooKeeperConfig  # noqa: PLC0415
+
+    check_zookeeper_security(config)
+    return ZooKeeperConfig(
+        config.zookeeper_connect,
+        session_timeout_s=config.zookeeper_session_timeout_ms / 1000,
+        connection_timeout_s=config.zookeeper_connection_timeout_ms / 1000,
+        auth=read_secret("zookeeper.auth", Secret(config.zookeeper_auth)) or None,
+        set_acl=_sets_acl(config),
+        secure=_tls(config),
+        has_certificate=bool(config.zookeeper_ssl_client_enable and config.zookeeper_ssl_keystore_location),
     )
 
 

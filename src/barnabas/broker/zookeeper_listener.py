@@ -47,12 +47,6 @@ It is accurate for many small operations, and too high for large nodes.
 """
 SWEEP_S = 0.25
 """The interval between checks for expired sessions, in seconds."""
-PROTECTED = (paths.BROKERS, paths.CONFIGS, paths.CLUSTER, paths.ADMIN, paths.PRODUCER_ID_BLOCK)
-"""The nodes that the broker itself uses: registrations, topics, settings and ids. Clients can only read these nodes.
-
-By changing these nodes, a client could remove topics or the broker from the cluster.
-"""
-
 log = logging.getLogger(__name__)
 
 
@@ -156,7 +150,8 @@ class ZooKeeperListener:
         """
         self._store = store
         self._in_metadata_thread = in_metadata_thread
-        self._serving = Serving(store, PROTECTED, self._clock.monotonic, paths.is_secret)
+        # By changing the broker's nodes, a client could remove topics or the broker from the cluster.
+        self._serving = Serving(store, paths.BROKER_ROOTS, self._clock.monotonic, paths.is_secret)
         self._sessions = Sessions(
             store.kept_sessions(),
             self._clock.monotonic(),

@@ -194,23 +194,29 @@ def restart(
 
 
 @cluster.command()
-@click.option("--zookeeper", metavar="HOST:PORT,.../PATH", required=True, help="ZooKeeper of the cluster.")
-def restored(zookeeper: str) -> int:
+@click.option("--zookeeper", metavar="HOST:PORT,.../PATH", help="ZooKeeper of the cluster.")
+@click.option("--config", metavar="FILE", help="Settings file of a broker, for a ZooKeeper with TLS or zookeeper.auth.")
+def restored(zookeeper: str | None, config: str | None) -> int:
     """Prepare the cluster's metadata in ZooKeeper after a restore from a backup, before the brokers start.
 
     When all replicas of a partition are registered, the replica with the most records becomes the leader.
     Replicas that were in sync at the time of the backup may lack records acknowledged later.
     """
     import logging
+    import os
 
     from barnabas.broker.metadata_restore import prepare_restored_store
+    from barnabas.broker.metadata_store_access import zookeeper_config
+    from barnabas.broker.settings.loading import load_config
     from barnabas.clock import SYSTEM_CLOCK
     from barnabas.coordination import topic_metadata_store
-    from barnabas.coordination.zookeeper.config import ZooKeeperConfig
     from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 
     logging.basicConfig(format="barnabas: %(message)s", level=logging.ERROR)
-    with contextlib.closing(ZooKeeperMetadataStore(ZooKeeperConfig(zookeeper))) as tree:
+    settings = load_config(config, {"zookeeper.connect": zookeeper}, os.environ)
+    if not settings.zookeeper_connect:
+        raise click.UsageError("give the ZooKeeper of the cluster: --zookeeper HOST:PORT,.../PATH, or --config FILE")
+    with contextlib.closing(ZooKeeperMetadataStore(zookeeper_config(settings))) as tree:
         deadline_s = SYSTEM_CLOCK.monotonic() + OLD_SESSIONS_S
         while topic_metadata_store.read_brokers(tree) and SYSTEM_CLOCK.monotonic() < deadline_s:
             SYSTEM_CLOCK.sleep(LOOK_S)

@@ -54,7 +54,7 @@ def _split(_context: click.Context, _option: click.Parameter, texts: tuple[str, 
 @connection_options
 def list_(states: list[str], types: list[str], as_json: bool, zookeeper: str | None, connection: Connection) -> None:
     """List the groups that have members or committed offsets."""
-    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper, connection) as groups:
         listed = groups.list_groups(states=states, types=types)
     if as_json:
         show_json([asdict(each) for each in listed])
@@ -79,7 +79,7 @@ def delete(names: tuple[str, ...], all_groups: bool, yes: bool, zookeeper: str |
     """Delete groups without members, with their committed offsets."""
     if bool(names) == all_groups:
         raise click.UsageError("name the groups (NAME...), or give --all-groups")
-    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper, connection) as groups:
         known = {listed.group: listed.state for listed in groups.list_groups()}
         for name in names:
             if name not in known:
@@ -108,7 +108,7 @@ def delete_offsets(
         named = [parse_partitions(text) for text in topics]
     except ValueError as error:
         raise click.UsageError(str(error)) from None
-    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper, connection) as groups:
         known = [listed.group for listed in groups.list_groups()]
         if name not in known:
             raise unknown_group(name, known)

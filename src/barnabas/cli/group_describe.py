@@ -64,7 +64,7 @@ def describe(
         raise click.UsageError("give only one of --offsets, --members, --state, --json and --csv")
     if as_csv and len(names) != 1:
         raise click.UsageError("--csv supports one group at a time")
-    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper, connection) as groups:
         chosen = [listed.group for listed in groups.list_groups()] if all_groups else list(dict.fromkeys(names))
         found = [_find(admin, groups, name, with_lag=not (members_only or state_only)) for name in chosen]
     if as_json:

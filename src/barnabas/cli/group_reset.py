@@ -133,7 +133,7 @@ def reset(
     """
     target, of_file = _only(targets), targets["from_file"] is not None
     _check_usage(len(names), all_groups, bool(topics) + all_topics + of_file, of_file, as_json, as_csv)
-    with connect(connection) as admin, groups_of(admin, zookeeper) as groups:
+    with connect(connection) as admin, groups_of(admin, zookeeper, connection) as groups:
         chosen = [listed.group for listed in groups.list_groups()] if all_groups else list(dict.fromkeys(names))
         if not chosen:
             raise click.ClickException("there are no groups")

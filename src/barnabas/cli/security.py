@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import os
 import secrets
 from collections.abc import Callable, Mapping
 from pathlib import Path, PurePath
@@ -40,6 +41,7 @@ PASSWORD_BYTES = 24
 DAYS_MAX = 3_650
 FILE_BYTES_MAX = 1024 * 1024
 """The maximum size of a file of an installation that a command reads."""
+REFUSED_NODES_SHOWN = 3
 
 
 @click.group()
@@ -170,6 +172,52 @@ def certificate(folder: Path, name: str, output: Path, days: int) -> None:
     except FileExistsError:
         raise click.ClickException(f"{output} exists already; choose another file") from None
     click.echo(f"created {output}")
+
+
+@security.command(name="zookeeper-acls")
+@click.option(
+    "--config",
+    metavar="FILE",
+    required=True,
+    help="Settings of a broker, with zookeeper.connect and zookeeper.auth.",
+)
+@click.option("--dry-run", is_flag=True, help="Only show the number of nodes that would change.")
+def zookeeper_acls(config: str, dry_run: bool) -> None:
+    """Set the ACLs of all existing nodes of the brokers in ZooKeeper.
+
+    Afterwards, only clients with the credentials of the brokers can change these nodes, or read nodes with secrets. New
+    nodes get these ACLs when a broker creates them. The nodes of consumer groups belong to their consumers.
+
+    \b
+    barnabas security zookeeper-acls --config /etc/barnabas/broker.toml
+    """
+    from barnabas.broker.metadata_store_access import zookeeper_config
+    from barnabas.broker.settings.loading import load_config
+    from barnabas.coordination.zookeeper.acl_change import secure_nodes
+
+    settings = load_config(config, None, os.environ)
+    if not settings.zookeeper_connect:
+        raise click.ClickException(f"{config} has no zookeeper.connect")
+    session = zookeeper_config(settings)
+    if not session.set_acl:
+        raise click.ClickException(f"{config} has no zookeeper.auth, so it does not protect nodes; set it first")
+    change = secure_nodes(session, dry_run=dry_run)
+    click.echo(
+        f"{'would set' if dry_run else 'set'} the ACLs of {len(change.secured)} nodes;"
+        f" {change.unchanged} nodes had the right ACL already"
+    )
+    if change.exposed:
+        click.echo(
+            f"all clients of ZooKeeper could read {len(change.exposed)} nodes with secrets; change the passwords of all"
+            " users",
+            err=True,
+        )
+    if change.refused:
+        shown = ", ".join(change.refused[:REFUSED_NODES_SHOWN])
+        raise click.ClickException(
+            f"{len(change.refused)} nodes belong to other credentials ({shown}); repeat the command with these"
+            " credentials"
+        )
 
 
 def _authority(folder: Path) -> Authority:

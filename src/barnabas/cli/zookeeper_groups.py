@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 import click
 
+from barnabas.cli.connection import Connection
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import consumer_groups
 from barnabas.coordination.metadata_store import MetadataStore, MetadataStoreUnavailableError
@@ -49,15 +50,16 @@ class Groups(Protocol):
 
 
 @contextmanager
-def groups_of(admin: Admin, zookeeper: str | None) -> Iterator[Groups]:
+def groups_of(admin: Admin, zookeeper: str | None, connection: Connection) -> Iterator[Groups]:
     """Provide the operations on groups in ZooKeeper, or on the groups of the brokers if `zookeeper` is None.
 
+    :param connection: contains the settings for the security of ZooKeeper.
     :raises click.ClickException: ZooKeeper does not respond, or has no topics at that path.
     """
     if zookeeper is None:
         yield admin
         return
-    tree = _open(zookeeper.removeprefix("zookeeper://"))
+    tree = _open(zookeeper.removeprefix("zookeeper://"), connection)
     try:
         if tree.exists(TOPICS) is None:
             raise click.ClickException(
@@ -68,13 +70,15 @@ def groups_of(admin: Admin, zookeeper: str | None) -> Iterator[Groups]:
         tree.close()
 
 
-def _open(connect: str) -> MetadataStore:
-    from barnabas.coordination.zookeeper.config import ZooKeeperConfig
+def _open(connect: str, connection: Connection) -> MetadataStore:
+    from barnabas.client.config import ConsumerConfig, make_config
+    from barnabas.client.consumer.zookeeper_group_session import zookeeper_config
     from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore
 
-    config = ZooKeeperConfig(connect, session_timeout_s=SESSION_TIMEOUT_S, connection_timeout_s=CONNECT_TIMEOUT_S)
+    security = {name: value for name, value in connection.properties.items() if name.startswith("zookeeper.")}
+    config = make_config(ConsumerConfig, None, security)
     try:
-        return ZooKeeperMetadataStore(config)
+        return ZooKeeperMetadataStore(zookeeper_config(config, connect, SESSION_TIMEOUT_S, CONNECT_TIMEOUT_S))
     except MetadataStoreUnavailableError as error:
         raise click.ClickException(str(error)) from error
 

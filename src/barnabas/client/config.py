@@ -216,6 +216,13 @@ def _rack(name: str, value: object) -> str:
 RACK = Rule(_rack, "str", "text")
 
 
+def _optional_boolean(name: str, value: object) -> bool | None:
+    return None if value is None else _boolean(name, value)
+
+
+OPTIONAL_BOOLEAN = Rule(_optional_boolean, "bool | None", BOOLEAN.values)
+
+
 def _protocol(name: str, value: object) -> SecurityProtocol:
     if isinstance(value, SecurityProtocol):
         return value
@@ -525,6 +532,48 @@ class ConsumerConfig(ClientConfig):
         _choice({"zookeeper": "zookeeper", "kafka": "kafka"}),
         "The store for the offsets of a group with `coordination`. Other groups always commit to the brokers.",
     )
+    zookeeper_auth: Secret | None = setting(  # noqa: RUF009 - `setting` returns a dataclass field
+        None,
+        SECRET,
+        "`user:password` for the ZooKeeper of `coordination`, or its source. See `sasl_password`. All members of the "
+        "group need the same value.",
+    )
+    zookeeper_set_acl: bool | None = setting(
+        None,
+        OPTIONAL_BOOLEAN,
+        "Only clients with the same credentials may change the nodes of the group in ZooKeeper. Default: true with "
+        "`zookeeper_auth`.",
+    )
+    zookeeper_ssl_client_enable: bool = setting(False, BOOLEAN, "Connections to ZooKeeper use TLS.")
+    zookeeper_ssl_cafile: str | None = setting(
+        None,
+        OPTIONAL_TEXT,
+        "PEM file with the CA certificates that the client trusts for ZooKeeper. Default: those of the operating "
+        "system.",
+        "zookeeper_ssl_truststore_location",
+    )
+    zookeeper_ssl_certfile: str | None = setting(
+        None,
+        OPTIONAL_TEXT,
+        "PEM file with the certificate chain of the client for ZooKeeper, and its private key unless "
+        "`zookeeper_ssl_keyfile` is set.",
+        "zookeeper_ssl_keystore_location",
+    )
+    zookeeper_ssl_keyfile: str | None = setting(
+        None, OPTIONAL_TEXT, "PEM file with the private key of the client for ZooKeeper."
+    )
+    zookeeper_ssl_password: Secret | None = setting(  # noqa: RUF009 - `setting` returns a dataclass field
+        None,
+        SECRET,
+        "Password of an encrypted private key for ZooKeeper. See `sasl_password`.",
+        "zookeeper_ssl_keystore_password",
+    )
+    zookeeper_ssl_check_hostname: bool = setting(
+        True,
+        HOST_CHECK,
+        "The certificate of a ZooKeeper server must name its host. Do not switch this off outside of tests.",
+        "zookeeper_ssl_endpoint_identification_algorithm",
+    )
     group_instance_id: str | None = setting(
         None, OPTIONAL_TEXT, "The name of a static member, which keeps its partitions over a restart."
     )
@@ -588,11 +637,25 @@ class ConsumerConfig(ClientConfig):
             raise ConfigurationError("coordination needs a group: Consumer(..., group=...)")
         if self.coordination is not None and self.group_instance_id is not None:
             raise ConfigurationError("group_instance_id requires a group that brokers coordinate; remove it")
+        self._check_zookeeper_security()
         if self.heartbeat_interval_ms >= self.session_timeout_ms:
             raise ConfigurationError(
                 f"heartbeat_interval_ms={self.heartbeat_interval_ms} must be less than session_timeout_ms="
                 f"{self.session_timeout_ms}; a third of it is usual"
             )
+
+    def _check_zookeeper_security(self) -> None:
+        """Check that no setting for the security of ZooKeeper is ignored.
+
+        :raises ConfigurationError: a setting needs another setting.
+        """
+        for name in ("cafile", "certfile", "keyfile", "password"):
+            if getattr(self, f"zookeeper_ssl_{name}") is not None and not self.zookeeper_ssl_client_enable:
+                raise ConfigurationError(f"zookeeper_ssl_{name} needs zookeeper_ssl_client_enable=True")
+        if self.zookeeper_ssl_keyfile is not None and self.zookeeper_ssl_certfile is None:
+            raise ConfigurationError("zookeeper_ssl_keyfile needs zookeeper_ssl_certfile, the certificate of the key")
+        if self.zookeeper_set_acl and self.zookeeper_auth is None and self.zookeeper_ssl_certfile is None:
+            raise ConfigurationError("zookeeper_set_acl needs zookeeper_auth or zookeeper_ssl_certfile")
 
 
 def make_config(cls: type[ConfigT], bootstrap: Bootstrap, settings: Mapping[str, object]) -> ConfigT:
@@ -638,8 +701,11 @@ def contains_secret(name: str, value: str) -> bool:
     """
     from barnabas.security.secret_sources import names_source  # noqa: PLC0415 - slow to import
 
-    secrets = {field.name for field in dataclasses.fields(ClientConfig) if field.metadata["rule"] is SECRET}
-    return _names(ClientConfig).get(name.replace(".", "_")) in secrets and not names_source(value)
+    return any(
+        field.metadata["rule"] is SECRET and _names(config).get(name.replace(".", "_")) == field.name
+        for config in (ClientConfig, ProducerConfig, ConsumerConfig)
+        for field in dataclasses.fields(config)
+    ) and not names_source(value)
 
 
 def _known_names(cls: type[ClientConfig], settings: Mapping[str, object]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from barnabas.client.config import ClientConfig
+from barnabas.client.config import ClientConfig, ConsumerConfig
 from barnabas.errors import AuthenticationError, BarnabasError, ConfigurationError, DisconnectedError
 from barnabas.net.client_connection import ConnectionSecurity
 from barnabas.net.tls import TlsContext, client_context
@@ -37,6 +37,20 @@ def tls_settings(config: ClientConfig) -> TlsSettings:
         trust_store=config.ssl_cafile,
         verifies_host=config.ssl_check_hostname,
         verifies_chain=config.ssl_verify,
+    )
+
+
+def zookeeper_tls_settings(config: ConsumerConfig) -> TlsSettings | None:
+    """Return the TLS settings of a consumer for ZooKeeper; None without TLS."""
+    if not config.zookeeper_ssl_client_enable:
+        return None
+    secret = config.zookeeper_ssl_password
+    return TlsSettings(
+        key_store=config.zookeeper_ssl_certfile,
+        key_file=config.zookeeper_ssl_keyfile,
+        key_password=None if secret is None else Secret(read_secret("zookeeper_ssl_password", secret)),
+        trust_store=config.zookeeper_ssl_cafile,
+        verifies_host=config.zookeeper_ssl_check_hostname,
     )
 
 

@@ -61,6 +61,14 @@ class ConsumerSettings(ClientSettings, total=False):
 
     coordination: str | None
     offsets_storage: Literal["zookeeper", "kafka"]
+    zookeeper_auth: str | None
+    zookeeper_set_acl: bool | None
+    zookeeper_ssl_client_enable: bool
+    zookeeper_ssl_cafile: str | None
+    zookeeper_ssl_certfile: str | None
+    zookeeper_ssl_keyfile: str | None
+    zookeeper_ssl_password: str | None
+    zookeeper_ssl_check_hostname: bool
     group_instance_id: str | None
     auto_offset_reset: Literal["earliest", "latest", "none"]
     enable_auto_commit: bool

@@ -10,8 +10,9 @@ from typing import Any
 
 import pytest
 
-from barnabas.broker.zookeeper_listener import PROTECTED, SWEEP_S, ZooKeeperListener
+from barnabas.broker.zookeeper_listener import SWEEP_S, ZooKeeperListener
 from barnabas.clock import ManualClock
+from barnabas.coordination import paths
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.metadata_store import MetadataStoreUnavailableError
 from barnabas.coordination.zookeeper.server.answers import Error
@@ -318,7 +319,7 @@ def test_broker_itself_comes_between_the_slices_of_a_client(
 def test_broker_s_own_nodes_are_read_and_not_changed(play: Callable[[Scenario], None]) -> None:
     async def scenario(world: World) -> None:
         client = await world.connected()
-        for path in (*PROTECTED, "/brokers/topics/clicks", "/cluster/id", "/config/topics/clicks", "/admin/x"):
+        for path in (*paths.BROKER_ROOTS, "/brokers/topics/clicks", "/cluster/id", "/config/topics/clicks", "/admin/x"):
             if world.tree.exists(path) is None:
                 world.tree.create(path, make_parents=True)
             deletion = int_(Kind.DELETE) + string(path) + int_(-1)

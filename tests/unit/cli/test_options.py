@@ -61,7 +61,17 @@ def test_settings_come_from_the_command_then_the_profile(connection) -> None:
     assert connection("-X", "client.id=g", "show", "-X", "client.id=h").properties == {"client.id": "h"}
 
 
-@pytest.mark.parametrize("name", ["sasl.password", "ssl_key_password", "sasl.jaas.config", "sasl.plain.password"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "sasl.password",
+        "ssl_key_password",
+        "sasl.jaas.config",
+        "sasl.plain.password",
+        "zookeeper.auth",
+        "zookeeper.ssl.keystore.password",
+    ],
+)
 def test_secret_on_the_command_line_is_refused(connection, name) -> None:
     with pytest.raises(AssertionError, match="list of processes") as refused:
         connection("show", "-X", f"{name}=planted")

@@ -40,7 +40,7 @@ def test_profile_is_created_listed_shown_and_deleted(folder, capsys) -> None:
 
 def test_secrets_are_hidden(folder, capsys) -> None:
     folder.mkdir(parents=True)
-    (folder / "prod.toml").write_text('sasl_password = "planted"\n')
+    (folder / "prod.toml").write_text('sasl_password = "planted"\nzookeeper_auth = "ctr:planted"\n')
     (folder / "prod.toml").chmod(0o600)
     assert run(["profile", "show", "prod"]) == 0
     shown = capsys.readouterr().out

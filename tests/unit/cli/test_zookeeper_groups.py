@@ -29,7 +29,7 @@ def tree(tmp_path, cluster, monkeypatch):
     for partition in (0, 0, 0, 1):
         cluster.append("clicks", b"x", partition=partition)
     cluster.members["ctr-of-brokers"] = [MemberDescription("m", "m", "h", None, (), ())]
-    monkeypatch.setattr(zookeeper_groups, "_open", lambda _connect: tree.new_session())
+    monkeypatch.setattr(zookeeper_groups, "_open", lambda _connect, _connection: tree.new_session())
     yield tree
     tree.close()
 
@@ -113,7 +113,7 @@ def test_delete_offsets_forgets_those_that_are_named(tree, run):
 
 def test_address_without_a_cluster_is_told(tmp_path, cluster, monkeypatch, run):
     tree = EmbeddedMetadataStore(tmp_path / "empty.db")
-    monkeypatch.setattr(zookeeper_groups, "_open", lambda _connect: tree.new_session())
+    monkeypatch.setattr(zookeeper_groups, "_open", lambda _connect, _connection: tree.new_session())
     assert "has no topics; give the address from the brokers" in run("group", "list", *ZOOKEEPER).err
     tree.close()
 

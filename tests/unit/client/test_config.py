@@ -68,6 +68,8 @@ def test_idempotence_allows_no_more_than_five_requests_in_flight():
         (ProducerConfig, {"sasl.kerberos.service.name": "kafka"}, "'sasl.kerberos.service.name' is not supported yet"),
         (ProducerConfig, {"ssl_cafile": "ca.pem"}, "ssl_cafile needs security_protocol SSL or SASL_SSL, not PLAINTEXT"),
         (ProducerConfig, {"transactional.id": "t"}, "'transactional.id' is not supported yet"),
+        (ConsumerConfig, {"zookeeper.ssl.cafile": "ca.pem"}, "zookeeper_ssl_cafile needs zookeeper_ssl_client_enable"),
+        (ConsumerConfig, {"zookeeper.set.acl": "true"}, "needs zookeeper_auth or zookeeper_ssl_certfile"),
         (ConsumerConfig, {"security.protocol": "SASL_SSL"}, "SCRAM-SHA-512 needs sasl_username and sasl_password"),
         (ConsumerConfig, {"group.protocol": "consumer"}, "it must be classic"),
         (ProducerConfig, {"client.rack": "a"}, "it must be nothing"),

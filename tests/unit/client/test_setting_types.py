@@ -11,7 +11,7 @@ from barnabas.client.config import AdminConfig, ConsumerConfig, ProducerConfig, 
 from barnabas.client.setting_types import ClientSettings, ConsumerSettings, ProducerSettings
 
 CLIENTS = [(AdminConfig, ClientSettings), (ProducerConfig, ProducerSettings), (ConsumerConfig, ConsumerSettings)]
-SECRETS = {"ssl_password", "sasl_password", "sasl_jaas_config"}
+SECRETS = {"ssl_password", "sasl_password", "sasl_jaas_config", "zookeeper_auth", "zookeeper_ssl_password"}
 CONVERTED = {"bootstrap_servers", "partition_assignment_strategy", "sasl_oauth_token"} | SECRETS
 """Settings with several forms, of which the configuration keeps one."""
 

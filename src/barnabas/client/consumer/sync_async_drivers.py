@@ -22,7 +22,6 @@ from typing import Any, TypeVar
 
 from barnabas.client.client_lifecycle import LoopThread
 from barnabas.client.cluster import Cluster, ClusterView
-from barnabas.client.config import ZOOKEEPER
 from barnabas.client.consumer.call_steps import (
     FOREVER_S,
     AssignmentChange,
@@ -637,6 +636,4 @@ def group_session_of(state: ConsumerState, cluster: Cluster) -> GroupSession | N
     from barnabas.client.consumer.zookeeper_group_session import ZooKeeperGroupSession, open_zookeeper_session  # noqa: PLC0415  rare
 
     assert isinstance(membership, ZooKeeperAssignment)
-    connect = (state.config.coordination or "").removeprefix(ZOOKEEPER)
-    session_timeout_s = state.config.session_timeout_ms / 1000
-    return ZooKeeperGroupSession(state, cluster, membership, lambda: open_zookeeper_session(connect, session_timeout_s))
+    return ZooKeeperGroupSession(state, cluster, membership, lambda: open_zookeeper_session(state.config))

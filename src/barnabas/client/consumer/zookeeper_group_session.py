@@ -22,9 +22,11 @@ from typing import Any, TypeVar
 
 from barnabas.client.cluster import Cluster
 from barnabas.client.committed_offsets import commit_offsets, committed_offsets
+from barnabas.client.config import ZOOKEEPER, ConsumerConfig
 from barnabas.client.consumer.classic_group_session import rebalanced_error
 from barnabas.client.consumer.state import ConsumerState
 from barnabas.client.consumer.zookeeper_assignment import AssignmentStep, SubscriptionSnapshot, ZooKeeperAssignment
+from barnabas.client.security import zookeeper_tls_settings
 from barnabas.coordination import paths
 from barnabas.coordination.consumers import ConsumerRegistry
 from barnabas.coordination.metadata_store import (
@@ -36,6 +38,8 @@ from barnabas.coordination.metadata_store import (
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ApiError, ClosedError, CoordinationError, DisconnectedError, ErrorCode, TimedOutError
 from barnabas.model import OffsetAndMetadata, TopicPartition
+from barnabas.net.tls import BlockingTls
+from barnabas.security.secret_sources import read_secret
 
 log = logging.getLogger(__name__)
 
@@ -90,18 +94,41 @@ PINGS = 6
 """The minimum number of pings in a session timeout."""
 
 
-def open_zookeeper_session(connect: str, session_timeout_s: float) -> MetadataStore:
-    """Open a session with the ZooKeeper servers of a connect string `host:port,host:port/chroot`.
+def zookeeper_config(
+    config: ConsumerConfig, connect: str, session_timeout_s: float, connection_timeout_s: float
+) -> ZooKeeperConfig:
+    """Return the settings of a session that is not a broker's.
 
-    :raises ConfigurationError: the connect string is invalid.
+    :param config: the settings for the security of ZooKeeper.
+    :param connect: the servers, `host:port,host:port/chroot`.
+    :raises ConfigurationError: the address, a certificate file or another setting is invalid.
+    """
+    auth, tls = config.zookeeper_auth, zookeeper_tls_settings(config)
+    set_acl = config.zookeeper_set_acl
+    return ZooKeeperConfig(
+        connect,
+        session_timeout_s=session_timeout_s,
+        connection_timeout_s=connection_timeout_s,
+        auth=None if auth is None else read_secret("zookeeper_auth", auth),
+        set_acl=auth is not None if set_acl is None else set_acl,
+        secure=None if tls is None else BlockingTls(tls),
+        has_certificate=tls is not None and tls.key_store is not None,
+        is_broker=False,
+    )
+
+
+def open_zookeeper_session(config: ConsumerConfig) -> MetadataStore:
+    """Open a session with the ZooKeeper servers of the setting `coordination`.
+
+    :raises ConfigurationError: the address, a certificate file or another setting is invalid.
     :raises MetadataStoreUnavailableError: no server opened a session in time.
     """
     from barnabas.coordination.zookeeper.metadata_store import ZooKeeperMetadataStore  # noqa: PLC0415  kazoo is optional
 
+    session_timeout_s = config.session_timeout_ms / 1000
+    connect = (config.coordination or "").removeprefix(ZOOKEEPER)
     wait_s = min(session_timeout_s, CONNECTION_TIMEOUT_S)
-    return ZooKeeperMetadataStore(
-        ZooKeeperConfig(connect, session_timeout_s=session_timeout_s, connection_timeout_s=wait_s)
-    )
+    return ZooKeeperMetadataStore(zookeeper_config(config, connect, session_timeout_s, wait_s))
 
 
 class ZooKeeperGroupSession:

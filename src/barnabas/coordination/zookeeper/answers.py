@@ -20,9 +20,12 @@ from barnabas.coordination.metadata_store import (
 
 
 class NotAllowedError(NodeError):
-    """The node's ACL does not permit this session's operation."""
+    """The node's ACL does not permit this session's operation, or the servers do not permit the ACL of a new node."""
 
-    reason = "not allowed by the node's ACL"
+    reason = (
+        "ZooKeeper does not permit the operation to these credentials; check zookeeper.auth, which must be the same for"
+        " all brokers and the same for all consumers of a group"
+    )
 
 
 _ERRORS: dict[type[Exception], type[NodeError]] = {

@@ -88,6 +88,8 @@ class ZooKeeperConfig:
     :param secure: secures a connected socket with TLS; its other arguments are the host and the timeout in seconds. It
         raises `OSError` if the handshake fails.
     :param has_certificate: true if the servers know this client by its certificate (ZooKeeper's scheme "x509").
+    :param is_broker: false for consumers and their tools. Only brokers own the chroot and the nodes with secrets, and
+        protect existing nodes with secrets.
     """
 
     connect: str
@@ -98,6 +100,7 @@ class ZooKeeperConfig:
     set_acl: bool = False
     secure: Callable[[Any, str, float], Any] | None = field(default=None, repr=False)
     has_certificate: bool = False
+    is_broker: bool = True
 
     def __post_init__(self) -> None:
         ZooKeeperAddress.parse(self.connect)

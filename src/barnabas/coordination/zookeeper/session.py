@@ -29,11 +29,12 @@ from kazoo.handlers.threading import KazooTimeoutError, SequentialThreadingHandl
 from kazoo.protocol import serialization as requests
 from kazoo.protocol.states import Callback, KazooState
 from kazoo.retry import KazooRetry
-from kazoo.security import CREATOR_ALL_ACL, OPEN_ACL_UNSAFE, READ_ACL_UNSAFE
+from kazoo.security import OPEN_ACL_UNSAFE
 
 from barnabas.clock import SYSTEM_CLOCK
 from barnabas.coordination import paths
 from barnabas.coordination.metadata_store import Check, Create, Delete, MetadataStoreUnavailableError, Operation, Set
+from barnabas.coordination.zookeeper.acls import acl_of, is_world_readable
 from barnabas.coordination.zookeeper.answers import refuse
 from barnabas.coordination.zookeeper.config import ZooKeeperConfig
 from barnabas.errors import ClosedError
@@ -184,8 +185,8 @@ class Session:
         self.on_connected: Callable[[], None] = lambda: None
         """A function that the store's thread calls after each new connection."""
         self._tree_thread: threading.Thread | None = None
-        self._acl = [*CREATOR_ALL_ACL, *READ_ACL_UNSAFE] if config.set_acl else OPEN_ACL_UNSAFE
-        self._acl_of_secrets = CREATOR_ALL_ACL if config.set_acl else OPEN_ACL_UNSAFE
+        self._sets_acl = config.set_acl
+        self._is_broker = config.is_broker
         self._attempts = 1 + len(address.servers)
         """The number of connection attempts within the session timeout: one more than the number of servers."""
         self._handler = _OneSessionHandler(config.session_timeout_s / self._attempts, config.secure)
@@ -194,7 +195,8 @@ class Session:
             timeout=config.session_timeout_s,
             handler=self._handler,
             auth_data=[("digest", config.auth)] if config.auth else None,
-            default_acl=self._acl,
+            # Consumers leave the chroot to the brokers, even if they create it.
+            default_acl=self._acl_of("/") if config.is_broker else OPEN_ACL_UNSAFE,
             logger=_LOG_OF_CLIENT,
             connection_retry=KazooRetry(
                 max_tries=-1, delay=0.05, backoff=1.5, max_delay=1.0, sleep_func=self._handler.sleep_func
@@ -239,9 +241,12 @@ class Session:
             self.close()
             raise
 
+    def _acl_of(self, path: str) -> Sequence[Any]:
+        return acl_of(path) if self._sets_acl else OPEN_ACL_UNSAFE
+
     def _protect_secrets(self, deadline: Deadline) -> None:
         """Set the ACL of existing nodes with secrets, which an older version or a session without ACLs has created."""
-        if self._acl_of_secrets is OPEN_ACL_UNSAFE:
+        if not self._sets_acl or not self._is_broker:
             return
         (users,) = self.read_all([lambda client: client.get_children_async(paths.USER_CONFIGS)], deadline)
         names = () if isinstance(users, kazoo.NoNodeError) else _found(paths.USER_CONFIGS, users)
@@ -250,14 +255,13 @@ class Session:
         open_to_all = [
             path
             for path, acl in zip(found, acls, strict=True)
-            if not isinstance(acl, kazoo.NoNodeError)
-            and any(each.id.scheme == "world" for each in _found(path, acl)[0])
+            if not isinstance(acl, kazoo.NoNodeError) and is_world_readable(_found(path, acl)[0])
         ]
         for path in open_to_all:
             # Repeated after a lost response: a second time has the same effect.
             with contextlib.suppress(kazoo.NoNodeError):
                 self.read(
-                    lambda client, path=path: client.set_acls_async(path, self._acl_of_secrets),  # type: ignore[misc]
+                    lambda client, path=path: client.set_acls_async(path, acl_of(path)),  # type: ignore[misc]
                     deadline,
                 )
         if open_to_all:
@@ -407,8 +411,7 @@ class Session:
         match operation:
             case Create(_, data, ephemeral, sequential):
                 flags = (EPHEMERAL if ephemeral else 0) | (SEQUENTIAL if sequential else 0)
-                acl = self._acl_of_secrets if paths.is_secret(operation.path) else self._acl
-                return requests.Create(path, bytes(data), acl, flags)
+                return requests.Create(path, bytes(data), self._acl_of(operation.path), flags)
             case Set(_, data, version):
                 return requests.SetData(path, bytes(data), version)
             case Delete(_, version):
