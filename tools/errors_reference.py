@@ -24,7 +24,8 @@ This page lists the log events, exit codes, error codes and exceptions, with the
 
 With `--log-format json`, each log line that may require an operator's action has the field `event`. Base alerts on the
 event: its name stays the same in later releases, while the text of the line may change. Each line with the level
-`ERROR` or `CRITICAL` has an event. A `WARNING` has an event if an operator may have to act.
+`ERROR` or `CRITICAL` has an event. A `WARNING` has an event if an operator may have to act. All lines of the
+[security log](../how-to/secure.md#read-the-security-log) have an event.
 
 | event | meaning and remedy |
 |---|---|

@@ -102,6 +102,14 @@ class LogEvent(StrEnum):
         "connection.authentication-failed",
         "A client failed to authenticate. Check its user name, password or token, and the address in the line.",
     )
+    REQUEST_REFUSED = (
+        "security.request-refused",
+        "A principal lacks a permission. `barnabas acl why` names the rule, and `barnabas acl allow` grants the"
+        " permission.",
+    )
+    ACLS_CHANGED = "security.acls-changed", "An administrator changed ACLs. Check that the change was intended."
+    USERS_CHANGED = "security.users-changed", "An administrator changed a user. Check that the change was intended."
+    QUOTAS_CHANGED = "security.quotas-changed", "An administrator changed quotas. Check that the change was intended."
     KEYS_NOT_READ = (
         "tokens.keys-not-read",
         "The broker cannot read the key set for OAUTHBEARER. Check the URL and the identity provider.",
@@ -159,7 +167,7 @@ def event(what: LogEvent, subject: TopicPartition | str | None = None) -> dict[s
 
 
 class LimitedLog:
-    """Logs warnings that any client can cause: at most `LINES_MAX` lines in `PERIOD_S`, and later the number of others.
+    """Logs warnings that any client can cause: at most `lines_max` lines in `PERIOD_S`, and later the number of others.
 
     :param now_s: returns monotonic seconds.
     :param others: the text for the number of lines that were left out, such as `%d further TLS handshakes failed`.
@@ -168,8 +176,11 @@ class LimitedLog:
     PERIOD_S = 10.0
     LINES_MAX = 10
 
-    def __init__(self, logger: logging.Logger, now_s: Callable[[], float], others: str) -> None:
+    def __init__(
+        self, logger: logging.Logger, now_s: Callable[[], float], others: str, lines_max: int = LINES_MAX
+    ) -> None:
         self._log = logger
+        self._lines_max = lines_max
         self._now_s = now_s
         self._others = others
         self._period_ends_s = 0.0
@@ -177,14 +188,18 @@ class LimitedLog:
 
     def warning(self, message: str, *arguments: object, extra: dict[str, str | int] | None = None) -> None:
         """Log a warning, or only count it."""
+        if self.admits():
+            self._log.warning(message, *arguments, extra=extra)
+
+    def admits(self) -> bool:
+        """Count a line, and return whether the caller may log it."""
         now_s = self._now_s()
         if now_s >= self._period_ends_s:
-            if self._count > self.LINES_MAX:
-                self._log.warning(self._others, self._count - self.LINES_MAX)
+            if self._count > self._lines_max:
+                self._log.warning(self._others, self._count - self._lines_max)
             self._period_ends_s, self._count = now_s + self.PERIOD_S, 0
         self._count += 1
-        if self._count <= self.LINES_MAX:
-            self._log.warning(message, *arguments, extra=extra)
+        return self._count <= self._lines_max
 
 
 def about(what: TopicPartition | str) -> dict[str, str | int]:
@@ -250,7 +265,8 @@ class JsonLines(Lines):
     """Formats a line as one JSON object.
 
     The keys are `timestamp` (ISO 8601, UTC), `level`, `logger` and `message`. Further keys are `broker`, `event` (if an
-    operator must act), `topic` and `partition` (if the line has them), and `exception` with the whole traceback.
+    operator must act), `topic` and `partition` (if the line has them), and `exception` with the whole traceback. The
+    attribute `fields` of a record adds keys.
     """
 
     def format(self, record: logging.LogRecord) -> str:
@@ -266,6 +282,7 @@ class JsonLines(Lines):
         if (what := _event_of(record)) is not None:
             line["event"] = what
         line.update(_subject_of(record))
+        line = {**getattr(record, "fields", {}), **line}
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
         import json  # noqa: PLC0415 - only JSON log lines need this module

@@ -18,9 +18,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from barnabas.broker.fair_threads import FairThreads
+from barnabas.broker.security_log import SecurityLog
 from barnabas.clock import Clock
 from barnabas.errors import ApiError, AuthenticationError, ErrorCode
-from barnabas.log_lines import LimitedLog, LogEvent, event
 from barnabas.net.server_connection import Endpoints
 from barnabas.security.principal import ANONYMOUS, Principal
 from barnabas.security.sasl import SaslServer
@@ -45,7 +45,8 @@ class ListenerAuthentication:
 
     :param mechanisms: creates the server side of each offered mechanism, by name in upper case.
     :param threads: run the steps of mechanisms.
-    :param failures: logs failed authentications.
+    :param listener_name: the name of the listener, for the log.
+    :param security_log: logs failed authentications.
     :param check: raises AuthenticationError for a principal that the listener does not serve.
     :param session_ms_max: the maximum lifetime of a session in ms; 0 for no limit.
     :param failure_delay_s: the delay of the response to a failed authentication, in seconds.
@@ -54,7 +55,8 @@ class ListenerAuthentication:
     mechanisms: Mapping[str, Callable[[], SaslServer]]
     threads: FairThreads
     clock: Clock
-    failures: LimitedLog
+    listener_name: str
+    security_log: SecurityLog
     check: Callable[[Principal], None]
     session_ms_max: int = 0
     failure_delay_s: float = 0.1
@@ -64,17 +66,12 @@ class ListenerAuthentication:
         """Return the state of a new connection."""
         return ConnectionAuthentication(self, endpoints)
 
-    def report(self, address: str, mechanism: str, reason: str) -> None:
-        """Log a failed authentication."""
-        extra = event(LogEvent.AUTHENTICATION_FAILED)
-        self.failures.warning("%s failed to authenticate with %s: %s", address, mechanism, reason, extra=extra)
-
 
 class ConnectionAuthentication:
     """The authentication of one connection. Used from the event loop's thread."""
 
     __slots__ = (
-        "_address",
+        "_endpoints",
         "_mechanism",
         "_of_listener",
         "_server",
@@ -86,7 +83,7 @@ class ConnectionAuthentication:
 
     def __init__(self, of_listener: ListenerAuthentication, endpoints: Endpoints) -> None:
         self._of_listener = of_listener
-        self._address = endpoints.address
+        self._endpoints = endpoints
         self._share = of_listener.threads.share_of(endpoints.host)
         self._mechanism = ""
         self._server: SaslServer | None = None
@@ -116,7 +113,7 @@ class ConnectionAuthentication:
             raise ApiError(ErrorCode.ILLEGAL_SASL_STATE, "an authentication is in progress")
         new_server = self._of_listener.mechanisms.get(mechanism)
         if new_server is None:
-            self._of_listener.report(self._address, "SASL", "the client asked for another mechanism")
+            self._report("", "the client asked for another mechanism")
             offered = ", ".join(self.mechanisms)
             raise ApiError(ErrorCode.UNSUPPORTED_SASL_MECHANISM, f"this listener offers {offered}")
         if self.session_ends_s and mechanism != self._mechanism:
@@ -145,7 +142,7 @@ class ConnectionAuthentication:
         except AuthenticationError as error:
             self._server, self.session_ends_s = None, 0.0
             self._of_listener.counts.failed += 1
-            self._of_listener.report(self._address, self._mechanism, str(error))
+            self._report(self._mechanism, str(error))
             await asyncio.sleep(self._of_listener.failure_delay_s)
             raise
         if self.session_ends_s:
@@ -157,6 +154,12 @@ class ConnectionAuthentication:
         lifetime_ms = self._lifetime_ms(server)
         self.session_ends_s = self._of_listener.clock.monotonic() + lifetime_ms / 1000 if lifetime_ms else float("inf")
         return response, lifetime_ms
+
+    def _report(self, mechanism: str, reason: str) -> None:
+        principal = None if self.principal == ANONYMOUS else self.principal
+        self._of_listener.security_log.note_failed_authentication(
+            self._endpoints, self._of_listener.listener_name, mechanism, reason, principal
+        )
 
     def _check_same_principal(self, principal: Principal) -> None:
         if self.session_ends_s and principal != self.principal:

@@ -54,6 +54,7 @@ from barnabas.broker.readiness import STARTING, STOPPING, Readiness
 from barnabas.broker.replica_logs import log_configs
 from barnabas.broker.replication import Replication
 from barnabas.broker.sasl_mechanisms import SaslMechanisms
+from barnabas.broker.security_log import SecurityLog
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.settings.static import BrokerConfig
 from barnabas.broker.settings.topic_config import default_log_config
@@ -144,6 +145,7 @@ class Broker:
         self.fetch_sessions = FetchSessions(
             config.max_incremental_fetch_session_cache_slots, environment.random_source.random_below
         )
+        self.security_log = SecurityLog(self.clock.monotonic)
         self.telemetry = self._new_telemetry()
         self._events = Events()
         self._zookeeper: ZooKeeperListener | None = None
@@ -230,7 +232,8 @@ class Broker:
     # -- startup steps ------------------------------------------------------------------------------
 
     def _listen(self) -> None:
-        self._listeners = Listeners(self.config, self._environment, self._new_limits(), self.clock)
+        limits = self._new_limits()
+        self._listeners = Listeners(self.config, self._environment, limits, self.clock, self.security_log)
         self._stopping.callback(self._listeners.close)
         self._listeners.listen()
         main = self._listeners.clients[0]
@@ -434,6 +437,7 @@ class Broker:
             telemetry=self.telemetry,
             users=self.users,
             super_users=SuperUsers(self.config.super_users, is_secured=self._listeners.authenticates),
+            security_log=self.security_log,
             client_quotas=self.client_quotas,
             served=self._served_here(),
         )

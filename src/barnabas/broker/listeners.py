@@ -16,6 +16,7 @@ from barnabas.broker.environment import Environment
 from barnabas.broker.fair_threads import FairThreads
 from barnabas.broker.pipeline.call import ListenerName, ServedApis
 from barnabas.broker.pipeline.scheduler import CooperativeScheduler, RequestPipeline
+from barnabas.broker.security_log import SecurityLog
 from barnabas.broker.settings.listeners import (
     ListenerConfig,
     authenticates,
@@ -35,7 +36,7 @@ from barnabas.broker.super_users import SuperUsers
 from barnabas.clock import Clock
 from barnabas.coordination.values import BrokerEndpoint
 from barnabas.errors import ConfigurationError, UnavailableError
-from barnabas.log_lines import LimitedLog, LogEvent, event
+from barnabas.log_lines import LogEvent, event
 from barnabas.net.client_connection import ConnectionSecurity
 from barnabas.net.listener import ConnectionResources, Listener
 from barnabas.net.server_connection import Limits
@@ -87,7 +88,9 @@ class Listeners:
         anonymous clients from other machines.
     """
 
-    def __init__(self, config: BrokerConfig, environment: Environment, limits: Limits, clock: Clock) -> None:
+    def __init__(
+        self, config: BrokerConfig, environment: Environment, limits: Limits, clock: Clock, security_log: SecurityLog
+    ) -> None:
         self._config = config
         self._clock = clock
         check_overrides(config)
@@ -110,7 +113,7 @@ class Listeners:
         uses_sasl = any(each.protocol.uses_sasl for each in self.configs)
         self._sasl_thread: Executor | None = environment.new_threads(1, "authentication") if uses_sasl else None
         self._fair_threads = None if self._sasl_thread is None else FairThreads(self._sasl_thread, clock.monotonic)
-        self._failures = LimitedLog(log, clock.monotonic, "%d further authentications failed")
+        self._security_log = security_log
         self.open: list[OpenListener] = []
 
     @property
@@ -204,7 +207,8 @@ class Listeners:
             mechanisms=new_servers(sasl_mechanisms(self._config, listener)),
             threads=self._fair_threads,
             clock=self._clock,
-            failures=self._failures,
+            listener_name=listener.name,
+            security_log=self._security_log,
             check=self._super_users.check_broker if requires_super_users(self._config, listener) else _accept_any,
             session_ms_max=reauthentication_ms(self._config, listener),
             failure_delay_s=self._config.connection_failed_authentication_delay_ms / 1000,

@@ -21,6 +21,7 @@ from barnabas.broker.producer_ids import ProducerIds
 from barnabas.broker.quotas.client_quotas import ClientQuotas
 from barnabas.broker.replica_manager import ReplicaManager
 from barnabas.broker.requested_elections import RequestedElections
+from barnabas.broker.security_log import SecurityLog
 from barnabas.broker.settings.dynamic import DynamicSettings
 from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.topic_admin import TopicAdmin
@@ -53,6 +54,7 @@ class Parts:
     telemetry: ClientTelemetry
     users: UserCredentials
     super_users: SuperUsers
+    security_log: SecurityLog
     client_quotas: ClientQuotas
     served: ServedApis
 

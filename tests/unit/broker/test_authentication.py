@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -12,9 +11,9 @@ import pytest
 
 from barnabas.broker.authentication import ConnectionAuthentication, ListenerAuthentication
 from barnabas.broker.fair_threads import FairThreads
+from barnabas.broker.security_log import SecurityLog
 from barnabas.clock import ManualClock
 from barnabas.errors import ApiError, AuthenticationError, ErrorCode
-from barnabas.log_lines import LimitedLog
 from barnabas.net.server_connection import Endpoints
 from barnabas.security.principal import ANONYMOUS, Principal
 from barnabas.security.sasl import SaslServer
@@ -53,7 +52,8 @@ class Stage:
             mechanisms=mechanisms,
             threads=FairThreads(ThreadPoolExecutor(1), self.clock.monotonic),
             clock=self.clock,
-            failures=LimitedLog(logging.getLogger("test"), self.clock.monotonic, "%d further"),
+            listener_name="SASL_SSL",
+            security_log=SecurityLog(self.clock.monotonic),
             session_ms_max=session_ms_max,
             failure_delay_s=0.0,
             check=self.check,
@@ -115,7 +115,8 @@ def test_failure_ends_the_authentication_and_is_logged(caplog: pytest.LogCapture
         assert not stage.is_valid
 
     run(scenario)
-    assert "10.0.0.1:1234 failed to authenticate with A: the message is wrong" in caplog.text
+    shown = 'address=10.0.0.1:1234 listener=SASL_SSL mechanism=A result=failed reason="the message is wrong"'
+    assert f"failed to authenticate: {shown}" in caplog.text
 
 
 def test_failed_second_authentication_ends_the_session() -> None:
@@ -199,17 +200,3 @@ def test_mechanism_cannot_change_in_the_middle() -> None:
         assert caught.value.code is ErrorCode.ILLEGAL_SASL_STATE
 
     run(scenario)
-
-
-def test_many_failures_write_few_lines(caplog: pytest.LogCaptureFixture) -> None:
-    async def scenario() -> None:
-        stage = Stage()
-        for period in range(3):
-            for _ in range(1_000):
-                stage.listener.report("10.0.0.1:1", "A", f"reason {period}")
-            stage.clock.advance(LimitedLog.PERIOD_S)
-
-    run(scenario)
-    lines = [each.getMessage() for each in caplog.records]
-    assert len(lines) == 3 * LimitedLog.LINES_MAX + 2
-    assert lines.count("990 further") == 2

@@ -5,6 +5,8 @@ from __future__ import annotations
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call, serves
 from barnabas.broker.quotas.client_quotas import Alteration, ClientQuotas
+from barnabas.broker.security_log import SecurityLog
+from barnabas.log_lines import LogEvent
 from barnabas.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlterClientQuotasResponse,
@@ -15,7 +17,7 @@ from barnabas.protocol.messages.alter_client_quotas import (
 
 @serves(AlterClientQuotasRequest, entries_max=2_000)
 async def alter_client_quotas(
-    client_quotas: ClientQuotas, request: AlterClientQuotasRequest, call: Call
+    client_quotas: ClientQuotas, security_log: SecurityLog, request: AlterClientQuotasRequest, call: Call
 ) -> AlterClientQuotasResponse:
     """Change quotas. The changes are in force on this broker when it responds."""
     alterations = [
@@ -26,6 +28,13 @@ async def alter_client_quotas(
         for each in request.entries
     ]
     results = await client_quotas.alter(alterations, validate_only=request.validate_only)
+    if not request.validate_only:
+        for each in alterations:
+            resource = ",".join(f"{kind}:{'(default)' if name is None else name}" for kind, name in each.parts)
+            change = ",".join(f"{key}={'(removed)' if value is None else value}" for key, value in each.values)
+            security_log.note_change(
+                LogEvent.QUOTAS_CHANGED, call.source, "alter", resource, results.get(each.parts), change
+            )
     return AlterClientQuotasResponse(
         entries=[
             QuotaAlterationResult(

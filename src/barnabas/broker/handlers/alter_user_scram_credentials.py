@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 from barnabas.broker.error_codes import error_code, error_message
 from barnabas.broker.pipeline.call import Call, serves
+from barnabas.broker.security_log import SecurityLog
 from barnabas.broker.super_users import SuperUsers
 from barnabas.broker.user_credentials import Upsertion, UserCredentials
 from barnabas.errors import ApiError, ErrorCode
+from barnabas.log_lines import LogEvent
 from barnabas.protocol.messages.alter_user_scram_credentials import (
     AlterUserScramCredentialsRequest,
     AlterUserScramCredentialsResponse,
     AlterUserScramCredentialsResult,
 )
+from barnabas.security.acls import CLUSTER_NAME, Operation
+from barnabas.security.scram import ScramMechanism
+
+MECHANISM_NAMES = {each.wire_type: each.value for each in ScramMechanism}
 
 
 @serves(AlterUserScramCredentialsRequest, entries_max=1_000)
 async def alter_user_scram_credentials(
-    users: UserCredentials, super_users: SuperUsers, request: AlterUserScramCredentialsRequest, call: Call
+    users: UserCredentials,
+    super_users: SuperUsers,
+    security_log: SecurityLog,
+    request: AlterUserScramCredentialsRequest,
+    call: Call,
 ) -> AlterUserScramCredentialsResponse:
     """Change credentials. The changes are in force on this broker when it responds."""
     wanted = [Upsertion(each.name, each.mechanism) for each in request.deletions] + [
@@ -25,8 +37,10 @@ async def alter_user_scram_credentials(
     ]
     if super_users.may_manage_users(call.connection.principal):
         results = await users.alter(wanted)
+        _log_changes(security_log, call, wanted, results)
     else:
         refusal = ApiError(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "only super.users manage users")
+        security_log.note_refusal(call.source, Operation.ALTER, f"cluster:{CLUSTER_NAME}", refusal.reason)
         results = dict.fromkeys((each.user for each in wanted), refusal)
     return AlterUserScramCredentialsResponse(
         results=[
@@ -34,3 +48,13 @@ async def alter_user_scram_credentials(
             for user, error in results.items()
         ]
     )
+
+
+def _log_changes(
+    security_log: SecurityLog, call: Call, wanted: Iterable[Upsertion], results: Mapping[str, Exception | None]
+) -> None:
+    for each in wanted:
+        operation = "delete" if each.salted_password is None else "set"
+        mechanism = MECHANISM_NAMES.get(each.mechanism, str(each.mechanism))
+        error = results[each.user]
+        security_log.note_change(LogEvent.USERS_CHANGED, call.source, operation, f"user:{each.user}", error, mechanism)

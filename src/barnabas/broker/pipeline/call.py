@@ -32,6 +32,7 @@ from collections.abc import Awaitable, Callable, Generator, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeAlias, TypeVar
 
+from barnabas.broker.security_log import RequestSource
 from barnabas.errors import MalformedMessageError
 from barnabas.net.server_connection import Answer, Frame
 from barnabas.protocol.apis import Api, api_of
@@ -479,6 +480,12 @@ class Call:
         self.began_s = began_s
         self.has_passed = False
         """True if all stages let the request pass unchanged, which was checked before the call entered them."""
+
+    @property
+    def source(self) -> RequestSource:
+        """The sender of the request and its API, for the security log."""
+        own = self.connection
+        return RequestSource(own.principal, own.link.endpoints, own.listener.name, self.client_id, self.served.api.name)
 
 
 class RunCall(Call):
