@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,11 +16,13 @@ from barnabas.broker.handlers.describe_client_quotas import describe_client_quot
 from barnabas.broker.quotas.client_quotas import Alteration, ClientQuotas
 from barnabas.broker.quotas.entities import EntityFilter, entity
 from barnabas.broker.quotas.limits import QuotaLimits
+from barnabas.broker.security_log import RequestSource, SecurityLog
 from barnabas.broker.user_credentials import Upsertion, UserCredentials
 from barnabas.coordination import paths, topic_metadata_store
 from barnabas.coordination.embedded_metadata_store import EmbeddedMetadataStore
 from barnabas.coordination.subtrees import ensure_paths
 from barnabas.errors import ApiError, BarnabasError, ErrorCode
+from barnabas.net.server_connection import Endpoints
 from barnabas.protocol.messages.alter_client_quotas import (
     AlterClientQuotasRequest,
     AlteredQuotaEntityPart,
@@ -26,6 +30,7 @@ from barnabas.protocol.messages.alter_client_quotas import (
     QuotaOperation,
 )
 from barnabas.protocol.messages.describe_client_quotas import DescribeClientQuotasRequest, QuotaFilterComponent
+from barnabas.security.principal import ANONYMOUS
 
 ALL = EntityFilter([], strict=False)
 ALICE = (("user", "alice"),)
@@ -163,7 +168,7 @@ def test_change_notification_names_the_node(tree: EmbeddedMetadataStore) -> None
     assert b"/config/users/alice" in tree.get(f"{paths.CHANGES}/{name}").data
 
 
-def test_handlers_alter_and_describe(tree: EmbeddedMetadataStore) -> None:
+def test_handlers_alter_and_describe(tree: EmbeddedMetadataStore, caplog: pytest.LogCaptureFixture) -> None:
     quotas = Quotas(tree)
     request = AlterClientQuotasRequest(
         entries=[
@@ -175,7 +180,15 @@ def test_handlers_alter_and_describe(tree: EmbeddedMetadataStore) -> None:
         ],
         validate_only=False,
     )
-    altered = run(alter_client_quotas.function(quotas, request, None))
+    source = RequestSource(ANONYMOUS, Endpoints("10.0.0.1", 1, "10.0.0.9"), "PLAINTEXT", "c", "AlterClientQuotas")
+    call = SimpleNamespace(source=source)
+    with caplog.at_level(logging.INFO):
+        altered = run(alter_client_quotas.function(quotas, SecurityLog(lambda: 0.0), request, call))
+    logged = [each.__dict__["fields"] for each in caplog.records if each.name == "barnabas.security.audit"]
+    assert [(each.get("resource", ""), each.get("change", ""), each["result"]) for each in logged] == [
+        ("user:(default)", f"{KEY}=5.0,x=(removed)", "done"),
+        ("", "", "INVALID_REQUEST"),
+    ]
     assert [each.error_code for each in altered.entries] == [ErrorCode.NONE, ErrorCode.INVALID_REQUEST]
     assert altered.entries[0].entity[0].entity_name is None
     wanted = DescribeClientQuotasRequest(
