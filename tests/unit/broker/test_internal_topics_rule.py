@@ -257,12 +257,14 @@ OF_GROUPS = {
     "DeleteGroups", "Heartbeat", "JoinGroup", "LeaveGroup", "OffsetCommit", "OffsetDelete", "SyncGroup",
 }  # fmt: skip
 PARTS_WITHOUT_TOPICS = {
+    "client_quotas",
     "clock",
     "fetch_sessions",
     "identity",
     "producer_ids",
     "scheduler",
     "served",
+    "security_log",
     "super_users",
     "telemetry",
     "users",
