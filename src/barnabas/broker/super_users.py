@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from barnabas.errors import AuthenticationError
-from barnabas.security.principal import Principal
+from barnabas.security.principal import Principal, parse_principals
 
 
 class SuperUsers:
@@ -15,7 +15,7 @@ class SuperUsers:
     """
 
     def __init__(self, setting: str, *, is_secured: bool) -> None:
-        self._principals = frozenset(Principal.parse(each.strip()) for each in setting.split(";") if each.strip())
+        self._principals = parse_principals(setting)
         self._is_secured = is_secured
 
     def __contains__(self, principal: object) -> bool:

@@ -242,6 +242,26 @@ class JwtValidator:
         return expires_s
 
 
+def claimed_identity(token: str, claim: str) -> AcceptedToken:
+    """Return the name and the expiry that a token claims. They are not verified: a broker must verify the token.
+
+    :param claim: the claim that contains the name.
+    :raises AuthenticationError: the token is not a JWT with a name and an expiry.
+    """
+    if not _TOKEN.fullmatch(token):
+        raise AuthenticationError(_INVALID)
+    try:
+        claims = _json_object(_decoded(token.split(".")[1]))
+    except (ValueError, RecursionError):
+        raise AuthenticationError("the claims of the token are not a JSON object") from None
+    name, expires_s = claims.get(claim), _seconds(claims, "exp")
+    if not isinstance(name, str) or not is_valid_name(name):
+        raise AuthenticationError(f"the token has no valid name in the claim {claim}")
+    if expires_s is None:
+        raise AuthenticationError("the token has no expiry")
+    return AcceptedToken(name, int(expires_s * 1000))
+
+
 def _verified_claims(token: str, algorithm: Any, key: PublicKey) -> dict[str, Any]:
     """Return the claims of a token whose signature is right.
 

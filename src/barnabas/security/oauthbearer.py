@@ -58,22 +58,36 @@ ValidateToken = Callable[[str], AcceptedToken]
 """Checks a token. It raises AuthenticationError for a token that it refuses."""
 
 
-def encode_token(token: str, extensions: Mapping[str, str] | None = None) -> bytes:
+def is_token(text: str) -> bool:
+    """Return whether a text has the form of a token.
+
+    >>> is_token("eyJhbGciOiJFUzI1NiJ9.e30.c2ln"), is_token(""), is_token("a b")
+    (True, False, False)
+    """
+    return len(text) <= TOKEN_BYTES_MAX and _TOKEN.fullmatch(text) is not None
+
+
+def encode_token(token: str, extensions: Mapping[str, str] | None = None, authorization: str = "") -> bytes:
     """Return the client's message.
 
+    :param authorization: the name that the token must belong to; empty to accept any name.
     :raises ConfigurationError: the token or an extension is invalid. The error does not contain the token.
     """
-    if len(token) > TOKEN_BYTES_MAX or not _TOKEN.fullmatch(token):
+    if not is_token(token):
         raise ConfigurationError(f"an OAuth token has 1 to {TOKEN_BYTES_MAX} characters: letters, digits and -_~+/.=")
     pairs = {_AUTH: f"Bearer {token}"}
     for key, value in (extensions or {}).items():
         if key == _AUTH or not _KEY.fullmatch(key) or not _VALUE.fullmatch(value):
             raise ConfigurationError(f"the SASL extension {key!r} has an invalid name or value")
         pairs[key] = value
-    message = "n,,\x01" + "".join(f"{key}={value}\x01" for key, value in pairs.items()) + "\x01"
+    if authorization and not is_valid_name(authorization):
+        raise ConfigurationError("the name of a token must consist of printable characters")
+    escaped = authorization.replace("=", "=3D").replace(",", "=2C")
+    header = f"n,a={escaped},\x01" if authorization else "n,,\x01"
+    message = header + "".join(f"{key}={value}\x01" for key, value in pairs.items()) + "\x01"
     if len(message) > MESSAGE_BYTES_MAX or len(pairs) > EXTENSIONS_MAX:
         raise ConfigurationError("the OAuth token and the SASL extensions are too long")
-    return message.encode("ascii")
+    return message.encode("utf-8")
 
 
 def parse_token(message: bytes) -> TokenMessage:
@@ -168,13 +182,14 @@ class OAuthBearerClient:
     """The client's side of one authentication.
 
     :param extensions: Kafka's SASL extensions; brokers may use or ignore them.
+    :param authorization: the name that the token must belong to, or the server refuses it; empty for any name.
     :raises ConfigurationError: the token or an extension is invalid.
     """
 
     mechanism = OAUTHBEARER
 
-    def __init__(self, token: str, extensions: Mapping[str, str] | None = None) -> None:
-        self._message = encode_token(token, extensions)
+    def __init__(self, token: str, extensions: Mapping[str, str] | None = None, authorization: str = "") -> None:
+        self._message = encode_token(token, extensions, authorization)
         self._is_complete = False
         self._is_refused = False
 

@@ -46,6 +46,18 @@ class Principal(NamedTuple):
         return cls(kind, name)
 
 
+def parse_principals(text: str) -> frozenset[Principal]:
+    """Return the principals of a value of `super.users`.
+
+    :param text: principals, separated by semicolons.
+    :raises ConfigurationError: an item is not a principal.
+
+    >>> [str(each) for each in sorted(parse_principals("User:alice; User:CN=kafka1,O=Example"))]
+    ['User:CN=kafka1,O=Example', 'User:alice']
+    """
+    return frozenset(Principal.parse(each.strip()) for each in text.split(";") if each.strip())
+
+
 ANONYMOUS = Principal("User", "ANONYMOUS")
 """The principal of a client that has not authenticated."""
 
